@@ -1,0 +1,1 @@
+"""The vocabulary every room speaks: plans, batches, records, decisions, passes, registries, errors."""

@@ -1,0 +1,35 @@
+"""A batch as it travels from the loader to the step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from trainauto.core.plan import BatchShape, Plan
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples with the plan they were drawn under.
+
+    Attributes:
+        tensors: named tensors whose first dimension is the sample, e.g. ``lq`` (N, C, h, w) and ``gt`` (N, C, H, W),
+            uint8 as they leave the loader.
+        names: file each sample came from, for messages.
+        first_sample: position of the first sample in the run's stream of samples.
+        drawn: the plan they were drawn under.
+        plan: the plan they are to be trained under; within ``drawn`` on every axis.
+        shape: what the batch holds, for cost models and the ledger.
+        pixels: high-quality pixels it holds.
+    """
+
+    tensors: Mapping[str, Tensor]
+    names: tuple[str, ...]
+    first_sample: int
+    drawn: Plan
+    plan: Plan
+    shape: BatchShape
+    pixels: int = 0
+
+    def __len__(self) -> int:
+        return len(self.names)

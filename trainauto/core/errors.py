@@ -1,0 +1,99 @@
+"""Every error that trainauto raises on purpose, and how it reads on a terminal.
+
+```
+TrainautoError           exit code 1: the run failed
+├── InputError           exit code 2: what the person gave cannot be used; carries one or more Problems
+├── CheckpointError      exit code 1: a checkpoint is missing a part or belongs to another network
+└── NonFiniteError       exit code 1: a loss or a gradient became NaN or Inf
+```
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+class TrainautoError(Exception):
+    """Base of all errors raised on purpose; the doors print it without a traceback."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a text a problem lies.
+
+    Attributes:
+        file: name of the file (or of the argument) as the person knows it.
+        line: 1-based line; 0 when the problem belongs to the file as a whole.
+        column: 1-based column.
+        text: that line, without its newline.
+    """
+
+    file: str
+    line: int = 0
+    column: int = 0
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: what, where, and what to do about it."""
+
+    what: str
+    place: Place | None = None
+    advice: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.place}: {self.what}" if self.place else self.what]
+        if self.place and self.place.line:
+            # A very long line is cut around the column, so that the block stays readable at 80 columns.
+            start = max(0, self.place.column - 50) if len(self.place.text) > 100 else 0
+            shown = self.place.text[start : start + 100].rstrip()
+            lines.append(f"    {shown}")
+            lines.append("    " + " " * max(0, self.place.column - 1 - start) + "^")
+        if self.advice:
+            lines.append(f"  {self.advice}")
+        return "\n".join(lines)
+
+
+class InputError(TrainautoError):
+    """Options, data or arguments that cannot be used. Nothing has been changed when it is raised."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Problem | str | Sequence[Problem]) -> None:
+        if isinstance(problems, str):
+            problems = Problem(problems)
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class CheckpointError(TrainautoError):
+    """A checkpoint cannot be read, or does not fit what is to be restored from it."""
+
+
+class NonFiniteError(TrainautoError):
+    """A loss term or a gradient is NaN or Inf; the message names the term and the samples of the batch."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return advice naming the known word nearest to ``word``, or all of them if none is near.
+
+    Compared without regard to case, hyphens and underscores, since these are what people mistype.
+    """
+
+    def plain(text: str) -> str:
+        return text.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+    names = sorted(set(known))
+    by_plain: dict[str, str] = {plain(name): name for name in names}
+    matches = get_close_matches(plain(word), list(by_plain), n=1, cutoff=0.6)
+    if matches:
+        return f"Did you mean '{by_plain[matches[0]]}'?"
+    if not names:
+        return "Nothing is known here."
+    return "Known: " + ", ".join(names) + "."

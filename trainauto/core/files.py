@@ -1,0 +1,81 @@
+"""Writes that are whole or not there at all."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Have ``write`` fill a temporary file beside ``path``, flush it to disk, then put it in place in one rename."""
+    temporary = _temporary_beside(path)
+    try:
+        write(temporary)
+        _flush(temporary)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8 with Unix newlines, whole or not at all."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(text.encode()) and None)
+
+
+def write_json_atomically(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, whole or not at all."""
+    write_text_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def directory_written_atomically(path: Path) -> Iterator[Path]:
+    """Yield an empty directory beside ``path`` that takes its place, flushed, when the block ends without an error.
+
+    An existing ``path`` is replaced. Leftovers of writers that were killed begin with a dot and end with ``.tmp``.
+    """
+    temporary = _temporary_beside(path)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for child in temporary.iterdir():
+            _flush(child)
+        _flush(temporary)
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed writers left in ``folder``."""
+    for leftover in folder.glob(".*.tmp"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def _temporary_beside(path: Path) -> Path:
+    # tempfile's own functions would make it private to the user; a checkpoint should follow the umask.
+    return path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+
+
+def _flush(path: Path) -> None:
+    # Directories cannot be opened for flushing on Windows, where renames are journalled anyway.
+    with suppress(PermissionError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            with suppress(OSError):
+                os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,36 @@
+"""What a model minimises, one optimizer at a time."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+LossTerms = Mapping[str, Tensor]
+"""Named scalars; the pass minimises their sum. Each is a mean over the samples of the micro-batch."""
+
+MicroBatch = Mapping[str, Tensor]
+"""Some samples of a batch, on the device: the same names, a shorter first dimension."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One loss, one optimizer: the generator's, then the discriminator's.
+
+    The engine runs ``loss`` on micro-batches, weights each by its share of the samples, clips, and steps the optimizer.
+
+    Attributes:
+        name: key of its rate and gradient norm in the records.
+        optimizer: whose parameters this pass changes.
+        loss: maps a micro-batch to its loss terms, with gradients.
+        splittable: whether the loss of a batch equals the weighted mean over its parts. False for losses that couple
+            samples (relativistic losses, BatchNorm).
+        scaler: loss scaling for fp16; ``None`` for other precisions.
+    """
+
+    name: str
+    optimizer: Optimizer
+    loss: Callable[[MicroBatch], LossTerms]
+    splittable: bool = True
+    scaler: GradScaler | None = None

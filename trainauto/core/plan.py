@@ -1,0 +1,149 @@
+"""Knobs that memory follows, and the plan that sets them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+
+BATCH_SIZE = "batch_size"
+LQ_SIZE = "lq_size"
+
+
+@dataclass(frozen=True)
+class SizeRequirements:
+    """What a network asks of the height and width of its input, in pixels of the low-quality image.
+
+    Attributes:
+        minimum: smallest side it accepts.
+        multiple: sides must be multiples of this (window attention); 1 where any side will do.
+    """
+
+    minimum: int = 1
+    multiple: int = 1
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A knob that memory follows, with its bounds.
+
+    Attributes:
+        name: key in plans and option files, e.g. ``lq_size``.
+        unit: what one step of it is, e.g. ``px`` or ``samples``.
+        minimum: smallest admissible value.
+        maximum: largest admissible value.
+        multiple: admissible values are multiples of this.
+    """
+
+    name: str
+    unit: str
+    minimum: int
+    maximum: int
+    multiple: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.multiple >= 1 and 1 <= self.minimum <= self.maximum):
+            raise ValueError(f"axis {self.name}: need 1 <= minimum <= maximum and multiple >= 1, got {self}")
+
+    def clamp(self, value: int) -> int:
+        """Return the admissible value nearest below ``value``, or the smallest admissible one."""
+        smallest = ceil(self.minimum / self.multiple) * self.multiple
+        largest = self.maximum // self.multiple * self.multiple
+        return max(smallest, min(largest, value // self.multiple * self.multiple))
+
+    def admits(self, value: int) -> bool:
+        """Say whether ``value`` lies within the bounds and on the multiple."""
+        return self.minimum <= value <= self.maximum and value % self.multiple == 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the loader draws next: a value on each axis, plus the number of micro-batches.
+
+    Memory follows ``forward_batch_size``, not ``batch_size``: a step runs its samples in ``micro_batches`` pieces.
+
+    Attributes:
+        values: (axis name, value) pairs, sorted by name; build it with :meth:`of`.
+        micro_batches: pieces in which one optimizer step runs its samples.
+    """
+
+    values: tuple[tuple[str, int], ...]
+    micro_batches: int = 1
+
+    @classmethod
+    def of(cls, *, micro_batches: int = 1, **values: int) -> "Plan":
+        """Build a plan from axis values, e.g. ``Plan.of(batch_size=4, lq_size=48)``.
+
+        Raises:
+            ValueError: a value is below 1.
+        """
+        bad = {name: value for name, value in {**values, "micro_batches": micro_batches}.items() if value < 1}
+        if bad:
+            raise ValueError(f"plan values must be at least 1, got {bad}")
+        return cls(tuple(sorted(values.items())), micro_batches)
+
+    def __getitem__(self, axis: str) -> int:
+        for name, value in self.values:
+            if name == axis:
+                return value
+        raise KeyError(axis)
+
+    def __contains__(self, axis: str) -> bool:
+        return any(name == axis for name, _ in self.values)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per rank per optimizer step."""
+        return self[BATCH_SIZE]
+
+    @property
+    def forward_batch_size(self) -> int:
+        """Samples in the largest single forward pass."""
+        return ceil(self.batch_size / self.micro_batches)
+
+    def changed(self, *, micro_batches: int | None = None, **values: int) -> "Plan":
+        """Return this plan with some values replaced."""
+        kept = self.micro_batches if micro_batches is None else micro_batches
+        return Plan.of(micro_batches=kept, **{**dict(self.values), **values})
+
+    def meet(self, other: "Plan") -> "Plan":
+        """Return the plan that is within both: the smaller value on every axis, the more micro-batches.
+
+        Axes that only ``self`` has keep their value.
+        """
+        lower = {name: min(value, other[name]) if name in other else value for name, value in self.values}
+        return Plan.of(micro_batches=max(self.micro_batches, other.micro_batches), **lower)
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the plan as plain integers, for checkpoints and logs."""
+        return {**dict(self.values), "micro_batches": self.micro_batches}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, int]) -> "Plan":
+        """Rebuild a plan from :meth:`to_dict`."""
+        return cls.of(**{name: int(value) for name, value in values.items()})
+
+    def with_micro_batches(self, micro_batches: int) -> "Plan":
+        """Return this plan run in another number of pieces."""
+        return replace(self, micro_batches=micro_batches)
+
+    def __str__(self) -> str:
+        words = [f"{name} {value}" for name, value in self.values]
+        if self.micro_batches > 1:
+            words.append(f"in {self.micro_batches} micro-batches")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """What one batch really holds; cost models see shapes, not plans.
+
+    Attributes:
+        samples: number of samples.
+        extent: side of a sample along the axis memory follows (pixels of a low-quality crop, tokens of a padded row).
+        tokens: padded tokens in the whole batch; 0 for images.
+        images: images in the whole batch; equals ``samples`` for plain super-resolution.
+    """
+
+    samples: int
+    extent: int
+    tokens: int = 0
+    images: int = 0

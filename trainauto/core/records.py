@@ -1,0 +1,115 @@
+"""What a run says about itself: progress, memory readings and one record a step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainauto.core.plan import BatchShape, Plan
+
+
+@dataclass(frozen=True)
+class PeakReading:
+    """Bytes of one window of one phase. ``None`` where the device cannot tell.
+
+    Attributes:
+        allocated: peak bytes held by tensors (CUDA), or the process's peak resident bytes (CPU).
+        reserved: peak bytes the caching allocator took from the device.
+        device_used: bytes in use on the device by every process, at the end of the window.
+        limit: bytes this process may use.
+        alloc_retries: times the allocator had to flush its cache within the window.
+    """
+
+    allocated: int
+    reserved: int | None = None
+    device_used: int | None = None
+    limit: int | None = None
+    alloc_retries: int = 0
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One optimizer step, as it was.
+
+    Attributes:
+        step: 1-based number of the step.
+        plan: the plan the batch was trained under.
+        drawn: the plan it was drawn under; it differs while batches in flight are re-cut after a shrink.
+        shape: what the batch really held.
+        first_sample: position of its first sample in the run's stream of samples (0-based).
+        losses: value of each loss term, weighted by samples over the micro-batches.
+        learning_rates: rate of each optimizer's first group at this step.
+        grad_norms: gradient norm of each pass before clipping.
+        data_seconds: time the loop waited for the batch.
+        step_seconds: time from having the batch to having the losses.
+        pixels: high-quality pixels in the batch.
+        peak: memory reading of the step's window.
+        skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.
+    """
+
+    step: int
+    plan: Plan
+    drawn: Plan
+    shape: BatchShape
+    first_sample: int
+    losses: Mapping[str, float]
+    learning_rates: Mapping[str, float]
+    grad_norms: Mapping[str, float]
+    data_seconds: float
+    step_seconds: float
+    pixels: int = 0
+    peak: PeakReading | None = None
+    skipped: tuple[str, ...] = ()
+    phase: str = "train"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The ledger that schedules, EMA, logging and stopping read."""
+
+    steps: int = 0
+    samples: int = 0
+    pixels: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, record: StepRecord) -> "Progress":
+        return Progress(
+            steps=self.steps + 1,
+            samples=self.samples + record.shape.samples,
+            pixels=self.pixels + record.pixels,
+            tokens=self.tokens + record.shape.tokens,
+            seconds=self.seconds + record.data_seconds + record.step_seconds,
+        )
+
+
+@dataclass(frozen=True)
+class ImageScore:
+    """Metrics of one validation image, and those of plain bicubic enlargement of the same input."""
+
+    name: str
+    metrics: Mapping[str, float]
+    bicubic: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ValidationRecord:
+    """One validation of one set.
+
+    Attributes:
+        step: step after which it ran.
+        dataset: name of the set.
+        metrics: mean of each metric over the set.
+        bicubic: the same means for bicubic enlargement of the inputs.
+        scores: one entry an image.
+        seconds: how long it took.
+        tile_px: side of the tiles in pixels of the input at the end; 0 when images ran whole.
+        better: for each metric, whether a higher value is better.
+    """
+
+    step: int
+    dataset: str
+    metrics: Mapping[str, float]
+    bicubic: Mapping[str, float]
+    scores: tuple[ImageScore, ...]
+    seconds: float
+    tile_px: int
+    better_is_higher: Mapping[str, bool] = field(default_factory=dict)

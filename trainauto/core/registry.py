@@ -1,0 +1,80 @@
+"""Named components: networks, losses, metrics, datasets, models, schedules, automations."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from trainauto.core.errors import InputError, Problem, nearest
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+class Registry(Generic[T]):
+    """Components of one kind by name, without regard to case.
+
+    Registration is explicit (a decorator, in a module that is imported by name); nothing scans directories. A name
+    taken twice is refused, naming both places.
+
+    Args:
+        kind: what it holds, in the singular, as it should read in messages: ``"network"``.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+        self._shown: dict[str, str] = {}
+        self._aliases: set[str] = set()
+
+    def register(self, *names: str) -> Callable[[T], T]:
+        """Register a class or function under ``names`` (its own name if none is given); the first is the one shown.
+
+        Raises:
+            InputError: a name is taken by another object.
+        """
+
+        def add(component: T) -> T:
+            for position, name in enumerate(names or (component.__name__,)):
+                key = name.lower()
+                taken = self._entries.get(key)
+                if taken is not None and taken is not component:
+                    raise InputError(
+                        Problem(
+                            f"two {self.kind}s are named '{name}': {_place_of(taken)} and {_place_of(component)}",
+                            advice="Rename one of them.",
+                        )
+                    )
+                self._entries[key] = component
+                self._shown[key] = name
+                if position:
+                    self._aliases.add(key)
+            return component
+
+        return add
+
+    def get(self, name: str) -> T:
+        """Return the component called ``name``.
+
+        Raises:
+            InputError: there is none; the message names the nearest.
+        """
+        try:
+            return self._entries[name.lower()]
+        except KeyError:
+            raise InputError(
+                Problem(f"there is no {self.kind} named '{name}'", advice=nearest(name, self._shown.values()))
+            ) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names to show, aliases left out."""
+        return iter(sorted(shown for key, shown in self._shown.items() if key not in self._aliases))
+
+
+def _place_of(component: Callable[..., Any]) -> str:
+    try:
+        file, line = inspect.getsourcefile(component), inspect.getsourcelines(component)[1]
+    except (OSError, TypeError):
+        return f"{component.__module__}.{component.__qualname__}"
+    return f"{component.__module__}.{component.__qualname__} ({file}:{line})"
