@@ -1,0 +1,122 @@
+"""What a run tells the people who watch it: how it begins, its pictures, how it ends, and to whom it tells."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainauto.core.decisions import Decision
+from trainauto.core.plan import Plan
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
+
+LengthUnit = Literal["steps", "samples"]
+"""What the length of a run is counted in: optimizer steps, or samples drawn."""
+
+Pixels = NDArray[np.uint8]
+"""One image, (H, W, C) in RGB order with C = 3, or (H, W, 1) in grey."""
+
+EndStatus = Literal["completed", "stopped", "interrupted", "failed"]
+"""``completed``: its whole length; ``stopped``: an automation asked for it; ``interrupted``: a signal; ``failed``."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What is known of a run before its first step.
+
+    Attributes:
+        name: name of the experiment.
+        run_directory: where its files are, as the person should read it.
+        device: where it trains, e.g. ``cuda:0 NVIDIA H100 (79.1 GiB)``.
+        network: the network in words, e.g. ``SRResNet x4``.
+        parameters: number of trained parameters.
+        plan: the plan it starts (or goes on) with.
+        total: length of the run, in ``unit``.
+        unit: what the length is counted in.
+        samples: number of training samples, and of samples of each validation set, by the name of the set.
+        train_set: which of ``samples`` is trained on; empty where there is no such count.
+        progress: the ledger at the start; it holds more than 0 steps when the run was resumed.
+        precision: number format of forward and loss.
+        facts: further (label, text) lines of the start-up summary, in order.
+    """
+
+    name: str
+    run_directory: str
+    device: str
+    network: str
+    parameters: int
+    plan: Plan
+    total: int
+    unit: LengthUnit = "steps"
+    samples: Mapping[str, int] = field(default_factory=dict)
+    train_set: str = ""
+    progress: Progress = field(default_factory=Progress)
+    precision: str = "fp32"
+    facts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run goes on from a checkpoint."""
+        return self.progress.steps > 0
+
+    def done(self, progress: Progress) -> int:
+        """Return how much of ``total`` lies behind, in ``unit``."""
+        return progress.steps if self.unit == "steps" else progress.samples
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended.
+
+    Attributes:
+        status: in which way.
+        reason: why, in words; shown as it is.
+        progress: the ledger at the end.
+        checkpoint: the last checkpoint written, as the person should read it; empty where there is none.
+        facts: further (label, text) lines of the end summary, in order.
+    """
+
+    status: EndStatus
+    reason: str
+    progress: Progress
+    checkpoint: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """One validation image as it came out, beside what it is compared with.
+
+    Attributes:
+        name: name of the image within its set.
+        output: what the network made.
+        bicubic: plain enlargement of the same input; ``None`` where there is none.
+        reference: what it should have been; ``None`` where there is none.
+    """
+
+    name: str
+    output: Pixels
+    bicubic: Pixels | None = None
+    reference: Pixels | None = None
+
+
+class ReporterLike(Protocol):
+    """Whom the engine tells. Nothing that is told is ever changed, and telling never fails the run.
+
+    The engine calls :meth:`start` once, :meth:`step` after every optimizer step, :meth:`validation` after every
+    validation set and :meth:`end` once, also when the run fails. What is said in words goes to the stdlib logger
+    ``trainauto`` (or a child of it) from any room; reporters listen to that.
+    """
+
+    def start(self, summary: RunSummary) -> None:
+        """Before the first step."""
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
+        """After an optimizer step: its record, what was decided upon it, and the ledger with this step in it."""
+
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:
+        """After a validation set, with some of its pictures."""
+
+    def end(self, summary: RunEnd) -> None:
+        """After the last step, whichever way the run ended."""
