@@ -26,7 +26,11 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text_atomically(path: Path, text: str) -> None:
     """Write ``text`` as UTF-8 with Unix newlines, whole or not at all."""
-    write_atomically(path, lambda temporary: temporary.write_bytes(text.encode()) and None)
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(text.encode())
+
+    write_atomically(path, write)
 
 
 def write_json_atomically(path: Path, value: Any) -> None:

@@ -1,0 +1,156 @@
+"""The loader whose batch and crop size change while its workers stay alive."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import cv2
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from trainauto.core.batch import Batch
+from trainauto.core.errors import InputError
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
+from trainauto.data.draws import Draw, KeyStream, Position, SampleOrder
+from trainauto.data.dynamic_dataset import DynamicDataset
+from trainauto.data.recut import first_piece, without_first
+
+Collated = dict[str, Tensor] | InputError
+
+
+class DynamicDataLoader:
+    """Endless batches of training samples, steered by a plan.
+
+    - A larger plan acts ``lookahead`` draws later, whatever the number of workers; results do not depend on workers.
+    - A smaller plan also re-cuts the batches in flight: they arrive in more, smaller pieces, and no sample is lost.
+    - :meth:`state_dict` holds a position in the stream, not a count of batches; a resume draws on from there at once.
+
+    Call it from one thread. Use it as a context manager, or call :meth:`close`, to end the workers.
+
+    Args:
+        dataset: makes samples from keys.
+        plan: the plan to start with.
+        seed: decides order, crops and flips.
+        num_workers: processes that decode; 0 decodes in this one.
+        lookahead: draws between asking for a larger plan and getting it; at least ``num_workers``.
+        pin_memory: put batches into page-locked memory, for copies to CUDA that do not block.
+        multiprocessing_context: ``fork``, ``spawn`` or ``forkserver``; ``None`` takes the platform's default.
+    """
+
+    def __init__(
+        self,
+        dataset: DynamicDataset,
+        plan: Plan,
+        *,
+        seed: int,
+        num_workers: int = 0,
+        lookahead: int = 8,
+        pin_memory: bool = False,
+        multiprocessing_context: str | None = None,
+    ) -> None:
+        if lookahead < max(1, num_workers):
+            raise ValueError(f"lookahead ({lookahead}) must be at least num_workers ({num_workers}) and 1")
+        self.dataset = dataset
+        self.plan = plan
+        self.lookahead = lookahead
+        self._order = SampleOrder(len(dataset), seed)
+        self._num_workers = num_workers
+        self._pin_memory = pin_memory
+        self._context = multiprocessing_context if num_workers else None
+        self._tail = Position.start(plan)
+        self._given = 0  # samples of the tail's next draw that were handed out already
+        self._fetched = 0  # draws fetched from the workers
+        self._head: KeyStream | None = None
+
+    def update_batch_size(self, batch_size: int) -> None:
+        """Draw so many samples per optimizer step from now on; see :meth:`update_plan`."""
+        self.update_plan(self.plan.changed(**{BATCH_SIZE: batch_size}))
+
+    def update_lq_size(self, lq_size: int) -> None:
+        """Draw crops of so many low-quality pixels from now on; see :meth:`update_plan`."""
+        self.update_plan(self.plan.changed(**{LQ_SIZE: lq_size}))
+
+    def update_plan(self, plan: Plan) -> None:
+        """Draw under ``plan`` after the lookahead; from the next batch on, give nothing larger than it."""
+        at = self._fetched + self.lookahead
+        self._tail = self._tail.with_change(at, plan)
+        if self._head is not None:
+            self._head.change(at, plan)
+        self.plan = plan
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batches without end. A second iterator goes on where the first one stopped."""
+        self._fetched = self._tail.next_draw.number
+        self._head = KeyStream(self._order, self._tail)
+        fetched = iter(self._workers(self._head))
+        while True:
+            draw = self._tail.next_draw
+            collated = next(fetched)
+            self._fetched += 1
+            if isinstance(collated, InputError):
+                raise collated
+            rest: Batch | None = without_first(self._batch(draw, collated), self._given, self.dataset)
+            while rest is not None:
+                piece, rest = first_piece(rest, self.plan, self.dataset)
+                if rest is None:
+                    self._tail, self._given = self._tail.advanced(), 0
+                else:
+                    self._given += len(piece)
+                yield piece
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position behind the last batch that was handed out."""
+        return {
+            "tail": self._tail.to_dict(),
+            "given": self._given,
+            "plan": self.plan.to_dict(),
+            "samples": len(self.dataset),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state_dict`; takes effect with the next iterator.
+
+        Raises:
+            InputError: the dataset has another number of samples now, so that the position means nothing.
+        """
+        if state["samples"] != len(self.dataset):
+            raise InputError(
+                f"dataset '{self.dataset.name}' has {len(self.dataset)} samples, "
+                f"the checkpoint was written with {state['samples']}"
+            )
+        self._tail = Position.from_dict(state["tail"])
+        self._given = int(state["given"])
+        self.plan = Plan.from_dict(state["plan"])
+
+    def _workers(self, head: KeyStream) -> DataLoader[Any]:
+        return DataLoader(
+            self.dataset,
+            batch_sampler=head,
+            num_workers=self._num_workers,
+            # Together the workers hold no more than the lookahead, or a plan would act later with more of them.
+            prefetch_factor=max(1, self.lookahead // self._num_workers) if self._num_workers else None,
+            collate_fn=_collate,
+            pin_memory=self._pin_memory,
+            worker_init_fn=_start_worker,
+            multiprocessing_context=self._context,
+            # A generator of its own: the default would draw from the run's random stream at every start and resume.
+            generator=torch.Generator(),
+        )
+
+    def _batch(self, draw: Draw, tensors: dict[str, Tensor]) -> Batch:
+        samples = range(draw.first_sample, draw.first_sample + draw.plan.batch_size)
+        names = tuple(self.dataset.sample_name(self._order.index_at(position)) for position in samples)
+        shape, pixels = self.dataset.shape(tensors), self.dataset.pixels(tensors)
+        return Batch(tensors, names, draw.first_sample, draw.plan, draw.plan, shape, pixels)
+
+
+def _collate(samples: "list[dict[str, Tensor]] | InputError") -> Collated:
+    """Stack samples; a failed batch passes through as its error."""
+    if isinstance(samples, InputError):
+        return samples
+    return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
+
+
+def _start_worker(_worker: int) -> None:
+    # OpenCV's threads would multiply with the workers, and its pool does not survive a fork.
+    cv2.setNumThreads(0)

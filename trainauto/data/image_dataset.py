@@ -1,0 +1,222 @@
+"""The two image datasets: pairs of folders, and high-quality images alone."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from torch import Tensor
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BatchShape
+from trainauto.data.dynamic_dataset import DynamicDataset, SampleKey, Survey
+from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
+from trainauto.data.image_files import ImageFile, list_images, pair_images
+from trainauto.data.image_io import Pixels, image_size_px, read_image
+from trainauto.data.pixel_cache import PixelCache
+from trainauto.data.registry import DATASETS
+
+SHOWN_PROBLEMS = 10
+
+
+class ImageDataset(DynamicDataset):
+    """Square crops of images, flipped and turned at random.
+
+    An image smaller than the crop is mirrored at its lower and right edge until the crop fits.
+
+    Args:
+        dataroot_gt: folders or files of high-quality images, see :func:`~trainauto.data.image_files.list_images`.
+        scale: enlargement factor.
+        channels: 3 for RGB, 1 for grey; images of the other kind are converted.
+        name: name of the set in messages.
+        use_hflip: allow left-right flips.
+        use_rot: allow up-down flips and quarter turns.
+        cache_dir: folder for decoded pixels; ``None`` decodes on every read.
+    """
+
+    def __init__(
+        self,
+        dataroot_gt: str | Sequence[str],
+        *,
+        scale: int,
+        channels: int = 3,
+        name: str = "train",
+        use_hflip: bool = True,
+        use_rot: bool = True,
+        cache_dir: str | None = None,
+    ) -> None:
+        self.name = name
+        self.scale = scale
+        self.channels = channels
+        self._use_hflip = use_hflip
+        self._use_rot = use_rot
+        self._gt = list_images(dataroot_gt, set_name=name)
+        self._cache = PixelCache(cache_dir, channels) if cache_dir else None
+
+    def __len__(self) -> int:
+        return len(self._gt)
+
+    def sample_name(self, index: int) -> str:
+        """Return the path of the high-quality image."""
+        return self._gt[index].path
+
+    def sample_key(self, index: int) -> str:
+        """Return the name a picture of this sample is saved under."""
+        return self._gt[index].key
+
+    def cut(self, tensors: Mapping[str, Tensor], lq_size: int) -> dict[str, Tensor]:
+        """Keep the upper left corner of every crop."""
+        gt_size = lq_size * self.scale
+        return {"lq": tensors["lq"][..., :lq_size, :lq_size], "gt": tensors["gt"][..., :gt_size, :gt_size]}
+
+    def shape(self, tensors: Mapping[str, Tensor]) -> BatchShape:
+        """Return samples and the side of the low-quality crops."""
+        samples = tensors["lq"].shape[0]
+        return BatchShape(samples=samples, extent=tensors["lq"].shape[-1], images=samples)
+
+    def survey(self) -> Survey:
+        """Read the size of every file; see the base class."""
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(self._look_at, range(len(self))))
+        problems = [problem for problem in found if isinstance(problem, Problem)]
+        if problems:
+            more = (
+                [Problem(f"... and {len(problems) - SHOWN_PROBLEMS} more files")]
+                if len(problems) > SHOWN_PROBLEMS
+                else []
+            )
+            raise InputError(problems[:SHOWN_PROBLEMS] + more)
+        sizes = [size for size in found if not isinstance(size, Problem)]
+        sides = [min(height, width) for height, width in sizes]
+        smallest = min(range(len(sides)), key=sides.__getitem__)
+        gt_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
+        if self._cache:
+            self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
+        return Survey(len(self), sides[smallest], self.sample_name(smallest), gt_bytes)
+
+    def _look_at(self, index: int) -> tuple[int, int] | Problem:
+        """Return (height, width) of the low-quality image, or what is wrong with the sample."""
+        raise NotImplementedError
+
+    def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
+        return [
+            (file.path, height * self.scale, width * self.scale)
+            for file, (height, width) in zip(self._gt, lq_sizes, strict=True)
+        ]
+
+    def _read(self, file: ImageFile) -> Pixels:
+        return self._cache.read(file.path) if self._cache else read_image(file.path, self.channels)
+
+    def _sample(self, lq: Pixels, gt: Pixels, seed: int) -> dict[str, Tensor]:
+        turned = [flipped(pixels, seed, use_hflip=self._use_hflip, use_rot=self._use_rot) for pixels in (lq, gt)]
+        return {"lq": to_tensor(turned[0]), "gt": to_tensor(turned[1])}
+
+
+@DATASETS.register("GTImageDataset")
+class GTImageDataset(ImageDataset):
+    """High-quality images alone; the low-quality crop is made by antialiased bicubic shrinking.
+
+    A crop equals, to the bit, the same crop of the whole image shrunk. Rows and columns beyond a multiple of the scale
+    are left out.
+    """
+
+    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
+        """Make one training sample; see the base class."""
+        scale, side = self.scale, key.lq_size
+        pixels = self._read(self._gt[key.sample])
+        pixels = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
+        pixels = padded_to(pixels, side * scale, side * scale)
+        top, left = crop_corner_px(key.seed, pixels.shape[0] // scale, pixels.shape[1] // scale, side)
+        gt = pixels[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
+        return self._sample(shrunk_crop(pixels, top, left, side, scale), gt, key.seed)
+
+    def whole(self, index: int) -> dict[str, Tensor]:
+        """Return the whole image and its shrunk copy."""
+        scale = self.scale
+        pixels = self._read(self._gt[index])
+        gt = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
+        return {"lq": to_tensor(shrunk(gt, scale)), "gt": to_tensor(gt)}
+
+    def _look_at(self, index: int) -> tuple[int, int] | Problem:
+        file = self._gt[index]
+        try:
+            height, width = image_size_px(file.path)
+        except InputError as error:
+            return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
+        if min(height, width) < self.scale:
+            return Problem(
+                f"dataset '{self.name}': {file.path} is {width}x{height}, less than one pixel at scale {self.scale}",
+                advice="Remove it.",
+            )
+        return height // self.scale, width // self.scale
+
+
+@DATASETS.register("PairedImageDataset")
+class PairedImageDataset(ImageDataset):
+    """High-quality images and their low-quality partners, paired by relative path without the extension.
+
+    Args:
+        dataroot_gt: as for :class:`ImageDataset`.
+        dataroot_lq: the same for the low-quality images.
+        arguments: as for :class:`ImageDataset`.
+    """
+
+    def __init__(
+        self,
+        dataroot_gt: str | Sequence[str],
+        dataroot_lq: str | Sequence[str],
+        *,
+        scale: int,
+        channels: int = 3,
+        name: str = "train",
+        use_hflip: bool = True,
+        use_rot: bool = True,
+        cache_dir: str | None = None,
+    ) -> None:
+        super().__init__(
+            dataroot_gt,
+            scale=scale,
+            channels=channels,
+            name=name,
+            use_hflip=use_hflip,
+            use_rot=use_rot,
+            cache_dir=cache_dir,
+        )
+        pairs = pair_images(self._gt, list_images(dataroot_lq, set_name=name), set_name=name)
+        self._lq = [lq for _, lq in pairs]
+
+    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
+        """Make one training sample; see the base class."""
+        scale, side = self.scale, key.lq_size
+        lq = padded_to(self._read(self._lq[key.sample]), side, side)
+        gt = padded_to(self._read(self._gt[key.sample]), side * scale, side * scale)
+        top, left = crop_corner_px(key.seed, lq.shape[0], lq.shape[1], side)
+        gt = gt[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
+        return self._sample(lq[top : top + side, left : left + side], gt, key.seed)
+
+    def whole(self, index: int) -> dict[str, Tensor]:
+        """Return both whole images."""
+        return {"lq": to_tensor(self._read(self._lq[index])), "gt": to_tensor(self._read(self._gt[index]))}
+
+    def _look_at(self, index: int) -> tuple[int, int] | Problem:
+        lq_file, gt_file = self._lq[index], self._gt[index]
+        try:
+            lq, gt = image_size_px(lq_file.path), image_size_px(gt_file.path)
+        except InputError as error:
+            return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
+        if gt != (lq[0] * self.scale, lq[1] * self.scale):
+            return Problem(
+                f"dataset '{self.name}': {gt_file.path} is {gt[1]}x{gt[0]}, but {self.scale} times {lq_file.path} "
+                f"({lq[1]}x{lq[0]}) is {lq[1] * self.scale}x{lq[0] * self.scale}",
+                advice=_likely_scale(lq, gt),
+            )
+        return lq
+
+    def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
+        lq = [(file.path, height, width) for file, (height, width) in zip(self._lq, lq_sizes, strict=True)]
+        return super()._decoded_files(lq_sizes) + lq
+
+
+def _likely_scale(lq: tuple[int, int], gt: tuple[int, int]) -> str:
+    ratio = round(gt[0] / lq[0])
+    if ratio >= 1 and gt == (lq[0] * ratio, lq[1] * ratio):
+        return f"This pair is for `scale: {ratio}`."
+    return "Shrink the high-quality image again, or crop both to matching sizes."
