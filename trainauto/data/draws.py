@@ -1,8 +1,8 @@
 """Which samples each batch draws: a pure function of the seed, the position in the stream and the plan changes.
 
 Nothing here knows of workers, files or torch. The loader keeps two positions in the same stream: the head, where keys
-are sent to the workers, and the tail, where batches are trained. A plan asked for after ``n`` draws were fetched acts on
-draw ``n + lookahead``; the head is never further ahead than that, so the number of workers cannot change the result.
+are sent to the workers, and the tail, where batches are trained. A plan asked for after ``n`` draws were fetched acts
+on draw ``n + lookahead``; the head is never further ahead than that, so results do not depend on the workers.
 """
 
 from collections.abc import Iterator

@@ -46,8 +46,8 @@ class Survey:
 class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     """A dataset whose samples are made to the size in their key.
 
-    There is no size to set on the dataset itself: workers hold copies of it, which a setter here would never reach. Sizes
-    are set on :class:`~trainauto.data.dynamic_loader.DynamicDataLoader`, which puts them into the keys.
+    There is no size to set on the dataset itself: workers hold copies of it, which a setter here would never reach.
+    Sizes are set on :class:`~trainauto.data.dynamic_loader.DynamicDataLoader`, which puts them into the keys.
 
     Attributes:
         name: name of the set in messages.

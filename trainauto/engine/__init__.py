@@ -1,0 +1,1 @@
+"""How a run goes: the loop, the step, checkpoints, signals."""

@@ -1,0 +1,39 @@
+"""Base of all automations: one event, one method, each doing nothing until it is overridden."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainauto.core.decisions import Decision, RunFacts
+from trainauto.core.records import StepRecord, ValidationRecord
+
+
+class Automation:
+    """Watches records, asks for decisions. It never touches the model, the loader or the optimizer itself.
+
+    Attributes:
+        name: key of its state in checkpoints, and of its switch in option files.
+        priority: automations are asked in rising order; of two decisions of a kind in one step the later wins.
+    """
+
+    name = ""
+    priority = 100
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__dict__.get("name", cls.__name__)
+
+    def on_run_start(self, facts: RunFacts) -> None:
+        """Before the first step, and after a resume has loaded the state."""
+
+    def on_step_end(self, record: StepRecord) -> Decision | None:
+        """After every optimizer step."""
+
+    def on_validation_end(self, record: ValidationRecord) -> Decision | None:
+        """After a validation set has been run."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold to go on; plain values and tensors only."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave."""

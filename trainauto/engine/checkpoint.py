@@ -1,0 +1,106 @@
+"""Checkpoints: whole or not there, the newest few and the best kept, loadable without pickled code."""
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainauto.core.errors import CheckpointError
+from trainauto.core.files import directory_written_atomically, remove_leftovers, write_json_atomically
+
+FORMAT = 1
+STATE_FILE = "state.pt"
+LATEST_FILE = "latest.json"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best checkpoint so far: its step, and the value of the deciding metric there."""
+
+    step: int
+    value: float
+
+
+class Checkpoints:
+    """Checkpoints of one run in ``folder``: ``step_00001000/`` with weights and ``state.pt``, and ``latest.json``.
+
+    Args:
+        folder: made if missing.
+        keep: newest checkpoints to keep, beside the best.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+        self.best: Best | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
+
+    def save(self, step: int, state: Mapping[str, Any], write_weights: Callable[[Path], None]) -> Path:
+        """Write a checkpoint, point ``latest.json`` at it, and delete those no longer kept."""
+        target = self._path(step)
+        with directory_written_atomically(target) as folder:
+            write_weights(folder)
+            torch.save({"format": FORMAT, **state}, folder / STATE_FILE)
+        best = {"step": self.best.step, "value": self.best.value} if self.best else None
+        write_json_atomically(self.folder / LATEST_FILE, {"step": step, "folder": target.name, "best": best})
+        self._delete_old(step)
+        return target
+
+    def latest(self) -> Path | None:
+        """Return the newest checkpoint, or ``None``. Also restores which one is the best."""
+        pointer = self.folder / LATEST_FILE
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads(pointer.read_text(encoding="utf-8"))
+            self.best = Best(int(found["best"]["step"]), float(found["best"]["value"])) if found["best"] else None
+            if (self.folder / found["folder"] / STATE_FILE).is_file():
+                return self.folder / str(found["folder"])
+        # A kill between writing a checkpoint and pointing at it, or a pointer lost in copying.
+        steps = self._steps()
+        return self._path(steps[-1]) if steps else None
+
+    def note_score(self, step: int, value: float, *, better_is_higher: bool) -> bool:
+        """Remember this step as the best if it is; return whether it is."""
+        if self.best is not None and not (value > self.best.value if better_is_higher else value < self.best.value):
+            return False
+        self.best = Best(step, value)
+        return True
+
+    @staticmethod
+    def read_state(checkpoint: Path) -> dict[str, Any]:
+        """Read the state beside the weights.
+
+        Raises:
+            CheckpointError: missing, damaged, or of another format.
+        """
+        file = checkpoint / STATE_FILE
+        try:
+            state: dict[str, Any] = torch.load(file, "cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise CheckpointError(f"cannot read {file}: {error}") from error
+        if state.get("format") != FORMAT:
+            raise CheckpointError(f"{file} has format {state.get('format')}, this version reads {FORMAT}")
+        return state
+
+    def _delete_old(self, newest: int) -> None:
+        kept = set(self._steps()[-self.keep :]) | {newest}
+        if self.best:
+            kept.add(self.best.step)
+        for step in self._steps():
+            if step not in kept:
+                shutil.rmtree(self._path(step), ignore_errors=True)
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step_{step:08d}"
+
+    def _steps(self) -> list[int]:
+        found = (
+            path.name.removeprefix("step_") for path in self.folder.glob("step_*") if (path / STATE_FILE).is_file()
+        )
+        return sorted(int(number) for number in found if number.isdigit())

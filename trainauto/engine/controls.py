@@ -1,0 +1,52 @@
+"""Carrying out decisions."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.data.dynamic_loader import DynamicDataLoader
+
+logger = logging.getLogger(__name__)
+
+
+class Controls:
+    """What automations steer, and what the next step reads.
+
+    Attributes:
+        rate_factor: factor on every scheduled learning rate.
+        max_norm: gradient norm to clip at; ``None`` does not clip.
+        stop_reason: why the run is to end; empty while it is not.
+        plan_changes: how often the plan was changed.
+    """
+
+    def __init__(self, loader: DynamicDataLoader, max_norm: float | None) -> None:
+        self._loader = loader
+        self.max_norm = max_norm
+        self.rate_factor = 1.0
+        self.stop_reason = ""
+        self.plan_changes = 0
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        """Carry out the decisions of one step, in order."""
+        for decision in decisions:
+            match decision:
+                case PlanChange(plan=plan):
+                    if plan != self._loader.plan:
+                        self.plan_changes += 1
+                        self._loader.update_plan(plan)
+                case RateFactor(factor=factor):
+                    self.rate_factor = factor
+                case ClipAt(max_norm=max_norm):
+                    self.max_norm = max_norm
+                case Stop(reason=reason):
+                    self.stop_reason = reason
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what automations have changed; the option file's own clip norm is not part of it."""
+        return {"rate_factor": self.rate_factor, "plan_changes": self.plan_changes}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self.rate_factor = float(state["rate_factor"])
+        self.plan_changes = int(state["plan_changes"])

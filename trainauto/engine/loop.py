@@ -1,0 +1,112 @@
+"""The loop: one screen."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainauto.core.batch import Batch
+from trainauto.core.decisions import Decision, RunFacts
+from trainauto.core.errors import InputError
+from trainauto.core.records import StepRecord, ValidationRecord
+from trainauto.core.reports import RunEnd
+from trainauto.engine.run import Run
+from trainauto.engine.step import optimize_parameters
+
+
+def train(run: Run) -> RunEnd:
+    """Train from where ``run`` stands to its length, a signal, or an automation's stop.
+
+    A checkpoint is written at the end in every one of these cases; an error leaves the last one as it is.
+    """
+    for automation in run.automations:
+        automation.on_run_start(RunFacts(run.axes, run.loader.plan, run.loader.dataset.scale))
+    run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))
+    try:
+        with run.signals:
+            _train_until_done(run)
+        end = _end_of(run)
+    except BaseException as error:
+        run.reporter.end(
+            RunEnd("failed", f"{type(error).__name__}: {error}", run.progress, str(run.last_checkpoint or ""))
+        )
+        raise
+    run.reporter.end(end)
+    return end
+
+
+def _train_until_done(run: Run) -> None:
+    batches = iter(run.loader)
+    while not (run.finished or run.signals.received or run.controls.stop_reason):
+        start = time.perf_counter()
+        try:
+            batch = next(batches)
+        except InputError:
+            run.save()  # an unreadable file: every step so far is whole
+            raise
+        record = _step(run, batch, data_seconds=time.perf_counter() - start)
+        run.progress += record
+        decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
+        run.controls.apply(decisions)
+        run.reporter.step(record, decisions, run.progress)
+        if _is_due(run, run.frequencies.validate):
+            _validate(run)
+        if _is_due(run, run.frequencies.save):
+            run.save()
+    run.save()
+
+
+def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord:
+    optimizers = run.model.optimizers
+    run.schedule.set_rates(optimizers.values(), run.progress, run.controls.rate_factor)
+    with run.meter.window() as window:
+        outcome = optimize_parameters(run.model, batch, max_norm=run.controls.max_norm)
+    return StepRecord(
+        step=run.progress.steps + 1,
+        plan=batch.plan,
+        drawn=batch.drawn,
+        shape=batch.shape,
+        first_sample=batch.first_sample,
+        losses=outcome.losses,
+        learning_rates={name: optimizer.param_groups[0]["lr"] for name, optimizer in optimizers.items()},
+        grad_norms=outcome.grad_norms,
+        data_seconds=data_seconds,
+        step_seconds=outcome.seconds,
+        pixels=batch.pixels,
+        peak=window.reading,
+        skipped=outcome.skipped,
+    )
+
+
+def _is_due(run: Run, every: int) -> bool:
+    return every > 0 and (run.progress.steps % every == 0 or run.finished)
+
+
+def _validate(run: Run) -> None:
+    records = []
+    for validator in run.validators:
+        record, pictures = run.model.validation(validator, run.progress.steps)
+        decisions: Sequence[Decision] = [d for a in run.automations if (d := a.on_validation_end(record)) is not None]
+        run.controls.apply(decisions)
+        run.reporter.validation(record, pictures)
+        records.append(record)
+    if records:
+        _note_score(run, records[0])
+
+
+def _note_score(run: Run, record: ValidationRecord) -> None:
+    metric = run.frequencies.best_metric
+    if metric is None:
+        return
+    better_is_higher = record.better_is_higher[metric]
+    if run.checkpoints.note_score(record.step, record.metrics[metric], better_is_higher=better_is_higher):
+        # The best is worth a checkpoint of its own, wherever the saving interval stands.
+        run.save()
+
+
+def _end_of(run: Run) -> RunEnd:
+    checkpoint = str(run.last_checkpoint or "")
+    if run.signals.received:
+        return RunEnd("interrupted", f"{run.signals.name} received", run.progress, checkpoint)
+    if run.controls.stop_reason:
+        return RunEnd("stopped", run.controls.stop_reason, run.progress, checkpoint)
+    return RunEnd("completed", "the run has come to its length", run.progress, checkpoint)

@@ -1,0 +1,100 @@
+"""Everything a run consists of, and how it is saved and taken up again."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.decisions import AutomationLike
+from trainauto.core.plan import Axis
+from trainauto.core.records import Progress
+from trainauto.core.reports import ReporterLike, RunSummary
+from trainauto.data.dynamic_loader import DynamicDataLoader
+from trainauto.engine.checkpoint import Checkpoints
+from trainauto.engine.controls import Controls
+from trainauto.engine.random_state import random_state, set_random_state
+from trainauto.engine.signals import StopSignals
+from trainauto.memory.meter import MemoryMeter
+from trainauto.models.base_model import BaseModel
+from trainauto.models.validation import Validator
+from trainauto.optim.schedules import RateSchedule
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """How often things happen, in steps; 0 is never.
+
+    Attributes:
+        validate: steps between validations.
+        save: steps between checkpoints.
+        best_metric: metric of the first validation set that decides which checkpoint is the best.
+    """
+
+    validate: int
+    save: int
+    best_metric: str | None = None
+
+
+@dataclass
+class Run:
+    """The parts of one run; ``build`` puts them together, :func:`trainauto.engine.loop.train` sets them going."""
+
+    summary: RunSummary
+    model: BaseModel
+    loader: DynamicDataLoader
+    axes: tuple[Axis, ...]
+    schedule: RateSchedule
+    controls: Controls
+    automations: Sequence[AutomationLike]
+    validators: Sequence[Validator]
+    checkpoints: Checkpoints
+    reporter: ReporterLike
+    meter: MemoryMeter
+    frequencies: Frequencies
+    progress: Progress = field(default_factory=Progress)
+    signals: StopSignals = field(default_factory=StopSignals)
+    last_checkpoint: Path | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its length."""
+        return self.schedule.done(self.progress) >= self.schedule.total
+
+    def save(self) -> Path:
+        """Write a checkpoint of this moment; once is enough for a step."""
+        if self.last_checkpoint is None or not self.last_checkpoint.name.endswith(f"{self.progress.steps:08d}"):
+            self.last_checkpoint = self.checkpoints.save(self.progress.steps, self._state(), self.model.save)
+        return self.last_checkpoint
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            CheckpointError: it is damaged or of another network.
+            InputError: the dataset has changed its number of samples.
+        """
+        state = Checkpoints.read_state(checkpoint)
+        self.model.load(checkpoint)
+        self.model.load_state_dict(state["model"])
+        self.loader.load_state_dict(state["loader"])
+        self.controls.load_state_dict(state["controls"])
+        for automation in self.automations:
+            if automation.name in state["automations"]:
+                automation.load_state_dict(state["automations"][automation.name])
+        self.progress = Progress(**state["progress"])
+        self.last_checkpoint = checkpoint
+        # Last, because building and loading may have drawn from the generators.
+        set_random_state(state["random"])
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "progress": vars(self.progress).copy(),
+            "model": self.model.state_dict(),
+            "loader": self.loader.state_dict(),
+            "controls": self.controls.state_dict(),
+            "automations": {automation.name: automation.state_dict() for automation in self.automations},
+            "random": random_state(),
+        }

@@ -1,0 +1,48 @@
+"""Ctrl-C and SIGTERM: finish the step, save, then leave."""
+
+import logging
+import signal
+import threading
+from types import FrameType
+
+logger = logging.getLogger(__name__)
+
+
+class StopSignals:
+    """Notes the first SIGINT or SIGTERM while it is entered; a second one interrupts at once.
+
+    Attributes:
+        received: the signal's number, 0 while there was none.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._before: dict[int, object] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """Return 130 after SIGINT, 143 after SIGTERM (128 + number, as shells have it), 0 without a signal."""
+        return 128 + self.received if self.received else 0
+
+    @property
+    def name(self) -> str:
+        """Return the signal's name, or an empty text."""
+        return signal.Signals(self.received).name if self.received else ""
+
+    def __enter__(self) -> "StopSignals":
+        # Only the main thread may set handlers; a run driven from another thread is stopped by its owner.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._before.clear()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = number
+        logger.warning("%s: finishing this step and saving; once more stops at once.", signal.Signals(number).name)

@@ -1,0 +1,28 @@
+"""Telling a lack of memory from every other error: by type on CUDA, by one table of anchored messages elsewhere."""
+
+import re
+
+import torch
+
+_MESSAGES = tuple(
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        # torch's CPU allocator
+        r"^\[enforce fail at alloc_cpu\.cpp:\d+\].*DefaultCPUAllocator: can't allocate memory",
+        # oneDNN, when it cannot get scratch memory; the message holds no more than this
+        r"^could not create a primitive$",
+        # libraries under CUDA that allocate for themselves
+        r"^(CUDA error: CUBLAS|cuDNN error: CUDNN)_STATUS_ALLOC_FAILED",
+    )
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether ``error`` is a real allocation failure.
+
+    A message that merely mentions memory or CUDA is none: an illegal access retried as if memory had run out would hide
+    the fault and go on with a broken context.
+    """
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(pattern.match(str(error)) for pattern in _MESSAGES)

@@ -1,0 +1,99 @@
+"""The contract between a model and the engine: a model says what to minimise, the engine says how."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainauto.core.batch import Batch
+from trainauto.core.passes import MicroBatch, Pass
+from trainauto.core.records import ValidationRecord
+from trainauto.core.reports import Picture
+from trainauto.models.validation import Validator
+from trainauto.models.weights import load_weights, save_weights
+from trainauto.optim.ema import Ema
+
+
+class BaseModel(ABC):
+    """Networks, their optimizers and averages, and the passes that train them.
+
+    Attributes:
+        device: where everything lives.
+        networks: trained networks by name (``net_g``), as they are saved: neither compiled nor wrapped.
+        optimizers: by the name of the pass that steps them.
+        averages: moving averages by the name of the network they follow.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.networks: dict[str, nn.Module] = {}
+        self.optimizers: dict[str, Optimizer] = {}
+        self.averages: dict[str, Ema] = {}
+
+    @abstractmethod
+    def passes(self) -> Sequence[Pass]:
+        """Return what one step minimises, in order. The same objects every step: they hold loss-scaling state."""
+
+    @abstractmethod
+    def enlarge(self, lq: Tensor) -> Tensor:
+        """Map images (N, C, h, w) in [0, 1] to (N, C, h * scale, w * scale), as a finished network would.
+
+        Without gradients, in evaluation mode, with averaged weights where there are some.
+        """
+
+    def feed_data(self, batch: Batch) -> MicroBatch:
+        """Move a batch to the device, still uint8; :meth:`passes` convert the micro-batch they work on."""
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.tensors.items()}
+
+    def after_step(self) -> None:
+        """Follow the weights once all passes have stepped."""
+        for name, average in self.averages.items():
+            average.update(self.networks[name])
+
+    def validation(self, validator: Validator, step: int) -> tuple[ValidationRecord, list[Picture]]:
+        """Run one validation set."""
+        return validator.run(self.enlarge, step)
+
+    def save(self, folder: Path) -> None:
+        """Write the weights of every network and average as safetensors, e.g. ``net_g.safetensors``."""
+        for name, network in self.networks.items():
+            save_weights(network, folder / f"{name}.safetensors")
+        for name, average in self.averages.items():
+            save_weights(average.network, folder / f"{name}_ema.safetensors")
+
+    def load(self, folder: Path) -> None:
+        """Read back what :meth:`save` wrote. A checkpoint without averages starts them from the weights.
+
+        Raises:
+            CheckpointError: a file is missing or does not fit the network.
+        """
+        for name, network in self.networks.items():
+            load_weights(network, folder / f"{name}.safetensors")
+        for name, average in self.averages.items():
+            file = folder / f"{name}_ema.safetensors"
+            load_weights(average.network, file if file.exists() else folder / f"{name}.safetensors")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs besides the weights: optimizers and loss scaling."""
+        scalers = {one.name: one.scaler.state_dict() for one in self.passes() if one.scaler is not None}
+        return {
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "scalers": scalers,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it."""
+        for name, optimizer in self.optimizers.items():
+            settings = [
+                {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
+            ]
+            optimizer.load_state_dict(state["optimizers"][name])
+            for group, wanted in zip(optimizer.param_groups, settings, strict=True):
+                group.update(wanted)
+        for one in self.passes():
+            if one.scaler is not None and one.name in state["scalers"]:
+                one.scaler.load_state_dict(state["scalers"][one.name])

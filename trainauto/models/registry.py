@@ -1,0 +1,6 @@
+"""Registry of models; its own module so that model modules can import it without a cycle."""
+
+from trainauto.core.registry import Registry
+from trainauto.models.base_model import BaseModel
+
+MODELS: Registry[type[BaseModel]] = Registry("model")

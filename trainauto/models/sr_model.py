@@ -1,0 +1,91 @@
+"""Super-resolution with one network."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainauto.core.passes import LossTerms, MicroBatch, Pass
+from trainauto.models.base_model import BaseModel
+from trainauto.models.registry import MODELS
+from trainauto.optim.ema import Ema
+from trainauto.optim.precision import Precision
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+@MODELS.register("SRModel")
+class SRModel(BaseModel):
+    """One network, any number of loss terms, one optimizer.
+
+    Args:
+        network_g: maps (N, C, h, w) in [0, 1] to (N, C, h * scale, w * scale).
+        losses: loss terms by the name to log them under; each maps (output, reference) to a scalar.
+        make_optimizer: builds the optimizer for the parameters it is given.
+        precision: number format, and the device.
+        ema_decay: decay of the moving average of weights; 0 keeps none.
+        channels_last: keep images as NHWC in memory.
+        compile_network: run the network through ``torch.compile`` with dynamic shapes.
+    """
+
+    def __init__(
+        self,
+        network_g: nn.Module,
+        losses: Mapping[str, nn.Module],
+        make_optimizer: MakeOptimizer,
+        precision: Precision,
+        *,
+        ema_decay: float = 0.0,
+        channels_last: bool = False,
+        compile_network: bool = False,
+    ) -> None:
+        super().__init__(precision.device)
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
+        self._precision = precision
+        self._network = network_g.to(self.device, memory_format=self._format).train()  # type: ignore[call-overload]
+        self.networks["net_g"] = self._network
+        if ema_decay:
+            self.averages["net_g"] = Ema(self._network, ema_decay)
+        self._losses = {name: loss.to(self.device) for name, loss in losses.items()}
+        # Compiled beside the plain network, so that saved names do not change.
+        self._forward: Callable[[Tensor], Tensor] = (
+            torch.compile(self._network, dynamic=True) if compile_network else self._network
+        )
+        self.optimizers["g"] = make_optimizer(p for p in self._network.parameters() if p.requires_grad)
+        self._passes = (
+            Pass(
+                "g", self.optimizers["g"], self._loss, splittable=self._is_splittable(), scaler=precision.new_scaler()
+            ),
+        )
+
+    def passes(self) -> Sequence[Pass]:
+        """Return the one pass."""
+        return self._passes
+
+    @torch.no_grad()
+    def enlarge(self, lq: Tensor) -> Tensor:
+        """Run the averaged network where there is one, else the network in evaluation mode."""
+        lq = lq.to(memory_format=self._format)
+        with self._precision.autocast():
+            if "net_g" in self.averages:
+                return self._bounded(self.averages["net_g"].network(lq))
+            self._network.eval()
+            try:
+                return self._bounded(self._network(lq))
+            finally:
+                self._network.train()
+
+    def _loss(self, micro_batch: MicroBatch) -> LossTerms:
+        lq, gt = (micro_batch[name].to(torch.float32, memory_format=self._format).div_(255) for name in ("lq", "gt"))
+        with self._precision.autocast():
+            output = self._forward(lq)
+            return {name: loss(output, gt) for name, loss in self._losses.items()}
+
+    def _is_splittable(self) -> bool:
+        # Batch statistics make the parts of a batch depend on each other.
+        return not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self._network.modules())
+
+    @staticmethod
+    def _bounded(image: Tensor) -> Tensor:
+        return image.float().clamp_(0, 1)

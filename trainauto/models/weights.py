@@ -1,0 +1,104 @@
+"""Weights in and out: safetensors, and the .pth files of other frameworks, without running pickled code."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from trainauto.core.errors import CheckpointError, InputError, Problem, nearest
+
+USUAL_KEYS = ("params_ema", "params")
+
+
+def save_weights(network: nn.Module, file: Path) -> None:
+    """Write a network's state as safetensors, in the default memory format, shared tensors written out."""
+    state = network.state_dict()
+    save_file({name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}, file)
+
+
+def load_weights(network: nn.Module, file: Path) -> None:
+    """Read what :func:`save_weights` wrote, exactly.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or of another network.
+    """
+    try:
+        network.load_state_dict(load_file(file))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise CheckpointError(f"cannot load {file}: {error}") from error
+
+
+def read_weights(file: Path, key: str | None = None) -> dict[str, Tensor]:
+    """Read the weights in a .safetensors, .pth or .pt file.
+
+    Args:
+        file: what to read; pickled code in it is refused.
+        key: entry that holds the weights where there are several; ``None`` tries ``params_ema``, ``params``, then the
+            file itself.
+
+    Raises:
+        InputError: missing, damaged, with code inside, or without that key.
+    """
+    if not file.is_file():
+        beside = (path.name for path in file.parent.iterdir()) if file.parent.is_dir() else ()
+        raise InputError(Problem(f"there is no weights file {file}", advice=nearest(file.name, beside)))
+    try:
+        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            Problem(
+                f"cannot read weights from {file}: {first_line}", advice="Only plain tensors are read, no pickled code."
+            )
+        ) from error
+    return _tensors_under(found, key, file)
+
+
+def load_pretrained(network: nn.Module, state: Mapping[str, Tensor], *, file: Path, strict: bool) -> list[str]:
+    """Copy weights into a network; return the names that were left out (none if ``strict``).
+
+    Raises:
+        InputError: ``strict``, and names or shapes differ; lists the first of each kind.
+    """
+    wanted = network.state_dict()
+    missing = [name for name in wanted if name not in state]
+    unknown = [name for name in state if name not in wanted]
+    reshaped = [name for name in wanted if name in state and wanted[name].shape != state[name].shape]
+    if strict and (missing or unknown or reshaped):
+        shapes = [
+            f"{name}: {tuple(state[name].shape)} in the file, {tuple(wanted[name].shape)} here" for name in reshaped
+        ]
+        parts = (("missing in the file", missing), ("unknown here", unknown), ("of another shape", shapes))
+        found = "; ".join(f"{len(names)} {label} ({', '.join(names[:3])})" for label, names in parts if names)
+        raise InputError(
+            Problem(
+                f"the weights in {file} are not of this network: {found}",
+                advice="Check the arguments of network_g, or set `path: strict_load_g: false` to load what fits.",
+            )
+        )
+    network.load_state_dict(
+        {name: state[name] for name in wanted if name in state and name not in reshaped}, strict=False
+    )
+    return missing + unknown + reshaped
+
+
+def _tensors_under(found: object, key: str | None, file: Path) -> dict[str, Tensor]:
+    if not isinstance(found, Mapping):
+        raise InputError(f"{file} holds a {type(found).__name__}, not weights by name")
+    if key is not None and key not in found:
+        raise InputError(Problem(f"{file} has no entry '{key}'", advice=nearest(key, map(str, found))))
+    for candidate in (key,) if key is not None else USUAL_KEYS:
+        if isinstance(found.get(candidate), Mapping):
+            return _tensors_of(found[candidate], file)
+    return _tensors_of(found, file)
+
+
+def _tensors_of(found: Mapping[str, object], file: Path) -> dict[str, Tensor]:
+    weights = {str(name): tensor for name, tensor in found.items() if isinstance(tensor, Tensor)}
+    if not weights:
+        raise InputError(Problem(f"{file} holds no tensors", advice=nearest("params", map(str, found))))
+    return weights

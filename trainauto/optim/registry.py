@@ -1,0 +1,14 @@
+"""Registries of optimizers and schedules."""
+
+from collections.abc import Callable
+
+from torch.optim import Optimizer
+
+from trainauto.core.registry import Registry
+
+OPTIMIZERS: Registry[Callable[..., Optimizer]] = Registry("optimizer")
+
+Shape = Callable[[float], float]
+"""Maps the share of the run that is done, 0 to 1, to a factor of the configured rate."""
+
+SCHEDULES: Registry[Callable[..., Shape]] = Registry("schedule")
