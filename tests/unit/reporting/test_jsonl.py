@@ -1,0 +1,156 @@
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.reporting.builders import a_progress, a_step, a_validation
+from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.plan import Plan
+from trainauto.reporting import jsonl
+from trainauto.reporting.json_text import read_lines, to_json
+from trainauto.reporting.jsonl import JsonLines, decision_to_dict, step_from_dict, step_to_dict
+from trainauto.reporting.run_directory import RunDirectory
+
+
+def refuse_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def strict(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line, parse_constant=refuse_constant) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return RunDirectory.create(tmp_path, "demo")
+
+
+def test_one_line_a_step_with_stable_names(run: RunDirectory) -> None:
+    sink = JsonLines(run, clock=lambda: 1234.5678)
+    sink.step(a_step(1), (), a_progress(1))
+    sink.step(a_step(2, peak=None, skipped=("g",)), (), a_progress(2))
+    sink.close()
+    first, second = strict(run.records)
+    assert first == {
+        "step": 1,
+        "phase": "train",
+        "first_sample": 0,
+        "samples": 4,
+        "extent": 48,
+        "tokens": 0,
+        "images": 4,
+        "pixels": 147456,
+        "plan": {"batch_size": 4, "lq_size": 48, "micro_batches": 1},
+        "drawn": {"batch_size": 4, "lq_size": 48, "micro_batches": 1},
+        "losses": {"l1": 0.5},
+        "lr": {"g": 0.0002},
+        "grad_norm": {"g": 1.25},
+        "data_s": 0.02,
+        "step_s": 0.18,
+        "peak": {"allocated": 2**30, "reserved": 2**31, "device_used": 3 * 2**30, "limit": 2**32, "alloc_retries": 0},
+        "skipped": [],
+        "time": 1234.568,
+    }
+    assert (second["peak"], second["skipped"]) == (None, ["g"])
+    assert not run.decisions.exists()
+
+
+@pytest.mark.parametrize("step", [a_step(3), a_step(3, peak=None, skipped=("g",), phase="warm-up")])
+def test_a_step_is_read_back_as_it_was(step: Any) -> None:
+    assert step_from_dict(json.loads(to_json(step_to_dict(step)))) == step
+
+
+def test_numbers_that_json_lacks_become_strings(run: RunDirectory) -> None:
+    sink = JsonLines(run)
+    sink.step(a_step(losses={"l1": math.nan, "gan": math.inf}, grad_norms={"g": -math.inf}), (), a_progress(1))
+    sink.validation(a_validation(metrics={"psnr": math.inf}), ())
+    sink.close()
+    (line,) = strict(run.records)
+    assert line["losses"] == {"l1": "NaN", "gan": "Infinity"}
+    assert line["grad_norm"] == {"g": "-Infinity"}
+    back = step_from_dict(line)
+    assert math.isnan(back.losses["l1"])
+    assert (back.losses["gan"], back.grad_norms["g"]) == (math.inf, -math.inf)
+    assert strict(run.validations)[0]["metrics"] == {"psnr": "Infinity"}
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (
+            PlanChange(Plan.of(batch_size=8), "room left", predicted=7, measured=5),
+            {"kind": "plan_change", "plan": {"batch_size": 8, "micro_batches": 1}, "predicted": 7, "measured": 5},
+        ),
+        (RateFactor(0.5, "batch halved"), {"kind": "rate_factor", "factor": 0.5}),
+        (ClipAt(None, "calm"), {"kind": "clip_at", "max_norm": None}),
+        (Stop("low loss"), {"kind": "stop"}),
+    ],
+)
+def test_decisions_hold_every_field(decision: Decision, expected: dict[str, Any]) -> None:
+    assert decision_to_dict(7, decision) == {
+        "step": 7,
+        "plan": None,
+        "predicted": None,
+        "measured": None,
+        "reason": decision.reason,
+        **expected,
+    }
+
+
+def test_decisions_of_a_step_go_into_their_own_file(run: RunDirectory) -> None:
+    sink = JsonLines(run)
+    sink.step(a_step(5), (RateFactor(0.5, "why"), Stop("done")), a_progress(5))
+    sink.step(a_step(6), (Stop("done"),), a_progress(6))
+    sink.close()
+    assert [(line["step"], line["kind"]) for line in strict(run.decisions)] == [
+        (5, "rate_factor"),
+        (5, "stop"),
+        (6, "stop"),
+    ]
+
+
+def test_a_validation_is_a_line_of_its_own_file(run: RunDirectory) -> None:
+    sink = JsonLines(run)
+    sink.validation(a_validation(tile_px=64), ())
+    (line,) = strict(run.validations)
+    assert (line["kind"], line["step"], line["dataset"], line["tile_px"]) == ("validation", 10, "val", 64)
+    assert line["scores"][0]["bicubic"] == {"psnr": 28.0, "lpips": 0.3}
+    assert not run.records.exists()
+    sink.close()
+
+
+def test_each_line_is_one_write_and_a_resumed_run_appends(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[bytes] = []
+    real = os.write
+
+    def counting(handle: int, data: bytes) -> int:
+        writes.append(data)
+        return real(handle, data)
+
+    monkeypatch.setattr(jsonl.os, "write", counting)
+    for step in (1, 2):
+        sink = JsonLines(run)
+        sink.step(a_step(step), (), a_progress(step))
+        assert len(strict(run.records)) == step  # readable before it is closed
+        sink.close()
+        sink.close()
+    assert len(writes) == 2
+    assert all(data.endswith(b"\n") and data.count(b"\n") == 1 for data in writes)
+
+
+def test_a_line_the_disk_took_in_part_is_an_error(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = JsonLines(run)
+    monkeypatch.setattr(jsonl.os, "write", lambda *_: 3)
+    with pytest.raises(OSError, match="only 3 of"):
+        sink.step(a_step(), (), a_progress(1))
+    sink.close()
+
+
+def test_reading_passes_over_unfinished_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    assert list(read_lines(path)) == []
+    path.write_text('{"step": 1}\n{"step\n[1]\n{"step": 2}\n{"st')
+    assert [line["step"] for line in read_lines(path)] == [1, 2]

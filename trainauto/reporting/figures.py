@@ -1,0 +1,142 @@
+"""Figures that several sinks show: means over the steps since the last line, rates, gains over bicubic."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
+
+GIB_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """Some consecutive steps as one.
+
+    Attributes:
+        last: the last of them; rates and plan are read from it.
+        losses: mean of each loss term over the steps in which it was computed.
+        grad_norms: mean of each pass's gradient norm, likewise.
+        data_s: mean wait for a batch.
+        step_s: mean time of a step without that wait.
+        steps_per_s: optimizer steps a second, waits included, validation and checkpoints left out.
+        samples_per_s: samples a second, likewise.
+        peak: the highest readings; ``None`` where memory was not read.
+        skipped: passes whose optimizer step was skipped, over all the steps.
+    """
+
+    last: StepRecord
+    losses: Mapping[str, float]
+    grad_norms: Mapping[str, float]
+    data_s: float
+    step_s: float
+    steps_per_s: float
+    samples_per_s: float
+    peak: PeakReading | None
+    skipped: int = 0
+
+    @property
+    def loss(self) -> float:
+        """Sum of the loss terms."""
+        return sum(self.losses.values())
+
+    @property
+    def waiting(self) -> float:
+        """Share of the time spent waiting for data, 0 to 1."""
+        total_s = self.data_s + self.step_s
+        return self.data_s / total_s if total_s > 0 else 0.0
+
+
+class StepWindow:
+    """Sums up steps until their figures are asked for; its size does not grow with their number."""
+
+    def __init__(self) -> None:
+        self._last: StepRecord | None = None
+        self.clear()
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._steps = 0
+        self._samples = 0
+        self._skipped = 0
+        self._data_s = 0.0
+        self._step_s = 0.0
+        self._losses: dict[str, tuple[float, int]] = {}
+        self._grad_norms: dict[str, tuple[float, int]] = {}
+        self._peak: PeakReading | None = None
+
+    def add(self, record: StepRecord) -> None:
+        """Take one more step in."""
+        self._last = record
+        self._steps += 1
+        self._samples += record.shape.samples
+        self._skipped += len(record.skipped)
+        self._data_s += record.data_seconds
+        self._step_s += record.step_seconds
+        _add(self._losses, record.losses)
+        _add(self._grad_norms, record.grad_norms)
+        if record.peak is not None:
+            self._peak = _higher(self._peak, record.peak)
+
+    def figures(self) -> StepFigures:
+        """Return the steps since the last :meth:`clear` as one.
+
+        Raises:
+            ValueError: there was no step.
+        """
+        if self._last is None or not self._steps:
+            raise ValueError("no step to take figures of")
+        total_s = self._data_s + self._step_s
+        return StepFigures(
+            last=self._last,
+            losses=_means(self._losses),
+            grad_norms=_means(self._grad_norms),
+            data_s=self._data_s / self._steps,
+            step_s=self._step_s / self._steps,
+            steps_per_s=self._steps / total_s if total_s > 0 else 0.0,
+            samples_per_s=self._samples / total_s if total_s > 0 else 0.0,
+            peak=self._peak,
+            skipped=self._skipped,
+        )
+
+
+def gain_over_bicubic(record: ValidationRecord, metric: str) -> float | None:
+    """Return by how much a metric is better than that of bicubic enlargement; ``None`` where there is none.
+
+    Positive is better whichever way the metric points. Two infinite values (both images identical) are no gain.
+    """
+    if metric not in record.bicubic:
+        return None
+    value, bicubic = record.metrics[metric], record.bicubic[metric]
+    if math.isinf(value) and value == bicubic:
+        return 0.0
+    return value - bicubic if record.better_is_higher.get(metric, True) else bicubic - value
+
+
+def _add(sums: dict[str, tuple[float, int]], values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        total, number = sums.get(name, (0.0, 0))
+        sums[name] = (total + value, number + 1)
+
+
+def _means(sums: Mapping[str, tuple[float, int]]) -> dict[str, float]:
+    return {name: total / number for name, (total, number) in sums.items()}
+
+
+def _higher(one: PeakReading | None, other: PeakReading) -> PeakReading:
+    if one is None:
+        return other
+    return PeakReading(
+        allocated=max(one.allocated, other.allocated),
+        reserved=_highest((one.reserved, other.reserved)),
+        device_used=_highest((one.device_used, other.device_used)),
+        limit=other.limit,
+        alloc_retries=one.alloc_retries + other.alloc_retries,
+    )
+
+
+def _highest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

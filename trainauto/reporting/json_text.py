@@ -1,0 +1,56 @@
+"""JSON that every reader accepts: no bare NaN or Infinity, one object a line."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def to_json(value: Any) -> str:
+    """Return ``value`` as JSON on one line.
+
+    NaN and the infinities, which JSON lacks, become the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``: they
+    stay told apart (identical images have an infinite PSNR, a diverged loss is no number), and ``float()`` reads them.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines; lines that a killed writer left unfinished are passed over."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            entry = _object_of(line)
+            if entry is not None:
+                yield entry
+
+
+def step_of_line(line: bytes) -> int | None:
+    """Return the ``step`` of a line; ``None`` where the line cannot be read or has none."""
+    step = (_object_of(line) or {}).get("step")
+    return step if isinstance(step, int) else None
+
+
+def _object_of(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            return "NaN"
+        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return value

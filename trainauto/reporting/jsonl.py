@@ -1,0 +1,171 @@
+"""JSON lines: what really happened, one line a step, a validation, a decision. Everything else can be made from them.
+
+Validations have a file of their own, so that every line of training_log.jsonl is a step and needs no filter.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
+from trainauto.core.reports import Picture
+from trainauto.reporting.json_text import to_json
+from trainauto.reporting.run_directory import RunDirectory
+from trainauto.reporting.sinks import Sink
+
+
+class JsonLines(Sink):
+    """Appends to training_log.jsonl, validation.jsonl and decisions.jsonl of a run.
+
+    A line is one write to a file opened for appending: a kill loses the line it falls into and no other. The system has
+    it at once, so that it survives the process; only a power cut loses more.
+
+    Args:
+        run: the run's folder.
+        clock: returns the time of day in seconds since 1970, for ``time`` in each line.
+    """
+
+    def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.time) -> None:
+        self._run = run
+        self._clock = clock
+        self._steps: _Appender | None = None
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
+        """Write the step, then what was decided upon it."""
+        if self._steps is None:
+            self._steps = _Appender(self._run.records)
+        now_s = self._clock()
+        self._steps.append(step_to_dict(record) | {"time": round(now_s, 3)})
+        if decisions:
+            entries = [decision_to_dict(record.step, decision) | {"time": round(now_s, 3)} for decision in decisions]
+            _append_once(self._run.decisions, entries)
+
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:  # noqa: ARG002
+        """Write the scores of a validation."""
+        _append_once(self._run.validations, [validation_to_dict(record) | {"time": round(self._clock(), 3)}])
+
+    def close(self) -> None:
+        """Close the file of steps."""
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
+
+
+def step_to_dict(record: StepRecord) -> dict[str, Any]:
+    """Return a step as a line holds it: ``data_s`` and ``step_s`` in seconds, ``peak`` in bytes."""
+    return {
+        "step": record.step,
+        "phase": record.phase,
+        "first_sample": record.first_sample,
+        "samples": record.shape.samples,
+        "extent": record.shape.extent,
+        "tokens": record.shape.tokens,
+        "images": record.shape.images,
+        "pixels": record.pixels,
+        "plan": record.plan.to_dict(),
+        "drawn": record.drawn.to_dict(),
+        "losses": dict(record.losses),
+        "lr": dict(record.learning_rates),
+        "grad_norm": dict(record.grad_norms),
+        "data_s": round(record.data_seconds, 6),
+        "step_s": round(record.step_seconds, 6),
+        "peak": None if record.peak is None else asdict(record.peak),
+        "skipped": list(record.skipped),
+    }
+
+
+def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
+    """Return the step that :func:`step_to_dict` wrote, to replay it; times are rounded to microseconds."""
+    return StepRecord(
+        step=line["step"],
+        plan=Plan.from_dict(line["plan"]),
+        drawn=Plan.from_dict(line["drawn"]),
+        shape=BatchShape(line["samples"], line["extent"], line["tokens"], line["images"]),
+        first_sample=line["first_sample"],
+        losses=_floats(line["losses"]),
+        learning_rates=_floats(line["lr"]),
+        grad_norms=_floats(line["grad_norm"]),
+        data_seconds=line["data_s"],
+        step_seconds=line["step_s"],
+        pixels=line["pixels"],
+        peak=None if line["peak"] is None else PeakReading(**line["peak"]),
+        skipped=tuple(line["skipped"]),
+        phase=line["phase"],
+    )
+
+
+def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
+    """Return a decision as a line holds it: ``predicted`` and ``measured`` in bytes, null where not known.
+
+    ``kind`` is ``plan_change``, ``rate_factor``, ``clip_at`` or ``stop``; the latter three leave ``plan`` null.
+    """
+    entry: dict[str, Any] = {"step": step, "plan": None, "predicted": None, "measured": None, "reason": decision.reason}
+    match decision:
+        case PlanChange(plan=plan, predicted=predicted, measured=measured):
+            entry |= {"kind": "plan_change", "plan": plan.to_dict(), "predicted": predicted, "measured": measured}
+        case RateFactor(factor=factor):
+            entry |= {"kind": "rate_factor", "factor": factor}
+        case ClipAt(max_norm=max_norm):
+            entry |= {"kind": "clip_at", "max_norm": max_norm}
+        case Stop():
+            entry |= {"kind": "stop"}
+    return entry
+
+
+def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
+    """Return a validation as a line holds it; times in seconds, ``tile_px`` in pixels of the input."""
+    return {
+        "kind": "validation",
+        "step": record.step,
+        "dataset": record.dataset,
+        "metrics": dict(record.metrics),
+        "bicubic": dict(record.bicubic),
+        "better_is_higher": dict(record.better_is_higher),
+        "scores": [
+            {"name": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.bicubic)}
+            for score in record.scores
+        ],
+        "seconds": round(record.seconds, 3),
+        "tile_px": record.tile_px,
+    }
+
+
+class _Appender:
+    """A file that whole lines are added to, each in one write."""
+
+    def __init__(self, path: Path) -> None:
+        # O_BINARY exists on Windows only, where text mode would change the newlines.
+        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
+
+    def append(self, *entries: Mapping[str, Any]) -> None:
+        """Add one line an entry.
+
+        Raises:
+            OSError: the disk took only a part of it.
+        """
+        text = "".join(to_json(entry) + "\n" for entry in entries).encode()
+        written_bytes = os.write(self._handle, text)
+        if written_bytes != len(text):
+            raise OSError(f"only {written_bytes} of {len(text)} bytes could be written")
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+def _append_once(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    # These files grow seldom: no handle is kept open for them.
+    appender = _Appender(path)
+    try:
+        appender.append(*entries)
+    finally:
+        appender.close()
+
+
+def _floats(values: Mapping[str, Any]) -> dict[str, float]:
+    # NaN and the infinities are strings in the file.
+    return {name: float(value) for name, value in values.items()}

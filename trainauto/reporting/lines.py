@@ -1,0 +1,168 @@
+"""A run in lines of text: what console and training.log say. Pure functions; ASCII, at most ``width`` columns.
+
+Only a single word longer than the width, such as a path, makes a longer line, so that it can still be copied whole.
+``width`` 0 never wraps.
+"""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
+from trainauto.core.records import Progress, ValidationRecord
+from trainauto.core.reports import RunEnd, RunSummary
+from trainauto.reporting.figures import GIB_BYTES, StepFigures, gain_over_bicubic
+
+WIDTH = 80
+_LABEL_WIDTH = 12
+_INDENT = "    "
+
+
+def summary_lines(summary: RunSummary, width: int) -> list[str]:
+    """Return the block that a run starts with."""
+    pairs = [
+        ("run", summary.name),
+        ("directory", summary.run_directory),
+        ("device", f"{summary.device}, {summary.precision}"),
+        ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
+        ("plan", f"{summary.plan} ({plan_text(summary.plan)})"),
+        ("data", ", ".join(f"{name} {number}" for name, number in summary.samples.items())),
+        ("length", f"{summary.total} {summary.unit}"),
+        *summary.facts,
+    ]
+    if summary.resumed:
+        pairs.append(("resumed", f"after step {summary.progress.steps}, {summary.progress.samples} samples"))
+    return _pairs(pairs, width)
+
+
+def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, width: int) -> list[str]:
+    """Return how the run stands, usually in one line."""
+    parts = [f"{summary.done(progress)}/{summary.total}"]
+    if summary.unit != "steps":
+        parts = [f"step {figures.last.step}", f"{parts[0]} {summary.unit}"]
+    parts.append(f"loss {figures.loss:.4g}")
+    if len(figures.losses) > 1:
+        parts += [f"{name} {value:.4g}" for name, value in figures.losses.items()]
+    rates = figures.last.learning_rates
+    parts += [f"lr {rate:.2g}" if len(rates) == 1 else f"lr_{name} {rate:.2g}" for name, rate in rates.items()]
+    parts += [f"{figures.steps_per_s:.3g} it/s", f"data {figures.waiting:.0%}", plan_text(figures.last.plan)]
+    left_s = remaining_s(figures, summary, progress)
+    if left_s is not None:
+        parts.append(f"ETA {duration(left_s)}")
+    if figures.skipped:
+        parts.append(f"skipped {figures.skipped}")
+    return _join(parts, width)
+
+
+def remaining_s(figures: StepFigures, summary: RunSummary, progress: Progress) -> float | None:
+    """Return the seconds of training that are left at the present rate, validation not counted."""
+    rate = figures.steps_per_s if summary.unit == "steps" else figures.samples_per_s
+    return max(0, summary.total - summary.done(progress)) / rate if rate > 0 else None
+
+
+def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
+    """Return what was decided, and why."""
+    match decision:
+        case PlanChange(plan=plan):
+            figures = [
+                f"{label} {size / GIB_BYTES:.2f} GiB"
+                for label, size in (("predicted", decision.predicted), ("measured", decision.measured))
+                if size is not None
+            ]
+            asked = f"plan -> {plan}" + (f" ({', '.join(figures)})" if figures else "")
+        case RateFactor(factor=factor):
+            asked = f"learning rate -> {factor:.4g} x schedule"
+        case ClipAt(max_norm=max_norm):
+            asked = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
+        case Stop():
+            asked = "stop"
+    return _wrap(f"step {step}: {asked}: {decision.reason}", width)
+
+
+def validation_lines(record: ValidationRecord, width: int) -> list[str]:
+    """Return a table of the means of a validation beside those of bicubic enlargement."""
+    tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
+    images = f"{len(record.scores)} image{'' if len(record.scores) == 1 else 's'}"
+    head = f"validation of {record.dataset} after step {record.step}: {images} in {duration(record.seconds)}{tiles}"
+    rows = [["metric", "value", "bicubic", "gain"] if record.bicubic else ["metric", "value"]]
+    for metric, value in record.metrics.items():
+        gain = gain_over_bicubic(record, metric)
+        row = [metric, f"{value:.4f}"]
+        if record.bicubic:
+            row += ["-", "-"] if gain is None else [f"{record.bicubic[metric]:.4f}", f"{gain:+.4f}"]
+        rows.append(row)
+    return _wrap(head, width) + _table(rows)
+
+
+def end_lines(end: RunEnd, width: int) -> list[str]:
+    """Return the block that a run ends with."""
+    pairs = [
+        (end.status, end.reason),
+        ("trained", f"{end.progress.steps} steps, {end.progress.samples} samples in {duration(end.progress.seconds)}"),
+    ]
+    if end.checkpoint:
+        pairs.append(("checkpoint", end.checkpoint))
+    return _pairs([*pairs, *end.facts], width)
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan in a few columns, e.g. ``16x64`` (samples x pixels), ``16/2x64`` in two micro-batches."""
+    pieces = f"/{plan.micro_batches}" if plan.micro_batches > 1 else ""
+    if {name for name, _ in plan.values} == {BATCH_SIZE, LQ_SIZE}:
+        return f"{plan.batch_size}{pieces}x{plan[LQ_SIZE]}"
+    return " ".join(f"{name} {value}{pieces if name == BATCH_SIZE else ''}" for name, value in plan.values)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in two units, e.g. ``2h13m``."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02d}h"
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest_s:02d}s" if minutes else f"{rest_s}s"
+
+
+def in_thousands(number: int) -> str:
+    """Return a count with three figures and K, M or G (powers of 1000)."""
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return str(number)
+
+
+def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:
+    lines: list[str] = []
+    for label, text in pairs:
+        if text:
+            lines += _wrap(f"{label:<{_LABEL_WIDTH}}{text}", width, " " * _LABEL_WIDTH)
+    return lines
+
+
+def _wrap(text: str, width: int, indent: str = _INDENT) -> list[str]:
+    if not width or len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _join(parts: Sequence[str], width: int) -> list[str]:
+    """Set parts apart by two spaces and break lines only between them."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if width and len(lines[-1]) + 2 + len(part) > width:
+            lines.append(_INDENT + part)
+        else:
+            lines[-1] += "  " + part
+    return lines
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]

@@ -1,0 +1,124 @@
+"""Tells every sink what the engine reports and what any room logs; a sink that fails never fails the run."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from trainauto.core.decisions import Decision
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
+from trainauto.core.reports import Picture, RunEnd, RunSummary
+from trainauto.reporting.sinks import Sink
+
+LOGGER_NAME = "trainauto"
+
+
+class Reporter:
+    """Fans out to sinks, in their order. The engine sees it as :class:`~trainauto.core.reports.ReporterLike`.
+
+    From construction to :meth:`close` it also listens to the logger ``trainauto``, so that other rooms just log. Use it
+    as a context manager. Without sinks (ranks other than the first) it leaves the logger alone.
+    """
+
+    def __init__(self, sinks: Iterable[Sink]) -> None:
+        self._sinks = list(sinks)
+        self._short_of_memory: set[int] = set()
+        self._handler = _Forward(self.message)
+        self._logger = logging.getLogger(LOGGER_NAME)
+        self._level_before = self._logger.level
+        if self._sinks:
+            self._logger.addHandler(self._handler)
+            if self._logger.getEffectiveLevel() > logging.INFO:
+                self._logger.setLevel(logging.INFO)
+
+    def start(self, summary: RunSummary) -> None:
+        """Pass on the start of the run."""
+        self._tell(lambda sink: sink.start(summary))
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
+        """Pass on an optimizer step."""
+        self._tell(lambda sink: sink.step(record, decisions, progress))
+
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:
+        """Pass on a validation."""
+        self._tell(lambda sink: sink.validation(record, pictures))
+
+    def message(self, text: str, level: int = logging.INFO) -> None:
+        """Pass on something said in words."""
+        self._tell(lambda sink: sink.message(text, level))
+
+    def end(self, summary: RunEnd) -> None:
+        """Pass on the end of the run."""
+        self._tell(lambda sink: sink.end(summary))
+
+    def close(self) -> None:
+        """Close all sinks and stop listening to the logger. A second call does nothing."""
+        self._tell(lambda sink: sink.close())
+        self._sinks.clear()
+        self._stop_listening()
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tell(self, event: Callable[[Sink], None]) -> None:
+        # The handler's own lock, so that a thread that logs and a step that reports cannot wait for each other, and so
+        # that logging renews it in forked workers.
+        self._handler.acquire()
+        try:
+            for sink in tuple(self._sinks):
+                if sink not in self._sinks:
+                    continue  # dropped meanwhile, by the message about another one
+                try:
+                    event(sink)
+                except MemoryError:
+                    self._say_short_of_memory(sink)
+                except Exception as error:
+                    self._drop(sink, error)
+        finally:
+            self._handler.release()
+
+    def _drop(self, sink: Sink, error: Exception) -> None:
+        self._sinks.remove(sink)
+        with suppress(Exception):
+            sink.close()
+        if not self._sinks:
+            self._stop_listening()  # logging then writes to stderr, the one place left
+        self._logger.error(
+            "%s failed and is left out from here on; the run goes on. %s: %s",
+            type(sink).__name__,
+            type(error).__name__,
+            error,
+        )
+
+    def _say_short_of_memory(self, sink: Sink) -> None:
+        # Memory comes back with the next plan, a full disk does not: one report is lost, not the sink.
+        if id(sink) not in self._short_of_memory:
+            self._short_of_memory.add(id(sink))
+            self._logger.warning("%s ran out of memory; a report was lost. This is said once.", type(sink).__name__)
+
+    def _stop_listening(self) -> None:
+        if self._handler in self._logger.handlers:
+            self._logger.removeHandler(self._handler)
+            self._logger.setLevel(self._level_before)
+
+
+class _Forward(logging.Handler):
+    """Hands log records to the reporter as text."""
+
+    def __init__(self, say: Callable[[str, int], None]) -> None:
+        super().__init__()
+        self._say = say
+        self._owner_pid = os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass the record on; forked workers must not write into the files of the process that trains."""
+        if os.getpid() == self._owner_pid:
+            self._say(self.format(record), record.levelno)
+        elif logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+            logging.lastResort.handle(record)

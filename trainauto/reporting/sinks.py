@@ -1,0 +1,35 @@
+"""What a sink of a run's reports looks like."""
+
+from collections.abc import Sequence
+
+from trainauto.core.decisions import Decision
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
+from trainauto.core.reports import Picture, RunEnd, RunSummary
+
+
+class Sink:
+    """Somewhere reports go to: a file, a terminal, curves.
+
+    Every event does nothing unless a sink defines it, so that a sink is written by deriving from this class. Events
+    come one at a time, in the order below; ``message`` may come at any time between construction and :meth:`close`.
+    What a sink is given, it never changes. A sink that raises is dropped by the
+    :class:`~trainauto.reporting.reporter.Reporter`.
+    """
+
+    def start(self, summary: RunSummary) -> None:
+        """Before the first step; ``summary.progress`` tells a resumed run from a new one."""
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
+        """After an optimizer step, with what was decided upon it; ``progress`` includes the step."""
+
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:
+        """After a validation set, with some of its pictures."""
+
+    def message(self, text: str, level: int) -> None:
+        """Something said through the logger ``trainauto``, at one of the levels of :mod:`logging`."""
+
+    def end(self, summary: RunEnd) -> None:
+        """After the last step, whichever way the run ended."""
+
+    def close(self) -> None:
+        """Release files and handles; the last call, which may come without any of the others."""
