@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -76,11 +76,16 @@ class TensorBoard(Sink):
             self._writer = None
 
     def _write_steps(self) -> None:
-        if self._writer is not None:
-            figures = self._window.figures()
-            for tag, value in scalars(figures).items():
-                self._writer.add_scalar(tag, value, figures.last.step)
+        figures = self._window.figures()
         self._window.clear()
+        if self._writer is None:
+            return
+        from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+
+        # All curves in one event: add_scalar would make one for each, at four times the cost.
+        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(figures).items()]
+        file_writer: Any = self._writer.file_writer  # typed as None, but open since the writer was made
+        file_writer.add_summary(Summary(value=points), figures.last.step)
 
 
 def scalars(figures: StepFigures) -> dict[str, float]:
