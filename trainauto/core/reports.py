@@ -115,8 +115,10 @@ class ReporterLike(Protocol):
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         """After an optimizer step: its record, what was decided upon it, and the ledger with this step in it."""
 
-    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:
-        """After a validation set, with some of its pictures."""
+    def validation(
+        self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision] = ()
+    ) -> None:
+        """After a validation set, with some of its pictures and what was decided upon it."""
 
     def end(self, summary: RunEnd) -> None:
         """After the last step, whichever way the run ended."""

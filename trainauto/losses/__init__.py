@@ -1,0 +1,7 @@
+"""Losses by name."""
+
+from trainauto.losses import pixel_loss, ssim_loss
+from trainauto.losses.base import WeightedLoss
+from trainauto.losses.registry import LOSSES
+
+__all__ = ["LOSSES", "WeightedLoss", "pixel_loss", "ssim_loss"]

@@ -39,21 +39,26 @@ class JsonLines(Sink):
         """Write the step, then what was decided upon it."""
         if self._steps is None:
             self._steps = _Appender(self._run.records)
-        now_s = self._clock()
-        self._steps.append(step_to_dict(record) | {"time": round(now_s, 3)})
-        if decisions:
-            entries = [decision_to_dict(record.step, decision) | {"time": round(now_s, 3)} for decision in decisions]
-            _append_once(self._run.decisions, entries)
+        now_s = round(self._clock(), 3)
+        self._steps.append(step_to_dict(record) | {"time": now_s})
+        self._decided(record.step, decisions, now_s)
 
-    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:  # noqa: ARG002
-        """Write the scores of a validation."""
-        _append_once(self._run.validations, [validation_to_dict(record) | {"time": round(self._clock(), 3)}])
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
+        """Write the scores of a validation, then what was decided upon it."""
+        now_s = round(self._clock(), 3)
+        _append_once(self._run.validations, [validation_to_dict(record) | {"time": now_s}])
+        self._decided(record.step, decisions, now_s)
 
     def close(self) -> None:
         """Close the file of steps."""
         if self._steps is not None:
             self._steps.close()
             self._steps = None
+
+    def _decided(self, step: int, decisions: Sequence[Decision], now_s: float) -> None:
+        if decisions:
+            entries = [decision_to_dict(step, decision) | {"time": now_s} for decision in decisions]
+            _append_once(self._run.decisions, entries)
 
 
 def step_to_dict(record: StepRecord) -> dict[str, Any]:

@@ -40,9 +40,11 @@ class Reporter:
         """Pass on an optimizer step."""
         self._tell(lambda sink: sink.step(record, decisions, progress))
 
-    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:
+    def validation(
+        self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision] = ()
+    ) -> None:
         """Pass on a validation."""
-        self._tell(lambda sink: sink.validation(record, pictures))
+        self._tell(lambda sink: sink.validation(record, pictures, decisions))
 
     def message(self, text: str, level: int = logging.INFO) -> None:
         """Pass on something said in words."""

@@ -22,8 +22,8 @@ class Sink:
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         """After an optimizer step, with what was decided upon it; ``progress`` includes the step."""
 
-    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:
-        """After a validation set, with some of its pictures."""
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:
+        """After a validation set, with some of its pictures and what was decided upon it."""
 
     def message(self, text: str, level: int) -> None:
         """Something said through the logger ``trainauto``, at one of the levels of :mod:`logging`."""

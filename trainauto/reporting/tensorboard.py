@@ -49,7 +49,7 @@ class TensorBoard(Sink):
         if len(self._window) >= self._every:
             self._write_steps()
 
-    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
         """Add the means of a validation, the gains over bicubic enlargement, and pictures."""
         if self._writer is None:
             return

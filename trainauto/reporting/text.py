@@ -51,9 +51,11 @@ class TextSink(Sink):
         """Write how the run stands."""
         self._write_all(lines)
 
-    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:  # noqa: ARG002
-        """Write the table of a validation."""
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
+        """Write the table of a validation, then what was decided upon it."""
         self._write_all(validation_lines(record, self.width))
+        for decision in decisions:
+            self._write_all(decision_lines(record.step, decision, self.width))
 
     def message(self, text: str, level: int) -> None:
         """Write a message; a block of several lines stays as it is."""

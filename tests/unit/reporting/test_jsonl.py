@@ -66,7 +66,7 @@ def test_a_step_is_read_back_as_it_was(step: Any) -> None:
 def test_numbers_that_json_lacks_become_strings(run: RunDirectory) -> None:
     sink = JsonLines(run)
     sink.step(a_step(losses={"l1": math.nan, "gan": math.inf}, grad_norms={"g": -math.inf}), (), a_progress(1))
-    sink.validation(a_validation(metrics={"psnr": math.inf}), ())
+    sink.validation(a_validation(metrics={"psnr": math.inf}), (), ())
     sink.close()
     (line,) = strict(run.records)
     assert line["losses"] == {"l1": "NaN", "gan": "Infinity"}
@@ -114,10 +114,11 @@ def test_decisions_of_a_step_go_into_their_own_file(run: RunDirectory) -> None:
 
 def test_a_validation_is_a_line_of_its_own_file(run: RunDirectory) -> None:
     sink = JsonLines(run)
-    sink.validation(a_validation(tile_px=64), ())
+    sink.validation(a_validation(tile_px=64), (), [Stop("good enough")])
     (line,) = strict(run.validations)
     assert (line["kind"], line["step"], line["dataset"], line["tile_px"]) == ("validation", 10, "val", 64)
     assert line["scores"][0]["bicubic"] == {"psnr": 28.0, "lpips": 0.3}
+    assert [(line["step"], line["kind"]) for line in strict(run.decisions)] == [(10, "stop")]
     assert not run.records.exists()
     sink.close()
 

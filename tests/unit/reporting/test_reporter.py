@@ -37,7 +37,7 @@ class Recorder(Sink):
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         self.note("step")
 
-    def validation(self, record: ValidationRecord, pictures: Sequence[Picture]) -> None:
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:
         self.note("validation")
 
     def message(self, text: str, level: int) -> None:

@@ -81,8 +81,8 @@ def test_points_of_several_steps_are_their_means_and_the_rest_comes_at_the_end(t
 def test_validations_with_gains_and_pictures(tmp_path: Path) -> None:
     sink = TensorBoard(tmp_path)
     sink.start(a_summary())
-    sink.validation(a_validation(10), [a_picture() for _ in range(6)])
-    sink.validation(a_validation(20, bicubic={}), ())
+    sink.validation(a_validation(10), [a_picture() for _ in range(6)], ())
+    sink.validation(a_validation(20, bicubic={}), (), ())
     sink.close()
     events = read(tmp_path)
     assert points(events, "validation/val/psnr") == [(10, 28.5), (20, 28.5)]
@@ -109,7 +109,7 @@ def test_a_resumed_run_hides_what_comes_after_its_checkpoint(tmp_path: Path) -> 
 def test_nothing_is_written_before_the_start(tmp_path: Path) -> None:
     sink = TensorBoard(tmp_path)
     sink.step(a_step(), (), a_progress(1))
-    sink.validation(a_validation(), ())
+    sink.validation(a_validation(), (), ())
     sink.end(END)
     sink.close()
     assert list(tmp_path.iterdir()) == []

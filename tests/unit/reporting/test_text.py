@@ -24,7 +24,7 @@ def run_through(sink: TextSink, first: int = 1, last: int = 20, **summary: Any) 
     sink.start(a_summary(progress=a_progress(first - 1), **summary))
     for step in range(first, last + 1):
         sink.step(a_step(step), [GROW] if step == 15 else (), a_progress(step))
-    sink.validation(a_validation(20), ())
+    sink.validation(a_validation(20), (), ())
     sink.message("saved checkpoint 20", logging.INFO)
     sink.end(RunEnd("completed", "all 20 steps done", a_progress(20), checkpoint="checkpoints/20"))
     sink.close()
@@ -160,12 +160,13 @@ def test_a_decision_is_told_with_its_reason(decision: Decision, text: str) -> No
 
 def test_the_validation_table() -> None:
     stream = io.StringIO()
-    PlainConsole(1, stream).validation(a_validation(), ())
+    PlainConsole(1, stream).validation(a_validation(), (), [Stop("good enough")])
     assert stream.getvalue().splitlines() == [
         "validation of val after step 10: 1 image in 3.2s",
         "  metric    value  bicubic     gain",
         "  psnr    28.5000  28.0000  +0.5000",
         "  lpips    0.2500   0.3000  +0.0500",
+        "step 10: stop: good enough",
     ]
 
 
@@ -173,8 +174,8 @@ def test_the_validation_table_without_bicubic_and_in_tiles() -> None:
     stream = io.StringIO()
     sink = PlainConsole(1, stream)
     scores = (ImageScore("a", {}), ImageScore("b", {}))
-    sink.validation(a_validation(bicubic={}, scores=scores, seconds=75.0, tile_px=64), ())
-    sink.validation(a_validation(bicubic={"psnr": 28.0}), ())
+    sink.validation(a_validation(bicubic={}, scores=scores, seconds=75.0, tile_px=64), (), ())
+    sink.validation(a_validation(bicubic={"psnr": 28.0}), (), ())
     assert stream.getvalue().splitlines() == [
         "validation of val after step 10: 2 images in 1m15s, tiles of 64 px",
         "  metric    value",
