@@ -1,6 +1,9 @@
 """The loader whose batch and crop size change while its workers stay alive."""
 
+import signal
+import warnings
 from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 import cv2
@@ -61,6 +64,18 @@ class DynamicDataLoader:
         self._given = 0  # samples of the tail's next draw that were handed out already
         self._fetched = 0  # draws fetched from the workers
         self._head: KeyStream | None = None
+        self._workers: Iterator[Collated] | None = None
+
+    def __enter__(self) -> "DynamicDataLoader":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers. A new iterator starts new ones."""
+        # The DataLoader's iterator ends its workers when it is let go.
+        self._workers = None
 
     def update_batch_size(self, batch_size: int) -> None:
         """Draw so many samples per optimizer step from now on; see :meth:`update_plan`."""
@@ -82,10 +97,10 @@ class DynamicDataLoader:
         """Yield batches without end. A second iterator goes on where the first one stopped."""
         self._fetched = self._tail.next_draw.number
         self._head = KeyStream(self._order, self._tail)
-        fetched = iter(self._workers(self._head))
-        while True:
+        self._workers = self._start_workers(self._head)
+        while self._workers is not None:
             draw = self._tail.next_draw
-            collated = next(fetched)
+            collated = next(self._workers)
             self._fetched += 1
             if isinstance(collated, InputError):
                 raise collated
@@ -122,20 +137,24 @@ class DynamicDataLoader:
         self._given = int(state["given"])
         self.plan = Plan.from_dict(state["plan"])
 
-    def _workers(self, head: KeyStream) -> DataLoader[Any]:
-        return DataLoader(
-            self.dataset,
-            batch_sampler=head,
-            num_workers=self._num_workers,
-            # Together the workers hold no more than the lookahead, or a plan would act later with more of them.
-            prefetch_factor=max(1, self.lookahead // self._num_workers) if self._num_workers else None,
-            collate_fn=_collate,
-            pin_memory=self._pin_memory,
-            worker_init_fn=_start_worker,
-            multiprocessing_context=self._context,
-            # A generator of its own: the default would draw from the run's random stream at every start and resume.
-            generator=torch.Generator(),
-        )
+    def _start_workers(self, head: KeyStream) -> Iterator[Collated]:
+        with warnings.catch_warnings():
+            # torch's own advice on the number of workers; the option file's reader gives it in the user's words.
+            warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+            loader: DataLoader[Any] = DataLoader(
+                self.dataset,
+                batch_sampler=head,
+                num_workers=self._num_workers,
+                # Together the workers hold no more than the lookahead, or a plan would act later with more of them.
+                prefetch_factor=max(1, self.lookahead // self._num_workers) if self._num_workers else None,
+                collate_fn=_collate,
+                pin_memory=self._pin_memory,
+                worker_init_fn=_start_worker,
+                multiprocessing_context=self._context,
+                # A generator of its own: the default would draw from the run's random stream at every start and resume.
+                generator=torch.Generator(),
+            )
+            return iter(loader)
 
     def _batch(self, draw: Draw, tensors: dict[str, Tensor]) -> Batch:
         samples = range(draw.first_sample, draw.first_sample + draw.plan.batch_size)
@@ -154,3 +173,11 @@ def _collate(samples: "list[dict[str, Tensor]] | InputError") -> Collated:
 def _start_worker(_worker: int) -> None:
     # OpenCV's threads would multiply with the workers, and its pool does not survive a fork.
     cv2.setNumThreads(0)
+    # Ctrl-C and a scheduler's SIGTERM reach the whole group; the run needs its workers to finish the step. The second
+    # SIGTERM is the pool's own, for a worker that does not end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _ignore_once)
+
+
+def _ignore_once(number: int, _frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)

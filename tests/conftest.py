@@ -1,0 +1,45 @@
+"""What several tests need: real images on disk, made from photographs that ship with scikit-image."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import skimage
+
+PHOTOGRAPHS = Path(skimage.__file__).parent / "data"
+
+
+@pytest.fixture(autouse=True)
+def _few_threads() -> None:
+    # Results on CPU are repeatable for a fixed number of threads.
+    import torch
+
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def photograph() -> np.ndarray:
+    """A real photograph, (H, W, 3) RGB."""
+    return cv2.cvtColor(cv2.imread(str(PHOTOGRAPHS / "coffee.png")), cv2.COLOR_BGR2RGB)
+
+
+@pytest.fixture
+def write_images(tmp_path: Path, photograph: np.ndarray) -> Callable[..., Path]:
+    """Write ``count`` different cuts of a photograph into a folder below ``tmp_path``; return the folder."""
+
+    def write(
+        folder: str, count: int, size_px: tuple[int, int] = (64, 80), suffix: str = ".png", shrink: int = 1
+    ) -> Path:
+        target = tmp_path / folder
+        target.mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            top, left = 7 * number % 200, 13 * number % 300
+            cut = photograph[top : top + size_px[0] * shrink, left : left + size_px[1] * shrink]
+            if shrink > 1:
+                cut = cv2.resize(cut, size_px[::-1], interpolation=cv2.INTER_AREA)
+            assert cv2.imwrite(str(target / f"image_{number:03d}{suffix}"), cv2.cvtColor(cut, cv2.COLOR_RGB2BGR))
+        return target
+
+    return write

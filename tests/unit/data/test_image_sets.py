@@ -1,0 +1,208 @@
+"""Folders to samples: pairing, preflight, crops, cache."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from trainauto.core.errors import InputError
+from trainauto.data import GTImageDataset, PairedImageDataset, SampleKey
+from trainauto.data.geometry import shrunk
+from trainauto.data.image_files import list_images
+from trainauto.data.image_io import image_size_px, read_image
+from trainauto.data.pixel_cache import PixelCache
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def pair_roots(write_images: Write) -> tuple[Path, Path]:
+    gt = write_images("gt", 4)
+    lq = gt.parent / "lq"
+    lq.mkdir()
+    for file in gt.iterdir():
+        small = shrunk(read_image(str(file), 3), 2)
+        cv2.imwrite(str(lq / file.name), cv2.cvtColor(small, cv2.COLOR_RGB2BGR))
+    return gt, lq
+
+
+def test_gt_only_equals_the_folder_of_shrunk_images(pair_roots: tuple[Path, Path]) -> None:
+    gt, lq = pair_roots
+    alone = GTImageDataset(str(gt), scale=2)
+    paired = PairedImageDataset(str(gt), str(lq), scale=2)
+    for seed in range(20):
+        key = SampleKey(seed % 4, 16, seed)
+        for name in ("lq", "gt"):
+            np.testing.assert_array_equal(alone[key][name], paired[key][name])
+        assert alone[key]["gt"].shape == (3, 32, 32)
+    for name in ("lq", "gt"):
+        np.testing.assert_array_equal(alone.whole(1)[name], paired.whole(1)[name])
+
+
+def test_pixels_of_pair_show_the_same_place(pair_roots: tuple[Path, Path]) -> None:
+    """Shrinking the gt crop gives nearly the lq crop: flips and places agree."""
+    gt, lq = pair_roots
+    paired = PairedImageDataset(str(gt), str(lq), scale=2)
+    for seed in range(16):
+        sample = paired[SampleKey(0, 24, seed)]
+        again = shrunk(sample["gt"].permute(1, 2, 0).numpy(), 2).astype(int)
+        assert np.abs(again[3:-3, 3:-3] - sample["lq"].permute(1, 2, 0).numpy()[3:-3, 3:-3].astype(int)).mean() < 1
+
+
+def test_images_smaller_than_the_crop_are_mirrored(write_images: Write) -> None:
+    dataset = GTImageDataset(str(write_images("tiny", 1, (20, 12))), scale=2)
+    sample = dataset[SampleKey(0, 16, 5)]
+    assert sample["lq"].shape == (3, 16, 16)
+    assert sample["gt"].shape == (3, 32, 32)
+    assert dataset.survey().smallest_lq_px == 6
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
+def test_formats(write_images: Write, suffix: str) -> None:
+    dataset = GTImageDataset(str(write_images("formats", 2, suffix=suffix)), scale=2)
+    assert dataset.survey().samples == 2
+    assert dataset.whole(0)["gt"].shape == (3, 64, 80)
+
+
+def test_grey_from_colour_and_colour_from_grey(tmp_path: Path, write_images: Write) -> None:
+    colour = write_images("colour", 1)
+    grey = tmp_path / "grey"
+    grey.mkdir()
+    cv2.imwrite(str(grey / "a.png"), np.full((40, 40), 77, np.uint8))
+    assert GTImageDataset(str(colour), scale=2, channels=1)[SampleKey(0, 8, 0)]["lq"].shape == (1, 8, 8)
+    assert GTImageDataset(str(grey), scale=2, channels=3)[SampleKey(0, 8, 0)]["gt"].unique().tolist() == [77]
+
+
+def test_alpha_sixteen_bits_and_odd_names(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "16.png"), np.full((10, 10, 3), 257 * 200, np.uint16))
+    cv2.imwrite(str(tmp_path / "alpha.png"), np.full((10, 10, 4), 200, np.uint8))
+    (tmp_path / "alpha.png").rename(tmp_path / "ätherisch 日本.png")
+    for file in tmp_path.iterdir():
+        image = read_image(str(file), 3)
+        assert image.shape == (10, 10, 3)
+        assert image.dtype == np.uint8
+        assert abs(int(image[0, 0, 0]) - 200) <= 1
+
+
+def test_several_roots_single_files_and_packages(write_images: Write) -> None:
+    one, two = write_images("one", 2), write_images("two/deeper", 3)
+    roots = [str(one), str(two.parent), str(one / "image_000.png"), "package:skimage/data/coffee.png"]
+    keys = [file.key for file in list_images(roots, set_name="x")]
+    assert keys[:3] == ["image_000", "image_001", "deeper/image_000"]
+    assert len(keys) == 7
+
+
+@pytest.mark.parametrize(
+    ("root", "words"),
+    [
+        ("{tmp}/missing", ["dataset 'photos'", "there is no", "Did you mean 'missings'"]),
+        ("{tmp}/empty", ["dataset 'photos'", "no images"]),
+        ("package:notthere/data", ["'notthere' is not installed"]),
+        ("package:skimage/data/cofee.png", ["coffee.png"]),
+    ],
+)
+def test_roots_that_cannot_be_used(tmp_path: Path, root: str, words: list[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "missings").mkdir()
+    with pytest.raises(InputError) as caught:
+        GTImageDataset(root.format(tmp=tmp_path), scale=2, name="photos")
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_pair_counts_name_the_set_and_the_files(pair_roots: tuple[Path, Path]) -> None:
+    gt, lq = pair_roots
+    (lq / "image_001.png").rename(lq / "imag_001.png")
+    with pytest.raises(InputError) as caught:
+        PairedImageDataset(str(gt), str(lq), scale=2, name="pairs")
+    text = str(caught.value)
+    assert "dataset 'pairs': 4 gt and 4 lq images, of which 3 make pairs" in text
+    assert "Did you mean 'imag_001'?" in text
+    assert "gt image without a partner" in text
+    assert "lq image without a partner" in text
+
+
+def test_scale_suffix_pairs(pair_roots: tuple[Path, Path]) -> None:
+    gt, lq = pair_roots
+    for file in list(lq.iterdir()):
+        file.rename(lq / f"{file.stem}x2.png")
+    assert len(PairedImageDataset(str(gt), str(lq), scale=2)) == 4
+
+
+def test_two_images_of_one_name_are_refused(pair_roots: tuple[Path, Path]) -> None:
+    gt, lq = pair_roots
+    cv2.imwrite(str(gt / "image_000.jpg"), np.zeros((64, 80, 3), np.uint8))
+    with pytest.raises(InputError, match="two gt images are called 'image_000'"):
+        PairedImageDataset(str(gt), str(lq), scale=2)
+
+
+def test_preflight_finds_scale_mismatch(pair_roots: tuple[Path, Path]) -> None:
+    gt, lq = pair_roots
+    with pytest.raises(InputError) as caught:
+        PairedImageDataset(str(gt), str(lq), scale=4, name="pairs").survey()
+    assert "dataset 'pairs'" in str(caught.value)
+    assert "This pair is for `scale: 2`" in str(caught.value)
+    assert "image_000.png is 80x64" in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
+def test_preflight_finds_damage_without_decoding(write_images: Write, suffix: str) -> None:
+    folder = write_images("damaged", 3, suffix=suffix)
+    whole = (folder / f"image_001{suffix}").read_bytes()
+    (folder / f"image_001{suffix}").write_bytes(whole[: len(whole) * 2 // 3])
+    (folder / f"image_002{suffix}").write_bytes(b"this is text")
+    with pytest.raises(InputError) as caught:
+        GTImageDataset(str(folder), scale=2, name="photos").survey()
+    problems = caught.value.problems
+    assert len(problems) == 2
+    # Pillow itself refuses a WebP that is cut short.
+    assert "ends too early" in problems[0].what or suffix == ".webp"
+    assert f"image_001{suffix}" in problems[0].what
+    assert f"image_002{suffix}" in problems[1].what
+    assert all("photos" in problem.what for problem in problems)
+
+
+def test_preflight_names_the_smallest(write_images: Write, tmp_path: Path) -> None:
+    folder = write_images("sizes", 2)
+    cv2.imwrite(str(folder / "zz_small.png"), np.zeros((30, 50, 3), np.uint8))
+    survey = GTImageDataset(str(folder), scale=2).survey()
+    assert (survey.samples, survey.smallest_lq_px) == (3, 15)
+    assert survey.smallest_name.endswith("zz_small.png")
+    assert survey.gt_bytes == (2 * 64 * 80 + 30 * 50) * 3
+    cv2.imwrite(str(folder / "dot.png"), np.zeros((1, 1, 3), np.uint8))
+    with pytest.raises(InputError, match="less than one pixel"):
+        GTImageDataset(str(folder), scale=2).survey()
+
+
+def test_size_agrees_with_decoding(write_images: Write) -> None:
+    for file in write_images("any", 2, suffix=".jpg").iterdir():
+        assert image_size_px(str(file)) == read_image(str(file), 3).shape[:2]
+
+
+def test_cache_gives_the_same_pixels_and_notices_edits(write_images: Write, tmp_path: Path) -> None:
+    folder = write_images("cached", 2)
+    plain = GTImageDataset(str(folder), scale=2)
+    cached = GTImageDataset(str(folder), scale=2, cache_dir=str(tmp_path / "cache"))
+    for seed in range(6):
+        key = SampleKey(seed % 2, 16, seed)
+        np.testing.assert_array_equal(plain[key]["lq"], cached[key]["lq"])
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
+    cv2.imwrite(str(folder / "image_000.png"), np.full((64, 80, 3), 9, np.uint8))
+    assert cached.whole(0)["gt"].unique().tolist() == [9]
+
+
+def test_damaged_cache_file_is_decoded_again(write_images: Write, tmp_path: Path) -> None:
+    file = str(write_images("cached", 1) / "image_000.png")
+    cache = PixelCache(str(tmp_path / "cache"), 3)
+    want = np.array(cache.read(file))
+    [stored] = (tmp_path / "cache").glob("*.npy")
+    stored.write_bytes(stored.read_bytes()[:100])
+    np.testing.assert_array_equal(cache.read(file), want)
+
+
+def test_cache_larger_than_the_disk_is_refused_before_training(tmp_path: Path, write_images: Write) -> None:
+    file = str(write_images("one", 1) / "image_000.png")
+    with pytest.raises(InputError, match="pixel cache needs"):
+        PixelCache(str(tmp_path / "cache"), 3).check_room([(file, 10**7, 10**7)], set_name="photos")

@@ -1,0 +1,8 @@
+"""Train one network: python train.py -opt options/train/x.yml [--auto_resume] [--force_yml a:b=v ...]."""
+
+import sys
+
+from trainauto.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["train", *sys.argv[1:]]))

@@ -1,0 +1,136 @@
+"""Datasets, validation and the knobs of the plan from options."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainauto.build.model import channels_of, requirements_of
+from trainauto.build.placing import component, placed
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.data import DATASETS, DynamicDataset, Survey
+from trainauto.metrics import METRICS, better_is_higher
+from trainauto.models.tiles import TiledEnlarger
+from trainauto.models.validation import Validator
+from trainauto.options.arguments import check_arguments
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options, TrainDataset, ValDataset
+from trainauto.reporting.run_directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+LARGEST_BATCH = 2**16
+
+
+def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset, network: nn.Module) -> DynamicDataset:
+    own = set(type(chosen).model_fields) - {"type"}
+    given: dict[str, Any] = {name: getattr(chosen, name) for name in own if getattr(chosen, name) is not None}
+    given |= {"scale": loaded.options.scale, "channels": channels_of(network)}
+    dataset: DynamicDataset = component(loaded, DATASETS, ("datasets", key), chosen.type, {}, **given)()
+    return dataset
+
+
+def build_train_set(loaded: LoadedOptions, network: nn.Module) -> tuple[DynamicDataset, dict[str, Survey]]:
+    """Return the training set, and what a look at its files found, by the name of the set."""
+    chosen = loaded.options.datasets.train
+    dataset = _dataset(loaded, "train", chosen, network)
+    cores = os.cpu_count() or 1
+    if chosen.num_worker_per_gpu > cores:
+        logger.warning("num_worker_per_gpu is %d, this machine has %d cores", chosen.num_worker_per_gpu, cores)
+    return dataset, {dataset.name: _surveyed(loaded, "train", dataset)}
+
+
+def build_val_sets(loaded: LoadedOptions, network: nn.Module, surveys: dict[str, Survey]) -> list[DynamicDataset]:
+    """Return the validation sets in file order; what was found of them is added to ``surveys``."""
+    if not loaded.options.val.val_enabled:
+        return []
+    datasets = []
+    for key, chosen in loaded.options.datasets.validation_sets.items():
+        dataset = _dataset(loaded, key, chosen, network)
+        surveys[dataset.name] = _surveyed(loaded, key, dataset)
+        datasets.append(dataset)
+    return datasets
+
+
+def _surveyed(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> Survey:
+    with placed(loaded, ("datasets", key)):
+        return dataset.survey()
+
+
+def build_axes(loaded: LoadedOptions, network: nn.Module, survey: Survey) -> tuple[Axis, ...]:
+    """Return the knobs of the plan, bounded by the network and the smallest image."""
+    lq_size = loaded.options.datasets.train.lq_size
+    needs = requirements_of(network)
+    # Crops grow no further than the smallest image; a file that asks for more gets it, mirrored at the edge.
+    largest = max(survey.smallest_lq_px // needs.multiple * needs.multiple, lq_size, needs.minimum)
+    axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple)
+    if not axis.admits(lq_size):
+        with placed(loaded, ("datasets", "train", "lq_size")):
+            raise InputError(
+                Problem(
+                    f"lq_size {lq_size} does not suit the network: it takes at least {needs.minimum} px, "
+                    f"in multiples of {needs.multiple}",
+                    advice=f"The nearest is {axis.clamp(lq_size)}.",
+                )
+            )
+    if lq_size > survey.smallest_lq_px:
+        logger.warning(
+            "lq_size %d is larger than the smallest image (%d px: %s); such images are mirrored at their edges",
+            lq_size,
+            survey.smallest_lq_px,
+            survey.smallest_name,
+        )
+    return axis, Axis(BATCH_SIZE, "samples", 1, LARGEST_BATCH)
+
+
+def first_plan(options: Options) -> Plan:
+    """Return the plan a run starts with."""
+    train = options.datasets.train
+    return Plan.of(
+        batch_size=train.batch_size_per_gpu * train.accum_iter, lq_size=train.lq_size, micro_batches=train.accum_iter
+    )
+
+
+def build_metrics(loaded: LoadedOptions) -> dict[str, tuple[Callable[..., float], bool]]:
+    """Return each metric with its arguments bound, and whether a higher value is better."""
+    found: dict[str, tuple[Callable[..., float], bool]] = {}
+    for name, chosen in loaded.options.val.metrics.items():
+        path = ("val", "metrics", name)
+        with placed(loaded, (*path, "type")):
+            function = METRICS.get(chosen.type)
+        checked = check_arguments(
+            function,
+            chosen.arguments,
+            path=path,
+            places=loaded.places,
+            kind=METRICS.kind,
+            name=chosen.type,
+            supplied=frozenset({"image", "reference"}),
+        )
+        found[name] = (partial(function, **checked), better_is_higher(chosen.type))
+    return found
+
+
+def build_validator(
+    loaded: LoadedOptions,
+    dataset: DynamicDataset,
+    metrics: Mapping[str, tuple[Callable[..., float], bool]],
+    network: nn.Module,
+    device: torch.device,
+    directory: RunDirectory,
+) -> Validator:
+    """Return what validates one set."""
+    val = loaded.options.val
+    return Validator(
+        dataset,
+        {name: metric for name, (metric, _) in metrics.items()},
+        {name: higher for name, (_, higher) in metrics.items()},
+        TiledEnlarger(loaded.options.scale, val.tile_size, val.tile_overlap, requirements_of(network)),
+        device,
+        directory.validation / dataset.name if val.save_img else None,
+    )

@@ -1,0 +1,41 @@
+"""What a run directory remembers of the options, and what has changed since."""
+
+import json
+from typing import Any
+
+from trainauto.build.data import first_plan
+from trainauto.core.plan import Plan
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options
+from trainauto.reporting.run_directory import RunDirectory
+
+
+def changed_options(directory: RunDirectory, options: Options) -> list[str]:
+    """Compare with the options the run was last started with; one line a key that differs."""
+    if not directory.config.is_file():
+        return []
+    before = _flat(json.loads(directory.config.read_text(encoding="utf-8")))
+    now = _flat(options.model_dump(mode="json"))
+    keys = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
+    return [f"{key}: {before.get(key)} -> {now.get(key)}" for key in keys]
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return {key: leaf for name, child in value.items() for key, leaf in _flat(child, f"{prefix}{name}.").items()}
+    return {prefix.removesuffix("."): value}
+
+
+def plan_started_with(directory: RunDirectory) -> Plan:
+    """Return the first plan of the options the run was last started with."""
+    return first_plan(Options.model_validate_json(directory.config.read_text(encoding="utf-8")))
+
+
+def keep_options(directory: RunDirectory, loaded: LoadedOptions, step: int) -> None:
+    """Keep the option file as it is; one that it replaces stays beside it, named by the step up to which it held."""
+    text = loaded.path.read_text(encoding="utf-8-sig")
+    kept = directory.options_file
+    if kept.is_file() and kept.read_text(encoding="utf-8") != text:
+        kept.replace(kept.with_name(f"options_until_step_{step}.yml"))
+    directory.write_options(text)
+    directory.write_config(loaded.options.model_dump(mode="json"))

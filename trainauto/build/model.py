@@ -1,0 +1,129 @@
+"""Network, losses, optimizer and schedule from options."""
+
+import logging
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from trainauto.archs import ARCHS
+from trainauto.build.placing import component, placed
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import SizeRequirements
+from trainauto.core.reports import LengthUnit
+from trainauto.losses import LOSSES
+from trainauto.models import MODELS
+from trainauto.models.base_model import BaseModel
+from trainauto.models.weights import load_pretrained, read_weights
+from trainauto.optim import OPTIMIZERS, SCHEDULES
+from trainauto.optim.precision import Precision
+from trainauto.optim.schedules import RateSchedule
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options
+
+logger = logging.getLogger(__name__)
+
+
+def choose_precision(loaded: LoadedOptions) -> Precision:
+    """Choose device and number format, and set torch up accordingly."""
+    options = loaded.options
+    if options.num_threads is not None:
+        torch.set_num_threads(options.num_threads)
+    torch.use_deterministic_algorithms(options.deterministic)
+    has_cuda = torch.cuda.is_available()
+    if options.device == "cuda" and not has_cuda:
+        with placed(loaded, ("device",)):
+            raise InputError(
+                Problem("torch finds no CUDA device", advice="Use `device: auto`, or install torch for CUDA.")
+            )
+    use_cuda = has_cuda and options.device != "cpu"
+    device = torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
+    dtype = (torch.bfloat16 if options.amp_bf16 else torch.float16) if options.use_amp else torch.float32
+    return Precision(device, dtype)
+
+
+def build_network(loaded: LoadedOptions) -> nn.Module:
+    """Build the network, check that it enlarges as it should, and load pretrained weights."""
+    options, chosen = loaded.options, loaded.options.network_g
+    network: nn.Module = component(
+        loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, scale=options.scale, upscale=options.scale
+    )()
+    with placed(loaded, ("network_g",)):
+        _check_scale(network, options.scale)
+    if options.path.pretrain_network_g:
+        with placed(loaded, ("path", "pretrain_network_g")):
+            file = Path(options.path.pretrain_network_g).expanduser()
+            weights = read_weights(file, options.path.param_key_g)
+            left_out = load_pretrained(network, weights, file=file, strict=options.path.strict_load_g)
+        if left_out:
+            logger.warning(
+                "%d entries of %s do not fit and were left out: %s", len(left_out), file, ", ".join(left_out)
+            )
+    return network
+
+
+def _check_scale(network: nn.Module, scale: int) -> None:
+    """Run a few pixels through the network: a wrong scale would only show as a shape error in the loss."""
+    needs = requirements_of(network)
+    side = -(-max(needs.minimum, 8) // needs.multiple) * needs.multiple
+    was_training = network.training
+    with torch.no_grad():
+        height, width = network.eval()(torch.zeros(1, channels_of(network), side, side)).shape[-2:]
+    network.train(was_training)
+    if (height, width) != (side * scale, side * scale):
+        raise InputError(
+            Problem(
+                f"the network makes {height}x{width} of {side}x{side} pixels, which is not `scale: {scale}`",
+                advice="Set scale to what the network does, or give the network the scale it should do.",
+            )
+        )
+
+
+def requirements_of(network: nn.Module) -> SizeRequirements:
+    """Return the sizes a network asks for; one that does not say takes any."""
+    found = getattr(network, "size_requirements", SizeRequirements())
+    return found if isinstance(found, SizeRequirements) else SizeRequirements()
+
+
+def channels_of(network: nn.Module) -> int:
+    """Return the channels of a network's input; one that does not say takes RGB."""
+    return int(getattr(network, "num_in_ch", 3))
+
+
+def build_model(loaded: LoadedOptions, network: nn.Module, precision: Precision) -> BaseModel:
+    """Build losses, optimizer and the model that holds them all."""
+    options = loaded.options
+    losses: dict[str, nn.Module] = {}
+    for position, chosen in enumerate(options.train.losses):
+        name = chosen.type.lower()
+        label = name if name not in losses else f"{name}_{position + 1}"
+        losses[label] = component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
+    optim = options.train.optim_g
+    make_optimizer = component(loaded, OPTIMIZERS, ("train", "optim_g"), optim.type, optim.arguments, params=None)
+    with placed(loaded, ("model_type",)):
+        model_class = MODELS.get(options.model_type)
+    return model_class(
+        network,
+        losses,
+        make_optimizer,
+        precision,
+        ema_decay=options.train.ema_decay,
+        channels_last=options.use_channels_last,
+        compile_network=options.use_compile,
+    )
+
+
+def run_length(options: Options) -> tuple[int, LengthUnit]:
+    """Return the length of a run and what it is counted in."""
+    if options.train.total_iter is not None:
+        return options.train.total_iter, "steps"
+    return options.train.total_samples or 0, "samples"
+
+
+def build_schedule(loaded: LoadedOptions) -> RateSchedule:
+    """Build the schedule of the learning rate."""
+    options, chosen = loaded.options, loaded.options.train.scheduler
+    total, unit = run_length(options)
+    shape = component(loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, total=total)()
+    warmup = options.train.warmup_steps or options.train.warmup_ratio * total
+    return RateSchedule(shape, total, unit, warmup)

@@ -1,0 +1,85 @@
+"""The doors: reading arguments, printing errors as people need them, exit codes."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainauto.core.errors import TrainautoError
+
+# Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code.
+
+    0 is success, 1 a failed run, 2 input that cannot be used, 130 and 143 a run stopped by SIGINT and SIGTERM.
+    """
+    parsed = _parser().parse_args(arguments)
+    try:
+        code: int = parsed.run(parsed)
+    except TrainautoError as error:
+        print(f"\n{error}\n", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\nstopped at once; the last checkpoint stands", file=sys.stderr)
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trainauto", description="Training that fills the GPU by itself.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    train = commands.add_parser("train", help="train a network", description="Train the network of an option file.")
+    train.add_argument("-opt", required=True, type=Path, metavar="FILE", help="option file")
+    train.add_argument(
+        "--auto_resume", action="store_true", help="go on with the latest run of this name, if there is one"
+    )
+    train.add_argument(
+        "--force_yml", nargs="+", default=[], metavar="A:B=V", help="set options, e.g. train:total_iter=1000"
+    )
+    train.set_defaults(run=_train)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of option files")
+    schema.add_argument("--markdown", action="store_true", help="print the options reference instead")
+    schema.add_argument("--write", action="store_true", help="write options/schema.json and docs/options.md")
+    schema.add_argument("--check", action="store_true", help="exit with 1 if these two are out of date")
+    schema.set_defaults(run=_schema)
+    return parser
+
+
+def _train(parsed: argparse.Namespace) -> int:
+    from trainauto.options.load import load_options
+
+    loaded = load_options(parsed.opt, parsed.force_yml)
+    if loaded.options.deterministic:
+        # cuBLAS reads it when CUDA starts; without it torch refuses deterministic matrix products.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+    from trainauto.build import build_run
+    from trainauto.engine.loop import train
+
+    with build_run(loaded, auto_resume=parsed.auto_resume) as run:
+        train(run)
+        return run.signals.exit_code
+
+
+def _schema(parsed: argparse.Namespace) -> int:
+    from trainauto.build import option_documents
+    from trainauto.core.files import write_text_atomically
+
+    schema, reference = option_documents()
+    documents = {Path("options/schema.json"): schema, Path("docs/options.md"): reference}
+    if parsed.check:
+        stale = [path for path, text in documents.items() if not path.is_file() or path.read_text("utf-8") != text]
+        for path in stale:
+            print(f"{path} is out of date: run `python -m trainauto schema --write`", file=sys.stderr)
+        return 1 if stale else 0
+    if parsed.write:
+        for path, text in documents.items():
+            write_text_atomically(path, text)
+        return 0
+    print(reference if parsed.markdown else schema, end="")
+    return 0
