@@ -1,0 +1,105 @@
+"""Tiles give what the whole image gives, and shrink when memory runs out."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainauto.core.plan import SizeRequirements
+from trainauto.models.tiles import TiledEnlarger
+
+
+def network(reach: int = 2) -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 12, 3, padding=1), nn.PixelShuffle(2)]
+    return nn.Sequential(*layers).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize("tile_px", [8, 17, 40])
+@pytest.mark.parametrize("size", [(40, 40), (33, 57), (9, 100)])
+def test_tiles_equal_the_whole_image(tile_px: int, size: tuple[int, int]) -> None:
+    net, image = network(), torch.rand(1, 3, *size)
+    tiled = TiledEnlarger(2, tile_px, overlap_px=2)(net, image)
+    torch.testing.assert_close(tiled, net(image), atol=1e-6, rtol=0)
+
+
+def test_sizes_are_padded_to_what_the_network_needs() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def enlarge(image: Tensor) -> Tensor:
+        seen.append((image.shape[-2], image.shape[-1]))
+        return image.repeat_interleave(2, -1).repeat_interleave(2, -2)
+
+    image = torch.rand(1, 1, 13, 21)
+    result = TiledEnlarger(2, requirements=SizeRequirements(minimum=16, multiple=8))(enlarge, image)
+    assert seen == [(16, 24)]
+    assert torch.equal(result, image.repeat_interleave(2, -1).repeat_interleave(2, -2))
+
+
+def refuse_above(pixels: int, error: Exception) -> tuple[nn.Module, list[int]]:
+    net, sides = network(), []
+
+    class Limited(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            sides.append(max(image.shape[-2:]))
+            if image.shape[-1] * image.shape[-2] > pixels:
+                raise error
+            return net(image)
+
+    return Limited(), sides
+
+
+def test_running_out_of_memory_halves_the_tile_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    limited, sides = refuse_above(30 * 30, MemoryError())
+    enlarger = TiledEnlarger(2, overlap_px=2)
+    image = torch.rand(1, 3, 64, 48)
+    torch.testing.assert_close(enlarger(limited, image), network()(image), atol=1e-6, rtol=0)
+    assert enlarger.tile_px == 16
+    assert "Out of memory in validation at 64 px: going on in tiles of 32 px" in caplog.text
+    sides.clear()
+    enlarger(limited, image)
+    assert max(sides) == 20  # 16 and twice the overlap: no second failure
+
+
+def test_other_errors_and_hopeless_ones_are_raised() -> None:
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        TiledEnlarger(2)(refuse_above(0, RuntimeError("size mismatch"))[0], torch.rand(1, 3, 64, 64))
+    with pytest.raises(MemoryError):
+        TiledEnlarger(2)(refuse_above(0, MemoryError())[0], torch.rand(1, 3, 64, 64))
+
+
+def test_real_lack_of_memory_shrinks_the_tile() -> None:
+    """The kernel refuses the memory, torch's allocator raises, the tile shrinks, the result is whole."""
+
+    import subprocess
+    import sys
+
+    resource = pytest.importorskip("resource")
+    assert resource
+    if not Path("/proc/self/status").exists():
+        pytest.skip("the data segment can be limited on Linux only")
+    done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    tile_px, difference = done.stdout.split()
+    assert 0 < int(tile_px) < 512
+    assert float(difference) < 1e-5
+
+
+REAL = """
+import resource, torch
+from torch import nn
+from trainauto.models.tiles import TiledEnlarger
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 12, 3, padding=1), nn.PixelShuffle(2))
+net = net.eval().requires_grad_(False)
+image = torch.rand(1, 3, 512, 512)
+want = net(image)
+net(image[..., :64, :64])
+used = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmData")) * 1024
+resource.setrlimit(resource.RLIMIT_DATA, (used + 60 * 2**20, used + 60 * 2**20))
+enlarger = TiledEnlarger(2, overlap_px=4)
+got = enlarger(net, image)
+print(enlarger.tile_px, float((got - want).abs().max()))
+"""
