@@ -1,0 +1,131 @@
+"""What every registered loss keeps to, so that the engine may weight it, split its batch and run it under autocast."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainauto.losses import LOSSES, WeightedLoss
+
+ALIASES = ("l1", "mse", "charbonnier", "ssim")
+
+
+def images(samples: int = 5, channels: int = 3, side: int = 16) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    target = torch.rand(samples, channels, side, side, generator=generator)
+    noise = torch.randn(target.shape, generator=generator)
+    return (target + 0.1 * noise).requires_grad_(), target
+
+
+@pytest.fixture(params=list(LOSSES))
+def loss(request: pytest.FixtureRequest) -> nn.Module:
+    return LOSSES.get(request.param)()
+
+
+def test_it_is_a_scalar_in_float32_with_a_gradient_everywhere(loss: nn.Module) -> None:
+    prediction, target = images()
+    value = loss(prediction, target)
+    assert (value.shape, value.dtype) == ((), torch.float32)
+    assert value > 0
+    value.backward()
+    assert prediction.grad is not None
+    assert prediction.grad.isfinite().all()
+    assert (prediction.grad != 0).float().mean() > 0.99
+
+
+def test_it_leads_towards_the_target(loss: nn.Module) -> None:
+    prediction, target = images()
+    (slope,) = torch.autograd.grad(loss(prediction, target), prediction)
+    assert loss(prediction - 0.01 * slope / slope.abs().max(), target) < loss(prediction, target)
+
+
+def test_it_is_nothing_where_nothing_differs(loss: nn.Module) -> None:
+    _, target = images()
+    prediction = target.clone().requires_grad_()
+    value = loss(prediction, target)
+    assert value.item() == pytest.approx(0.0, abs=2e-6)
+    value.backward()
+    assert prediction.grad is not None
+    assert prediction.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("weight", [0.0, 0.25, 3.0])
+def test_the_weight_is_applied(name: str, weight: float) -> None:
+    prediction, target = images()
+    plain = LOSSES.get(name)()(prediction, target).item()
+    weighted = LOSSES.get(name)(loss_weight=weight)
+    assert weighted(prediction, target).item() == pytest.approx(weight * plain, rel=1e-6)
+    assert f"loss_weight={weight:g}" in repr(weighted)
+
+
+@pytest.mark.parametrize("parts", [(1, 4), (2, 2, 1), (1, 1, 1, 1, 1)])
+def test_a_batch_is_the_weighted_mean_of_its_parts(loss: nn.Module, parts: Sequence[int]) -> None:
+    prediction, target = images(sum(parts))
+    whole = loss(prediction, target)
+    pieces = [
+        loss(one, other) * (len(one) / len(prediction))
+        for one, other in zip(prediction.split(list(parts)), target.split(list(parts)), strict=True)
+    ]
+    together = torch.stack(pieces).sum()
+    assert together.item() == pytest.approx(whole.item(), rel=1e-5)
+    (slope,) = torch.autograd.grad(whole, prediction)
+    (slope_of_pieces,) = torch.autograd.grad(together, prediction)
+    torch.testing.assert_close(slope_of_pieces, slope, rtol=1e-4, atol=1e-8)
+
+
+def test_autocast_changes_nothing_but_the_rounding_of_its_input(loss: nn.Module) -> None:
+    prediction, target = images()
+    halved = prediction.detach().bfloat16().requires_grad_()
+    expected = loss(halved.float(), target)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(halved, target)
+    assert value.dtype == torch.float32
+    assert value.item() == expected.item()
+    value.backward()
+    assert halved.grad is not None
+    assert halved.grad.dtype == torch.bfloat16
+    assert halved.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_and_colour_in_any_memory_order(loss: nn.Module, channels: int) -> None:
+    prediction, target = images(2, channels)
+    plain = loss(prediction, target)
+    nhwc = loss(prediction.to(memory_format=torch.channels_last), target.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(nhwc, plain)
+
+
+def test_different_shapes_are_refused(loss: nn.Module) -> None:
+    prediction, target = images()
+    with pytest.raises(ValueError, match=r"\(5, 3, 16, 16\) and target \(5, 3, 16, 15\) differ"):
+        loss(prediction, target[..., :15])
+
+
+def test_it_holds_no_weights_and_no_state(loss: nn.Module) -> None:
+    assert not loss.state_dict()
+    assert not list(loss.parameters())
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_only_means_are_taken(name: str) -> None:
+    assert LOSSES.get(name)(reduction="mean") is not None
+    with pytest.raises(ValueError, match="only means can be put together again"):
+        LOSSES.get(name)(reduction="sum")
+
+
+def test_names_in_any_case_and_short_ones() -> None:
+    assert list(LOSSES) == ["CharbonnierLoss", "L1Loss", "MSELoss", "SSIMLoss"]
+    for alias in ALIASES:
+        assert LOSSES.get(alias.upper()) is LOSSES.get(f"{alias}loss")
+
+
+def test_charbonnier_needs_a_positive_eps() -> None:
+    with pytest.raises(ValueError, match="eps must be positive"):
+        LOSSES.get("charbonnier")(eps=0.0)
+
+
+def test_a_loss_must_say_what_it_computes() -> None:
+    with pytest.raises(NotImplementedError):
+        WeightedLoss()(*images())
