@@ -1,21 +1,31 @@
 """Every key of an option file: type, default, unit, and why the default is what it is.
 
-The JSON Schema for editors and docs/options.md are generated from this module. Arguments of components (networks, losses,
-optimizers, ...) are not here: they are checked against the signature of the component that ``type`` names.
+The JSON Schema for editors and docs/options.md are generated from this module. Arguments of components (networks,
+losses, optimizers, ...) are not here: they are checked against the signature of the component that ``type`` names.
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-PositiveInt = Annotated[int, Field(ge=1)]
+
+def whole(value: Any) -> Any:
+    """Return a float without a fraction as an int: BasicSR files write ``total_iter: !!float 5e5``."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(whole)]
+PositiveInt = Annotated[Whole, Field(ge=1)]
+NonNegativeInt = Annotated[Whole, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Roots = str | list[str]
+FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.\- ]*$")]
+"""A name that is also that of a folder, on every file system."""
 
 
 def option(default: Any, description: str, *, unit: str = "", reason: str = "") -> Any:
     """Declare an option: what it is, its unit, and the reason for its default. ``...`` marks a required one."""
-    extra = {name: text for name, text in (("unit", unit), ("reason", reason)) if text}
+    extra: dict[str, Any] = {name: text for name, text in (("unit", unit), ("reason", reason)) if text}
     if isinstance(default, list | dict):
         return Field(default_factory=default.copy, description=description, json_schema_extra=extra)
     return Field(default, description=description, json_schema_extra=extra)
@@ -68,7 +78,7 @@ class TrainDataset(Section):
         unit="micro-batches",
         reason="1: no accumulation",
     )
-    num_worker_per_gpu: Annotated[int, Field(ge=0)] = option(
+    num_worker_per_gpu: NonNegativeInt = option(
         2, "Processes that decode images; 0 decodes in the training process.", unit="processes", reason="two cores"
     )
     lookahead: PositiveInt = option(
@@ -92,7 +102,7 @@ class ValDataset(Section):
     """A set of whole images to validate on."""
 
     type: str = option("PairedImageDataset", "PairedImageDataset or GTImageDataset, as for training.")
-    name: str = option("val", "Name of the set in logs, curves and folders.")
+    name: FolderName = option("val", "Name of the set in logs, curves and folders.")
     dataroot_gt: Roots = option(..., "As for training.")
     dataroot_lq: Roots | None = option(None, "As for training.")
     cache_dir: str | None = option(None, "As for training.")
@@ -148,9 +158,7 @@ class TrainOptions(Section):
         Component(type="constant"),
         "multistep, cosine, linear or constant; counted in steps with total_iter, in samples with total_samples.",
     )
-    warmup_steps: Annotated[int, Field(ge=0)] = option(
-        0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off"
-    )
+    warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
     warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
     ema_decay: Fraction = option(
         0.999,
@@ -171,10 +179,10 @@ class ValOptions(Section):
     metrics: dict[str, Component] = option(
         {}, "Metrics by the name to log them under, e.g. `psnr: {type: calculate_psnr}`."
     )
-    tile_size: Annotated[int, Field(ge=0)] = option(
+    tile_size: NonNegativeInt = option(
         0, "Side of the tiles an image is cut into; 0 runs images whole until one does not fit.", unit="px of the input"
     )
-    tile_overlap: Annotated[int, Field(ge=0)] = option(
+    tile_overlap: NonNegativeInt = option(
         16,
         "Pixels each tile sees beyond its own on every side.",
         unit="px of the input",
@@ -230,11 +238,9 @@ class Automations(BaseModel):
 class Options(Section):
     """One training run."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[\w][\w.\- ]*$")] = option(
-        ..., "Name of the experiment and of its folder: letters, digits, space, . _ -"
-    )
+    name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
     model_type: str = option("SRModel", "Registered model: what is minimised.")
-    scale: Annotated[int, Field(ge=1, le=16)] = option(4, "Enlargement factor.", unit="times")
+    scale: Annotated[Whole, Field(ge=1, le=16)] = option(4, "Enlargement factor.", unit="times")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to train; auto takes CUDA where there is one.")
     num_threads: PositiveInt | None = option(
         None,
@@ -242,7 +248,7 @@ class Options(Section):
         unit="threads",
         reason="null: torch decides",
     )
-    manual_seed: Annotated[int, Field(ge=0, lt=2**63)] = option(0, "Seed of weights, order, crops and flips.")
+    manual_seed: Annotated[Whole, Field(ge=0, lt=2**63)] = option(0, "Seed of weights, order, crops and flips.")
     deterministic: bool = option(False, "Only deterministic kernels; slower on CUDA.", reason="speed")
     use_amp: bool = option(False, "Run forward and loss under autocast.", reason="fp32 is the safe start")
     amp_bf16: bool = option(

@@ -1,0 +1,184 @@
+"""Options that are fine alone and impossible together, each one small pure check."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from trainauto.options.findings import Finding
+from trainauto.options.places import KeyPath
+from trainauto.options.schema import Datasets, Options, TrainDataset, ValDataset
+
+Check = Callable[[Options], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A check and the options at the top level that it reads."""
+
+    needs: frozenset[str]
+    check: Check
+
+
+_ENTRIES: list[_Entry] = []
+
+
+def _reads(*needs: str) -> Callable[[Check], Check]:
+    """Add a check to the list, with the options at the top level that it reads."""
+
+    def add(check: Check) -> Check:
+        _ENTRIES.append(_Entry(frozenset(needs), check))
+        return check
+
+    return add
+
+
+def impossible_combinations(options: Options, valid: Collection[str] | None = None) -> list[Finding]:
+    """Return what cannot work together.
+
+    Args:
+        options: what to check; it may lack what ``valid`` does not name.
+        valid: options at the top level that may be read; all by default. Checks that read others are left out.
+    """
+    known = set(Options.model_fields) if valid is None else set(valid)
+    return [finding for entry in _ENTRIES if entry.needs <= known for finding in entry.check(options)]
+
+
+def image_sets(datasets: Datasets) -> Iterator[tuple[KeyPath, TrainDataset | ValDataset]]:
+    """Iterate over all data sets with their paths in the file, the training set first."""
+    yield ("datasets", "train"), datasets.train
+    for key, dataset in datasets.validation_sets.items():
+        yield ("datasets", key), dataset
+
+
+@_reads("train")
+def one_length(options: Options) -> Iterator[Finding]:
+    """A run has one length, in one unit."""
+    train = options.train
+    if train.total_iter and train.total_samples:
+        what = "the run has two lengths, total_iter and total_samples"
+        yield Finding(("train", "total_samples"), what, "Remove one: stop and schedules follow the other.", at_key=True)
+    if not train.total_iter and not train.total_samples:
+        what = "the run has no length"
+        yield Finding(("train",), what, "Add total_iter (optimizer steps) or total_samples to train.", at_key=True)
+
+
+@_reads("train")
+def one_warmup(options: Options) -> Iterator[Finding]:
+    """Warm-up is given once, in the unit of the run, and ends before the run does."""
+    train = options.train
+    path = ("train", "warmup_steps")
+    if train.warmup_steps and train.warmup_ratio:
+        yield Finding(path, "warm-up is given twice, as warmup_steps and as warmup_ratio", "Remove one.", at_key=True)
+    elif train.warmup_steps and train.total_samples and not train.total_iter:
+        what = "warmup_steps counts steps in a run that counts samples"
+        yield Finding(path, what, "Write warmup_ratio, the share of the run.", at_key=True)
+    elif train.total_iter and train.warmup_steps >= train.total_iter:
+        what = f"the warm-up of {train.warmup_steps} steps does not end within the {train.total_iter} of the run"
+        yield Finding(path, what, "Shorten warmup_steps, or lengthen total_iter.")
+
+
+@_reads("datasets")
+def workers_within_lookahead(options: Options) -> Iterator[Finding]:
+    """More workers than batches drawn ahead would idle."""
+    train = options.datasets.train
+    if train.num_worker_per_gpu > train.lookahead:
+        what = f"{train.num_worker_per_gpu} workers cannot all be busy with {train.lookahead} batches drawn ahead"
+        advice = f"Write lookahead: {train.num_worker_per_gpu}, or fewer workers."
+        yield Finding(("datasets", "train", "num_worker_per_gpu"), what, advice)
+
+
+@_reads("datasets")
+def roots_fit_type(options: Options) -> Iterator[Finding]:
+    """Paired sets need both roots, GT sets only one, and roots name something."""
+    for path, dataset in image_sets(options.datasets):
+        kind = dataset.type.lower()
+        if kind == "pairedimagedataset" and dataset.dataroot_lq is None:
+            advice = "Add dataroot_lq, or write type: GTImageDataset to make lq images from gt."
+            yield Finding(path, f"{dataset.type} needs dataroot_lq", advice, at_key=True)
+        if kind == "gtimagedataset" and dataset.dataroot_lq is not None:
+            advice = "Remove dataroot_lq, or write type: PairedImageDataset."
+            what = f"{dataset.type} makes lq images itself and takes no dataroot_lq"
+            yield Finding((*path, "dataroot_lq"), what, advice, at_key=True)
+        if dataset.dataroot_lq is not None and dataset.dataroot_lq == dataset.dataroot_gt:
+            what = "dataroot_lq is the same as dataroot_gt"
+            yield Finding((*path, "dataroot_lq"), what, "Name the folder of low-quality images.")
+        for key, roots in (("dataroot_gt", dataset.dataroot_gt), ("dataroot_lq", dataset.dataroot_lq)):
+            names = [roots] if isinstance(roots, str) else roots
+            if names is not None and not (names and all(names)):
+                yield Finding((*path, key), f"{key} names nothing", "Write the path of a folder.", at_key=True)
+
+
+@_reads("datasets", "scale")
+def something_to_learn(options: Options) -> Iterator[Finding]:
+    """A GT set at scale 1 has nothing to teach: its lq images are its gt images."""
+    for path, dataset in image_sets(options.datasets):
+        if dataset.type.lower() == "gtimagedataset" and options.scale == 1:
+            what = "GTImageDataset makes lq images by downscaling, and at scale 1 they equal the gt images"
+            yield Finding(path, what, "Write another scale, or use PairedImageDataset with dataroot_lq.", at_key=True)
+
+
+@_reads("datasets")
+def names_differ(options: Options) -> Iterator[Finding]:
+    """Names of validation sets become names of curves and folders."""
+    seen: dict[str, str] = {}
+    for key, dataset in options.datasets.validation_sets.items():
+        # Some file systems do not tell A from a.
+        first = seen.setdefault(dataset.name.casefold(), key)
+        if first != key:
+            what = f"datasets.{first} and datasets.{key} are both named '{dataset.name}'"
+            path = ("datasets", key, "name") if "name" in dataset.model_fields_set else ("datasets", key)
+            yield Finding(path, what, f"Give each a name of its own, e.g. name: {key}.", at_key=True)
+
+
+@_reads("val", "logger")
+def best_metric_is_measured(options: Options) -> Iterator[Finding]:
+    """The metric that picks the best checkpoint must be measured."""
+    best, metrics = options.logger.best_metric, list(options.val.metrics)
+    path = ("logger", "best_metric")
+    if best is not None and best not in metrics:
+        advice = f"Known: {', '.join(metrics)}." if metrics else "Add it to val.metrics, or remove best_metric."
+        yield Finding(path, f"best_metric '{best}' is not among val.metrics", advice)
+    elif best is not None and not options.val.val_enabled:
+        advice = "Write val_enabled: true, or remove best_metric."
+        yield Finding(path, f"best_metric '{best}' is never measured, since val_enabled is false", advice)
+
+
+@_reads("datasets", "val")
+def validation_has_images(options: Options) -> Iterator[Finding]:
+    """Validation that was asked for needs images."""
+    asked = options.val.val_enabled and bool(options.val.model_fields_set)
+    if asked and not options.datasets.validation_sets:
+        advice = "Add datasets.val, or write val_enabled: false."
+        path = ("val", "metrics") if options.val.metrics else ("val",)
+        yield Finding(path, "there are validation options, and no validation set", advice, at_key=True)
+
+
+@_reads("datasets", "val")
+def validation_has_results(options: Options) -> Iterator[Finding]:
+    """Validation must leave something: figures or pictures."""
+    val = options.val
+    if val.val_enabled and options.datasets.validation_sets and not val.metrics and not val.save_img:
+        what = "validation would leave nothing: no metrics, and save_img is false"
+        yield Finding(("val", "save_img"), what, "Add val.metrics, write save_img: true, or val_enabled: false.")
+
+
+@_reads("val")
+def tiles_outweigh_overlap(options: Options) -> Iterator[Finding]:
+    """A tile must be larger than its margins, or most of the work is thrown away.
+
+    A tile of side t computes (t + 2 overlap)^2 pixels for t^2 that are kept; from 2 overlap = t on, 3/4 are lost.
+    """
+    val = options.val
+    if val.tile_size and 2 * val.tile_overlap >= val.tile_size:
+        what = f"tiles of {val.tile_size} px with {val.tile_overlap} px of overlap on every side are mostly overlap"
+        advice = f"Write tile_size above {2 * val.tile_overlap}, or a smaller tile_overlap (16 by default)."
+        path = ("val", "tile_overlap" if "tile_overlap" in val.model_fields_set else "tile_size")
+        yield Finding(path, what, advice)
+
+
+@_reads("path")
+def keys_only_inside_pickles(options: Options) -> Iterator[Finding]:
+    """A safetensors file holds one set of weights, without keys to choose from."""
+    weights = options.path.pretrain_network_g
+    if weights and options.path.param_key_g and weights.lower().endswith(".safetensors"):
+        what = "param_key_g chooses inside a .pth, and the weights are a .safetensors"
+        yield Finding(("path", "param_key_g"), what, "Remove param_key_g.", at_key=True)
