@@ -35,10 +35,15 @@ class TensorBoard(Sink):
         self._writer: SummaryWriter | None = None
 
     def start(self, summary: RunSummary) -> None:
-        """Open the event file; a resumed run hides what an earlier one wrote after the step it goes on from."""
+        """Open the event file.
+
+        Where there are others, of the run that is resumed or of one killed before its first checkpoint, what they hold
+        after the step that is gone on from is hidden.
+        """
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        purge_step = summary.progress.steps + 1 if summary.resumed else None
+        begun_before = self._folder.is_dir() and any(self._folder.iterdir())
+        purge_step = summary.progress.steps + 1 if begun_before else None
         self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=_FLUSH_S)
         pages = {name: ["Multiline", [f"{name}/.*"]] for name in ("memory", "plan", "loss")}
         self._writer.add_custom_scalars({"trainauto": pages})

@@ -75,7 +75,8 @@ class TrainingLog(TextSink):
 
     def __init__(self, path: Path, print_freq: int) -> None:
         super().__init__(print_freq, width=0)
-        self._handler = _RaisingFileHandler(path, encoding="utf-8", errors="backslashreplace")
+        # Opened by the first line: a run that cannot even be built leaves no handle behind.
+        self._handler = _RaisingFileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
 
     def write(self, line: str, level: int = logging.INFO) -> None:

@@ -212,6 +212,12 @@ def test_training_log_has_the_same_lines_with_timestamps_unwrapped(tmp_path: Pat
     assert any(REASON in line for line in bare)
 
 
+def test_training_log_is_opened_by_its_first_line(tmp_path: Path) -> None:
+    sink = TrainingLog(tmp_path / "training.log", 10)
+    assert not (tmp_path / "training.log").exists()
+    sink.close()
+
+
 def test_training_log_is_appended_to_and_closed(tmp_path: Path) -> None:
     path = tmp_path / "training.log"
     for text in ("first\nsecond", "third größer"):
