@@ -22,6 +22,13 @@ class Automation:
         super().__init_subclass__()
         cls.name = cls.__dict__.get("name", cls.__name__)
 
+    def check(self, facts: RunFacts) -> None:
+        """While the run is being built, before anything is written.
+
+        Raises:
+            InputError: the arguments cannot work with this run's axes.
+        """
+
     def on_run_start(self, facts: RunFacts) -> None:
         """Before the first step, and after a resume has loaded the state."""
 

@@ -45,13 +45,12 @@ class PlanSchedule(Automation):
         self._changes = {change.step: change for change in changes}
         self._plan: Plan | None = None
 
-    def on_run_start(self, facts: RunFacts) -> None:
+    def check(self, facts: RunFacts) -> None:
         """Check every change against the bounds of the run.
 
         Raises:
             InputError: a value is out of bounds or off the network's multiple.
         """
-        self._plan = facts.plan
         for change in self._changes.values():
             for axis in facts.axes:
                 value = _values(change).get(axis.name)
@@ -62,6 +61,10 @@ class PlanSchedule(Automation):
                             advice=f"Take {axis.minimum} to {axis.maximum} {axis.unit}, a multiple of {axis.multiple}.",
                         )
                     )
+
+    def on_run_start(self, facts: RunFacts) -> None:
+        """Take up the plan the run stands at."""
+        self._plan = facts.plan
 
     def on_step_end(self, record: StepRecord) -> PlanChange | None:
         """Ask for the change planned for this step."""

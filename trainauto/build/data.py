@@ -13,10 +13,11 @@ from trainauto.build.model import channels_of, requirements_of
 from trainauto.build.placing import component, placed
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.data import DATASETS, DynamicDataset, Survey
+from trainauto.data import DATASETS, DynamicDataLoader, DynamicDataset, Survey
 from trainauto.metrics import METRICS, better_is_higher
 from trainauto.models.tiles import TiledEnlarger
 from trainauto.models.validation import Validator
+from trainauto.optim.precision import Precision
 from trainauto.options.arguments import check_arguments
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options, TrainDataset, ValDataset
@@ -31,7 +32,7 @@ def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset,
     own = set(type(chosen).model_fields) - {"type"}
     given: dict[str, Any] = {name: getattr(chosen, name) for name in own if getattr(chosen, name) is not None}
     given |= {"scale": loaded.options.scale, "channels": channels_of(network)}
-    dataset: DynamicDataset = component(loaded, DATASETS, ("datasets", key), chosen.type, {}, **given)()
+    dataset: DynamicDataset = component(loaded, DATASETS, ("datasets", key), chosen.type, {}, given)()
     return dataset
 
 
@@ -93,6 +94,19 @@ def first_plan(options: Options) -> Plan:
     train = options.datasets.train
     return Plan.of(
         batch_size=train.batch_size_per_gpu * train.accum_iter, lq_size=train.lq_size, micro_batches=train.accum_iter
+    )
+
+
+def build_loader(options: Options, dataset: DynamicDataset, plan: Plan, precision: Precision) -> DynamicDataLoader:
+    """Build the loader of the training set."""
+    train = options.datasets.train
+    return DynamicDataLoader(
+        dataset,
+        plan,
+        seed=options.manual_seed,
+        num_workers=train.num_worker_per_gpu,
+        lookahead=train.lookahead,
+        pin_memory=precision.device.type == "cuda",
     )
 
 

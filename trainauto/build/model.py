@@ -46,7 +46,7 @@ def build_network(loaded: LoadedOptions) -> nn.Module:
     """Build the network, check that it enlarges as it should, and load pretrained weights."""
     options, chosen = loaded.options, loaded.options.network_g
     network: nn.Module = component(
-        loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, scale=options.scale, upscale=options.scale
+        loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
     with placed(loaded, ("network_g",)):
         _check_scale(network, options.scale)
@@ -99,7 +99,9 @@ def build_model(loaded: LoadedOptions, network: nn.Module, precision: Precision)
         label = name if name not in losses else f"{name}_{position + 1}"
         losses[label] = component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
     optim = options.train.optim_g
-    make_optimizer = component(loaded, OPTIMIZERS, ("train", "optim_g"), optim.type, optim.arguments, params=None)
+    make_optimizer = component(
+        loaded, OPTIMIZERS, ("train", "optim_g"), optim.type, optim.arguments, later=frozenset({"params"})
+    )
     with placed(loaded, ("model_type",)):
         model_class = MODELS.get(options.model_type)
     return model_class(
@@ -120,10 +122,12 @@ def run_length(options: Options) -> tuple[int, LengthUnit]:
     return options.train.total_samples or 0, "samples"
 
 
-def build_schedule(loaded: LoadedOptions) -> RateSchedule:
-    """Build the schedule of the learning rate."""
+def build_schedule(loaded: LoadedOptions, model: BaseModel) -> RateSchedule:
+    """Build the schedule of the learning rate, from the rates the optimizers have now."""
     options, chosen = loaded.options, loaded.options.train.scheduler
     total, unit = run_length(options)
-    shape = component(loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, total=total)()
+    shape = component(loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total})()
     warmup = options.train.warmup_steps or options.train.warmup_ratio * total
+    for optimizer in model.optimizers.values():
+        RateSchedule.remember_rates(optimizer)
     return RateSchedule(shape, total, unit, warmup)

@@ -30,16 +30,27 @@ def component(
     path: KeyPath,
     name: str,
     arguments: Mapping[str, Any],
-    **given: Any,
+    given: Mapping[str, Any] | None = None,
+    later: frozenset[str] = frozenset(),
 ) -> Callable[..., Any]:
     """Return the constructor of a registered component, bound to its checked arguments and what the framework gives.
 
-    Of ``given``, what the constructor does not take is left out, and what the file sets too is the file's.
+    Args:
+        loaded: the options it is for.
+        registry: where to look it up.
+        path: where it stands in the options.
+        name: its registered name.
+        arguments: what the option file gives it.
+        given: what the framework gives it; what it does not take is left out, what the file sets too is the file's.
+        later: names of the positional arguments the constructor will be called with.
+
+    Raises:
+        InputError: unknown name, or arguments it does not take; the constructor raises it for values it refuses.
     """
     with placed(loaded, (*path, "type")):
         constructor = registry.get(name)
     taken = inspect.signature(constructor).parameters
-    supplied = {key: value for key, value in given.items() if key in taken and key not in arguments}
+    supplied = {key: value for key, value in (given or {}).items() if key in taken and key not in arguments}
     checked = check_arguments(
         constructor,
         arguments,
@@ -47,7 +58,7 @@ def component(
         places=loaded.places,
         kind=registry.kind,
         name=name,
-        supplied=frozenset(supplied),
+        supplied=later.union(supplied),
     )
 
     def construct(*positional: Any) -> Any:

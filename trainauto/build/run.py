@@ -9,14 +9,23 @@ from pathlib import Path
 import torch
 
 from trainauto.automations import AUTOMATIONS, Automation
-from trainauto.build.data import build_axes, build_metrics, build_train_set, build_val_sets, build_validator, first_plan
+from trainauto.build.data import (
+    build_axes,
+    build_loader,
+    build_metrics,
+    build_train_set,
+    build_val_sets,
+    build_validator,
+    first_plan,
+)
 from trainauto.build.keeping import changed_options, keep_options, plan_started_with
 from trainauto.build.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.build.placing import component, placed
+from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
 from trainauto.core.plugins import import_installed_plugins, import_plugin
 from trainauto.core.reports import RunSummary
-from trainauto.data import DynamicDataLoader, Survey
+from trainauto.data import Survey
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
 from trainauto.engine.random_state import seed_everything
@@ -26,6 +35,7 @@ from trainauto.models.base_model import BaseModel
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
+from trainauto.reporting.held import HeldMessages
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.run_directory import RunDirectory
 from trainauto.reporting.standard import standard_sinks
@@ -50,64 +60,68 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         CheckpointError: the run to go on with is damaged or of another network.
     """
     options = loaded.options
-    _load_plugins(loaded)
-    precision = choose_precision(loaded)
-    seed_everything(options.manual_seed)
-    network = build_network(loaded)
-    train_set, surveys = build_train_set(loaded, network)
-    val_sets = build_val_sets(loaded, network, surveys)
-    axes = build_axes(loaded, network, surveys[train_set.name])
-    plan = first_plan(options)
-    model = build_model(loaded, network, precision)
-    schedule = build_schedule(loaded)
-    for optimizer in model.optimizers.values():
-        schedule.remember_rates(optimizer)
-    automations = _automations(loaded)
-    metrics = build_metrics(loaded)
+    with HeldMessages() as held:
+        _load_plugins(loaded)
+        precision = choose_precision(loaded)
+        seed_everything(options.manual_seed)
+        network = build_network(loaded)
+        train_set, surveys = build_train_set(loaded, network)
+        val_sets = build_val_sets(loaded, network, surveys)
+        axes = build_axes(loaded, network, surveys[train_set.name])
+        plan = first_plan(options)
+        model = build_model(loaded, network, precision)
+        schedule = build_schedule(loaded, model)
+        automations = _automations(loaded, RunFacts(axes, plan, options.scale))
+        metrics = build_metrics(loaded)
 
-    earlier = RunDirectory.current(Path(options.path.experiments_root), options.name) if auto_resume else None
-    directory = earlier or RunDirectory.create(Path(options.path.experiments_root), options.name)
+        directory, checkpoints, checkpoint = _run_directory(options, auto_resume=auto_resume)
+        sinks = standard_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
+        with Reporter(sinks) as reporter, build_loader(options, train_set, plan, precision) as loader:
+            held.pass_on(reporter)
+            run = Run(
+                summary=_summary(loaded, directory, model, plan, precision, surveys),
+                model=model,
+                loader=loader,
+                axes=axes,
+                schedule=schedule,
+                controls=Controls(loader, options.train.grad_clip),
+                automations=automations,
+                validators=[
+                    build_validator(loaded, dataset, metrics, network, precision.device, directory)
+                    for dataset in val_sets
+                ],
+                checkpoints=checkpoints,
+                reporter=reporter,
+                meter=MemoryMeter(precision.device),
+                frequencies=_frequencies(options),
+            )
+            _start_or_go_on(run, loaded, directory, checkpoint)
+            yield run
+
+
+def _run_directory(options: Options, *, auto_resume: bool) -> tuple[RunDirectory, Checkpoints, Path | None]:
+    """Return the folder of the run, its checkpoints, and the one to go on from."""
+    root = Path(options.path.experiments_root)
+    earlier = RunDirectory.current(root, options.name) if auto_resume else None
+    directory = earlier or RunDirectory.create(root, options.name)
     checkpoints = Checkpoints(directory.checkpoints, options.logger.keep_checkpoints)
     checkpoint = checkpoints.latest()
-    sinks = standard_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
-    train = options.datasets.train
-    loader = DynamicDataLoader(
-        train_set,
-        plan,
-        seed=options.manual_seed,
-        num_workers=train.num_worker_per_gpu,
-        lookahead=train.lookahead,
-        pin_memory=precision.device.type == "cuda",
-    )
     if earlier:
         directory.rewind(int(checkpoint.name.removeprefix("step_")) if checkpoint else 0)
-    with Reporter(sinks) as reporter, loader:
-        run = Run(
-            summary=_summary(loaded, directory, model, plan, precision, surveys),
-            model=model,
-            loader=loader,
-            axes=axes,
-            schedule=schedule,
-            controls=Controls(loader, options.train.grad_clip),
-            automations=sorted(automations, key=lambda automation: automation.priority),
-            validators=[
-                build_validator(loaded, dataset, metrics, network, precision.device, directory) for dataset in val_sets
-            ],
-            checkpoints=checkpoints,
-            reporter=reporter,
-            meter=MemoryMeter(precision.device),
-            frequencies=_frequencies(options),
-        )
-        # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
-        seed_everything(options.manual_seed)
-        if checkpoint:
-            run.restore(checkpoint)
-        for line in changed_options(directory, options):
-            logger.warning("changed since this run began: %s", line)
-        if checkpoint and plan_started_with(directory) != plan:
-            loader.update_plan(plan)
-        keep_options(directory, loaded, run.progress.steps)
-        yield run
+    return directory, checkpoints, checkpoint
+
+
+def _start_or_go_on(run: Run, loaded: LoadedOptions, directory: RunDirectory, checkpoint: Path | None) -> None:
+    # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
+    seed_everything(loaded.options.manual_seed)
+    if checkpoint:
+        run.restore(checkpoint)
+    for line in changed_options(directory, loaded.options):
+        logger.warning("changed since this run began: %s", line)
+    plan = first_plan(loaded.options)
+    if checkpoint and plan_started_with(directory) != plan:
+        run.loader.update_plan(plan)
+    keep_options(directory, loaded, run.progress.steps)
 
 
 def _load_plugins(loaded: LoadedOptions) -> None:
@@ -117,12 +131,15 @@ def _load_plugins(loaded: LoadedOptions) -> None:
             import_plugin(name, [loaded.path.resolve().parent, Path.cwd()])
 
 
-def _automations(loaded: LoadedOptions) -> list[Automation]:
-    built = []
+def _automations(loaded: LoadedOptions, facts: RunFacts) -> list[Automation]:
+    built: list[Automation] = []
     for name, switch in loaded.options.training_automations.active.items():
         path = ("training_automations", name)
-        built.append(component(loaded, AUTOMATIONS, path, name, switch.arguments)())
-    return built
+        automation = component(loaded, AUTOMATIONS, path, name, switch.arguments)()
+        with placed(loaded, path):
+            automation.check(facts)
+        built.append(automation)
+    return sorted(built, key=lambda automation: automation.priority)
 
 
 def _frequencies(options: Options) -> Frequencies:

@@ -86,8 +86,15 @@ class DynamicDataLoader:
         self.update_plan(self.plan.changed(**{LQ_SIZE: lq_size}))
 
     def update_plan(self, plan: Plan) -> None:
-        """Draw under ``plan`` after the lookahead; from the next batch on, give nothing larger than it."""
-        at = self._fetched + self.lookahead
+        """Draw under ``plan`` after the lookahead; from the next batch on, give nothing larger than it.
+
+        Before the first batch there is nothing under way: the plan acts at once.
+        """
+        if self._head is not None:
+            at = self._fetched + self.lookahead
+        else:
+            # A draw of which a part was trained before the resume stays what it was.
+            at = self._tail.next_draw.number + (1 if self._given else 0)
         self._tail = self._tail.with_change(at, plan)
         if self._head is not None:
             self._head.change(at, plan)

@@ -1,5 +1,6 @@
 """The loop: one screen."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,8 @@ from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.reports import RunEnd
 from trainauto.engine.run import Run
 from trainauto.engine.step import optimize_parameters
+
+logger = logging.getLogger(__name__)
 
 
 def train(run: Run) -> RunEnd:
@@ -25,6 +28,9 @@ def train(run: Run) -> RunEnd:
         with run.signals:
             _train_until_done(run)
         end = _end_of(run)
+    except KeyboardInterrupt:
+        run.reporter.end(RunEnd("interrupted", "stopped at once", run.progress, str(run.last_checkpoint or "")))
+        raise
     except BaseException as error:
         run.reporter.end(
             RunEnd("failed", f"{type(error).__name__}: {error}", run.progress, str(run.last_checkpoint or ""))
@@ -45,6 +51,7 @@ def _train_until_done(run: Run) -> None:
             raise
         record = _step(run, batch, data_seconds=time.perf_counter() - start)
         run.progress += record
+        _say_new_plan(run, record)
         decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
         run.controls.apply(decisions)
         run.reporter.step(record, decisions, run.progress)
@@ -77,6 +84,21 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord:
     )
 
 
+def _say_new_plan(run: Run, record: StepRecord) -> None:
+    """Say when a plan is first trained: a larger one takes effect the loader's lookahead after it was decided."""
+    if run.trained_plan is not None and record.plan != run.trained_plan:
+        graphs = run.model.compiled_graphs()
+        compiled = f"; {graphs} graphs compiled so far" if graphs is not None else ""
+        logger.info(
+            "step %d is the first under %s (plan change %d%s)",
+            record.step,
+            record.plan,
+            run.controls.plan_changes,
+            compiled,
+        )
+    run.trained_plan = record.plan
+
+
 def _is_due(run: Run, every: int) -> bool:
     return every > 0 and (run.progress.steps % every == 0 or run.finished)
 
@@ -87,7 +109,7 @@ def _validate(run: Run) -> None:
         record, pictures = run.model.validation(validator, run.progress.steps)
         decisions: Sequence[Decision] = [d for a in run.automations if (d := a.on_validation_end(record)) is not None]
         run.controls.apply(decisions)
-        run.reporter.validation(record, pictures)
+        run.reporter.validation(record, pictures, decisions)
         records.append(record)
     if records:
         _note_score(run, records[0])

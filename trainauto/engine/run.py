@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.decisions import AutomationLike
-from trainauto.core.plan import Axis
+from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.core.reports import ReporterLike, RunSummary
 from trainauto.data.dynamic_loader import DynamicDataLoader
@@ -57,6 +57,7 @@ class Run:
     progress: Progress = field(default_factory=Progress)
     signals: StopSignals = field(default_factory=StopSignals)
     last_checkpoint: Path | None = None
+    trained_plan: Plan | None = None
 
     @property
     def finished(self) -> bool:

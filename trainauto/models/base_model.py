@@ -45,6 +45,10 @@ class BaseModel(ABC):
         Without gradients, in evaluation mode, with averaged weights where there are some.
         """
 
+    def compiled_graphs(self) -> int | None:
+        """Return how many graphs ``torch.compile`` has made so far; ``None`` where nothing is compiled."""
+        return None
+
     def feed_data(self, batch: Batch) -> MicroBatch:
         """Move a batch to the device, still uint8; :meth:`passes` convert the micro-batch they work on."""
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.tensors.items()}

@@ -63,6 +63,12 @@ class SRModel(BaseModel):
         """Return the one pass."""
         return self._passes
 
+    def compiled_graphs(self) -> int | None:
+        """Return torch's own count; a plan change should not raise it."""
+        if self._forward is self._network:
+            return None
+        return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
     @torch.no_grad()
     def enlarge(self, lq: Tensor) -> Tensor:
         """Run the averaged network where there is one, else the network in evaluation mode."""

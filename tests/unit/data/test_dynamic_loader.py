@@ -87,6 +87,20 @@ def test_resume_goes_on_with_the_same_batches(dataset: GTImageDataset, stop_afte
     assert facts(before) + facts(after) == want
 
 
+@pytest.mark.parametrize("stop_after", [5, 18])
+def test_plan_set_before_a_resume_acts_at_once_and_loses_nothing(dataset: GTImageDataset, stop_after: int) -> None:
+    with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as first:
+        before = run(first, range(1, stop_after + 1))
+        state = first.state_dict()
+    with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as second:
+        second.load_state_dict(state)
+        second.update_plan(Plan.of(batch_size=7, lq_size=40))
+        after = run(second, range(1, 10), {})
+    assert [len(batch) for batch in after][-7:] == [7] * 7
+    positions = [p for b in before + after for p in range(b.first_sample, b.first_sample + len(b))]
+    assert positions == list(range(len(positions)))
+
+
 def test_spawned_workers_and_pickles(dataset: GTImageDataset) -> None:
     assert pickle.loads(pickle.dumps(dataset)).sample_name(3) == dataset.sample_name(3)
     with DynamicDataLoader(dataset, START, seed=7, num_workers=1, multiprocessing_context="spawn") as loader:

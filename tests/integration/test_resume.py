@@ -1,0 +1,150 @@
+"""Going on: after a signal, after a change of options, after the end, from nothing."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.doors import (
+    TRAIN,
+    environment,
+    latest_weights,
+    run_directory,
+    step_records,
+    tiny_options,
+    train,
+    write_options,
+)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_finish_the_step_save_and_leave(
+    tmp_path: Path, write_images: Callable[..., Path], number: signal.Signals, code: int
+) -> None:
+    options = write_options(
+        tmp_path / "run.yml",
+        tiny_options(
+            write_images("gt", 3, (90, 100)),
+            train={"total_iter": 100_000},
+            datasets={"train": {"num_worker_per_gpu": 1}},
+            val={"val_enabled": False, "metrics": {}},
+            logger={"save_checkpoint_freq": 100_000},
+        ),
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(TRAIN), "-opt", options.name],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    records = tmp_path / "experiments" / "tiny" / "current" / "training_log.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (records.exists() and len(records.read_text().splitlines()) > 3):
+        time.sleep(0.05)
+    # To the whole group, as a terminal's Ctrl-C and a scheduler's SIGTERM do: workers get it too.
+    import os
+
+    os.killpg(process.pid, number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    assert "Traceback" not in stdout + stderr
+    run = run_directory(options)
+    last = step_records(run)[-1]["step"]
+    assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == last
+    assert signal.Signals(number).name in (run / "training.log").read_text()
+    assert "interrupted" in stdout
+
+
+def test_changed_options_win_and_are_printed(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    gt = write_images("gt", 5, (90, 100))
+    options = write_options(tmp_path / "run.yml", tiny_options(gt))
+    assert train(options).returncode == 0
+    run = run_directory(options)
+    first = step_records(run)
+    # Longer, at another rate, with a larger batch.
+    done = train(
+        options,
+        "--auto_resume",
+        "--force_yml",
+        "train:total_iter=30",
+        "train:optim_g:lr=5e-4",
+        "datasets:train:batch_size_per_gpu=6",
+    )
+    assert done.returncode == 0, done.stderr
+    assert run_directory(options) == run
+    assert "train.total_iter: 12 -> 30" in done.stdout
+    assert "train.optim_g.lr: 0.001 -> 0.0005" in done.stdout
+    assert "datasets.train.batch_size_per_gpu: 4 -> 6" in done.stdout
+    records = step_records(run)
+    assert records[:12] == first
+    assert [record["step"] for record in records] == list(range(1, 31))
+    assert {record["lr"]["g"] for record in records[12:]} == {5e-4}
+    assert [record["samples"] for record in records[12:]] == [6] * 18
+    positions = [r["first_sample"] + i for r in records for i in range(r["samples"])]
+    assert positions == list(range(len(positions)))
+    assert json.loads((run / "config.json").read_text())["train"]["total_iter"] == 30
+
+
+def test_option_file_that_was_replaced_stays_beside_the_new_one(
+    tmp_path: Path, write_images: Callable[..., Path]
+) -> None:
+    gt = write_images("gt", 2)
+    options = write_options(tmp_path / "run.yml", tiny_options(gt))
+    before = options.read_text()
+    assert train(options).returncode == 0
+    write_options(options, tiny_options(gt, train={"total_iter": 14}))
+    assert train(options, "--auto_resume").returncode == 0
+    run = run_directory(options)
+    assert (run / "options_until_step_12.yml").read_text() == before
+    assert yaml.safe_load((run / "options.yml").read_text())["train"]["total_iter"] == 14
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    options = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 2)))
+    assert train(options, "--auto_resume").returncode == 0  # nothing to resume: a new run
+    run = run_directory(options)
+    before = step_records(run), latest_weights(run)
+    done = train(options, "--auto_resume")
+    assert done.returncode == 0, done.stderr
+    assert (step_records(run), latest_weights(run)) == before
+    assert train(options).returncode == 0  # without --auto_resume: a run of its own
+    assert run_directory(options) != run
+    assert [record["losses"] for record in step_records(run_directory(options))] == [r["losses"] for r in before[0]]
+
+
+def test_another_network_is_refused_in_words(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    options = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 2)))
+    assert train(options).returncode == 0
+    before = latest_weights(run_directory(options))
+    done = train(options, "--auto_resume", "--force_yml", "network_g:num_feat=12", "train:total_iter=20")
+    assert done.returncode == 1
+    assert "cannot load" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert latest_weights(run_directory(options)) == before
+
+
+def test_length_and_schedule_in_samples(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    options = tiny_options(
+        write_images("gt", 5),
+        train={"total_samples": 60, "scheduler": {"type": "linear"}, "warmup_ratio": 0.1},
+        datasets={"train": {"accum_iter": 2}},
+    )
+    del options["train"]["total_iter"]
+    file = write_options(tmp_path / "run.yml", options)
+    done = train(file)
+    assert done.returncode == 0, done.stderr
+    records = step_records(run_directory(file))
+    assert len(records) == 8  # 8 samples a step, in two micro-batches
+    assert records[0]["plan"] == {"batch_size": 8, "lq_size": 16, "micro_batches": 2}
+    rates = [record["lr"]["g"] for record in records]
+    assert rates[0] == pytest.approx(1e-3 / 6)
+    assert rates[-1] == pytest.approx(1e-3 * (1 - 56 / 60))

@@ -1,0 +1,38 @@
+"""Messages from before the run directory exists, kept for the log of the run."""
+
+import logging
+
+from trainauto.reporting.reporter import LOGGER_NAME, Reporter
+
+
+class HeldMessages(logging.Handler):
+    """Holds what rooms log while a run is being built.
+
+    The run directory is made last, when nothing can be wrong any more; what was said before belongs into its log too.
+    If building fails, the messages go to where Python sends those nobody listens to: stderr.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._records: list[logging.LogRecord] = []
+        self._logger = logging.getLogger(LOGGER_NAME)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the record."""
+        self._records.append(record)
+
+    def __enter__(self) -> "HeldMessages":
+        self._logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._logger.removeHandler(self)
+        for record in self._records:
+            if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+                logging.lastResort.handle(record)
+
+    def pass_on(self, reporter: Reporter) -> None:
+        """Give everything held to the reporter of the run, once."""
+        for record in self._records:
+            reporter.message(record.getMessage(), record.levelno)
+        self._records.clear()
