@@ -1,0 +1,89 @@
+"""From nothing to a finished training run: makes the environment, trains, says where the results are.
+
+python scripts/quickstart.py                                            a few minutes on a CPU
+python scripts/quickstart.py --force_yml train:total_iter=50            every other argument is train.py's
+python scripts/quickstart.py --here                                     use this Python's own packages (and its CUDA)
+"""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from environment import ROOT, Environment, prepare_or_exit
+from processes import exit_on_sigterm, run_in_foreground, shell_command, short_path
+
+OPTION_FILE = Path("options/train/quickstart.yml")
+INPUT_ERROR = 2  # train.py's exit code where nothing was started
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train and tell; returns the exit code of train.py."""
+    here, rest = split_arguments(arguments)
+    exit_on_sigterm()
+    environment = prepare_or_exit(here=here)
+    start = time.time()
+    command = [str(environment.python), "train.py", "-opt", str(OPTION_FILE), *rest]
+    print("quickstart:", shell_command(command), flush=True)
+    code = run_in_foreground(command, cwd=ROOT, env=environment.variables)
+    run = latest_run(experiment_folder(rest))
+    print(closing_words(code, run if run and was_touched(run, start) else None, environment), flush=True)
+    return code
+
+
+def split_arguments(arguments: Sequence[str] | None) -> tuple[bool, list[str]]:
+    """Take out what is ours; everything else is train.py's, in its order."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--here", action="store_true", help="use the running Python's environment, replace nothing in it"
+    )
+    known, rest = parser.parse_known_args(arguments)
+    return known.here, rest
+
+
+def experiment_folder(rest: Sequence[str], root: Path = ROOT) -> Path:
+    """Folder of the experiment: names from the option file unless train.py was told others."""
+    text = (root / OPTION_FILE).read_text(encoding="utf-8") if (root / OPTION_FILE).exists() else ""
+    written = re.search(r"^name:\s*[\"']?([^\"'#\n]*[^\"'#\s])", text, re.MULTILINE)
+    name = override(rest, "name") or (written[1] if written else OPTION_FILE.stem)
+    return root / (override(rest, "path:experiments_root") or "experiments") / name
+
+
+def override(rest: Sequence[str], key: str) -> str | None:
+    """Last value given for a key as ``--force_yml key=value``."""
+    values = [argument.split("=", 1)[1] for argument in rest if argument.startswith(key + "=")]
+    return values[-1] if values else None
+
+
+def latest_run(experiment: Path) -> Path | None:
+    """Follow `current`: a link, or a small text file with the directory's name where links need privileges."""
+    pointer = experiment / "current"
+    name = pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else "current"
+    run = (experiment / name).resolve()
+    return run if run.is_dir() else None
+
+
+def was_touched(run: Path, since: float) -> bool:
+    """Whether a run directory was written to after a time; an older one is not this call's run."""
+    slack_s = 2.0  # coarse clocks of some file systems
+    return max(entry.lstat().st_mtime for entry in (run, *run.iterdir())) >= since - slack_s
+
+
+def closing_words(code: int, run: Path | None, environment: Environment) -> str:
+    """Compose the last lines: how it went, where the run is, the command that shows its curves."""
+    if run is None:
+        return f"quickstart: no run was made (exit code {code}); the reason stands above"
+    curves = run / "tb" if (run / "tb").is_dir() else run
+    python = short_path(environment.python)
+    lines = [] if code == 0 else [f"quickstart: train.py ended with exit code {code}"]
+    lines.append(f"The run is in   {short_path(run)}")
+    lines.append("Its curves:     " + shell_command([python, "-m", "tensorboard.main", "--logdir", short_path(curves)]))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

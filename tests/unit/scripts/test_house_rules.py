@@ -1,0 +1,161 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import house_rules
+import pytest
+
+ROOT = Path(__file__).parents[3]
+Write = Callable[[str, str], None]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file of a small repository that keeps every rule until a fault is planted."""
+
+    def write(name: str, text: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    write("trainauto/__init__.py", "")
+    write("trainauto/engine/__init__.py", "")
+    write("trainauto/engine/loop.py", "def train():\n    pass\n")
+    return write
+
+
+def breaches(root: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What the script prints about a repository, without its closing line."""
+    code = house_rules.main(root)
+    *found, closing = [line for line in capsys.readouterr().out.splitlines() if "git does not answer" not in line]
+    assert closing.endswith(f"{len(found)} breaches")
+    assert code == (1 if found else 0)
+    return found
+
+
+def test_a_clean_repository_passes(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    assert breaches(tmp_path, capsys) == []
+
+
+def test_long_files_are_found(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    write("trainauto/fits.py", "x = 1\n" * 500)
+    write("trainauto/long.py", "x = 1\n" * 501)
+    write("notes.txt", "x\n" * 900)
+    assert breaches(tmp_path, capsys) == [
+        str(Path("trainauto/long.py")) + ":501: more than 500 lines; split it by idea"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def train():\n" + "    x = 1\n" * 59, []),
+        ("\ndef train():\n" + "    x = 1\n" * 60, [":2: train() has 61 lines, more than 60"]),
+        ("class Loop:\n    def train(self):\n" + "        x = 1\n" * 60, [":2: train() has 61 lines, more than 60"]),
+        ("def run():\n    pass\n", [":1: no function train()"]),
+    ],
+)
+def test_the_loop_fits_on_a_screen(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], text: str, expected: list[str]
+):
+    write("trainauto/engine/loop.py", text)
+    assert breaches(tmp_path, capsys) == ["trainauto/engine/loop.py" + end for end in expected]
+
+
+def test_a_loop_that_went_away_is_told(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "trainauto/engine/loop.py").unlink()
+    assert "the training loop is gone" in breaches(tmp_path, capsys)[0]
+
+
+CIRCLES = {
+    "absolute": ("import trainauto.b", "from trainauto.a import x"),
+    "relative": ("from . import b", "from .a import x"),
+    "inside a function": ("from trainauto.b import y", "def f():\n    from trainauto import a"),
+    "inside a try": ("from trainauto.b import y", "try:\n    import trainauto.a\nexcept ImportError:\n    pass"),
+    "in an else of the types": (
+        "from trainauto import b",
+        "if TYPE_CHECKING:\n    pass\nelse:\n    from trainauto import a",
+    ),
+}
+LINES = {
+    "one direction": ("import trainauto.b", "import json"),
+    "for types only": ("from trainauto import b", "if TYPE_CHECKING:\n    from trainauto import a"),
+    "types through typing": ("from trainauto import b", "if typing.TYPE_CHECKING:\n    from trainauto.a import x"),
+    "a name of the package": ("from trainauto import b", "from trainauto import __version__"),
+    "another package": ("from trainauto import b", "from trainauto_extra.a import x"),
+}
+
+
+@pytest.mark.parametrize(
+    ("texts", "circle"),
+    [*((texts, True) for texts in CIRCLES.values()), *((texts, False) for texts in LINES.values())],
+    ids=[*CIRCLES, *LINES],
+)
+def test_import_cycles(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], texts: tuple[str, str], circle: bool
+):
+    write("trainauto/a.py", texts[0] + "\n")
+    write("trainauto/b.py", texts[1] + "\n")
+    found = breaches(tmp_path, capsys)
+    assert len(found) == circle
+    assert all("import cycle" in line and "trainauto.a" in line and "trainauto.b" in line for line in found)
+
+
+def test_a_cycle_through_three_modules_and_a_package(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    write("trainauto/data/__init__.py", "from .reader import read\n")
+    write("trainauto/data/reader.py", "from ..engine import loop\n")
+    write("trainauto/engine/loop.py", "from trainauto.data import read\n\n\ndef train():\n    pass\n")
+    assert "trainauto.engine.loop" in breaches(tmp_path, capsys)[0]
+
+
+def slashed(*parts: str) -> str:
+    """A path in pieces, for this file is checked as well."""
+    return "".join("/" + part for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"cd {slashed('root', 'x')}", "path of a machine"),
+        (f'data: "{slashed("work", "main")}"', "path of a machine"),
+        (f"file://{slashed('work')}", "path of a machine"),
+        (f"see {slashed('tmp', 'bash' + '_jobs.0', 'x')}", "path of a machine"),
+        ("https://" + ".".join(("pypi", "org")) + "/simple", "package index host"),
+        ("files." + ".".join(("pythonhosted", "org")), "package index host"),
+        (f"~{slashed('work', 'x')} and home{slashed('work', 'x')} and {slashed('rooted', 'workers')}", ""),
+        (f"f'{{tmp}}{slashed('work', 'x')}' and {slashed('tmp', 'x')}", ""),
+    ],
+)
+def test_machine_paths_and_index_hosts(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], text: str, kind: str
+):
+    write("docs/page.md", "first line\n" + text + "\n")
+    found = breaches(tmp_path, capsys)
+    assert len(found) == bool(kind)
+    assert all(line.startswith(f"{Path('docs/page.md')}:2: {kind}: ") for line in found)
+
+
+def test_pictures_are_not_read(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    write("a.png", "\0" + slashed("root", "x"))
+    assert breaches(tmp_path, capsys) == []
+
+
+def test_only_tracked_files_are_judged(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    write("tracked.md", slashed("root", "x"))
+    write("a scratch.md", slashed("root", "x"))
+    for command in (["init", "-q"], ["add", "tracked.md"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    assert [line.split(":")[0] for line in breaches(tmp_path, capsys)] == ["tracked.md"]
+
+
+def test_without_git_generated_folders_are_left_out(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    write("experiments/x/options.yml", slashed("root", "x"))
+    write(".venv/x.py", slashed("root", "x"))
+    assert breaches(tmp_path, capsys) == []
+
+
+def test_this_repository_keeps_its_rules_and_the_script_runs_alone():
+    script = [sys.executable, str(ROOT / "scripts" / "house_rules.py")]
+    ended = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
