@@ -1,0 +1,10 @@
+"""Networks. Importing this package registers them all; :mod:`trainauto.archs.registry` says what each promises."""
+
+from trainauto.archs.compact_arch import SRVGGNetCompact
+from trainauto.archs.old_keys import modern_keys
+from trainauto.archs.registry import ARCHS
+from trainauto.archs.rrdbnet_arch import RRDBNet
+from trainauto.archs.span_arch import SPAN
+from trainauto.archs.swinir_arch import SwinIR, swinir_light
+
+__all__ = ["ARCHS", "SPAN", "RRDBNet", "SRVGGNetCompact", "SwinIR", "modern_keys", "swinir_light"]

@@ -1,0 +1,49 @@
+"""Networks compute what the published ones compute.
+
+``arch_outputs.json`` holds outputs of the published implementations as packaged in spandrel 0.4.2, for weights and
+images made of sines. They were computed with torch 2.13 on CPU; trainauto was not imported.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainauto.archs import ARCHS
+
+CASES = json.loads((Path(__file__).parent / "arch_outputs.json").read_text())
+NOT_LEARNED = ("attn_mask", "relative_position_index", "no_norm", "eval_conv.weight", "eval_conv.bias")
+
+
+def sines(count: int, step: float, offset: float = 0.0) -> Tensor:
+    return torch.sin(torch.arange(count, dtype=torch.float64) * step + offset)
+
+
+def sine_weights(state_dict: dict[str, Tensor]) -> None:
+    """Fill weights in place, in the order of their names, scaled by their fan-in."""
+    for index, key in enumerate(sorted(key for key in state_dict if not key.endswith(NOT_LEARNED))):
+        value = state_dict[key]
+        wave = sines(value.numel(), 0.37, index).view(value.shape)
+        if value.dim() > 1:
+            wave = wave * (0.5 / value[0].numel() ** 0.5)
+        else:
+            wave = 0.1 * wave + ("norm" in key and key.endswith("weight"))
+        value.copy_(wave.float())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_output_is_that_of_the_published_network(case: dict):
+    channels, height, width = case["input"]
+    image = (0.5 + 0.5 * sines(channels * height * width, 0.11)).float().view(1, channels, height, width)
+    network = ARCHS.get(case["network"])(**case["arguments"]).eval()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        sine_weights(network.state_dict())
+        output = network(image)[0]
+    assert list(output.shape) == case["output"]
+    assert output.mean().item() == pytest.approx(case["mean"], abs=2e-5)
+    assert output.std().item() == pytest.approx(case["std"], abs=2e-5)
+    sample = output[:, :: max(1, output.shape[1] // 3), :: max(1, output.shape[2] // 4)].flatten()[:24]
+    torch.testing.assert_close(sample, torch.tensor(case["sample"]), rtol=0, atol=2e-5)

@@ -1,0 +1,24 @@
+"""Checks of constructor arguments that several networks share."""
+
+from collections.abc import Sequence
+
+
+def require_positive_integers(**values: object) -> None:
+    """Refuse anything but whole numbers of at least 1.
+
+    Raises:
+        ValueError: naming the argument and what it was given.
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
+    """Refuse a value that is not among ``choices``.
+
+    Raises:
+        ValueError: naming the argument, what it was given and what is admissible.
+    """
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

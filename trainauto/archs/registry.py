@@ -1,0 +1,21 @@
+"""Networks by registered name, and what every one of them promises.
+
+A network is an ``nn.Module`` whose constructor takes ``num_in_ch``, ``num_out_ch`` and ``scale`` beside arguments of
+its own, raises ``ValueError`` for arguments that no network can be built from, and carries three attributes:
+
+* ``num_in_ch``: channels of the input it takes,
+* ``scale``: its output is (N, num_out_ch, H * scale, W * scale) for an input of (N, num_in_ch, H, W),
+* ``size_requirements``: the sides that training crops should have. A network pads smaller and odd images itself and
+  cuts its output back, so that whole images of any size can be validated.
+
+Images are floats in [0, 1]. No network here has BatchNorm or anything else that couples the samples of a batch.
+"""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from trainauto.core.registry import Registry
+
+ARCHS: Registry[Callable[..., nn.Module]] = Registry("network")
+"""Networks by registered name."""
