@@ -3,9 +3,10 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from trainauto.core.errors import InputError, Problem
+from trainauto.core.errors import InputError, Place, Problem
 from trainauto.core.registry import Registry
 from trainauto.options.arguments import check_arguments
 from trainauto.options.load import LoadedOptions
@@ -18,10 +19,16 @@ def placed(loaded: LoadedOptions, path: KeyPath) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        place = loaded.places.of_value(path)
         raise InputError(
-            [problem if problem.place else Problem(problem.what, place, problem.advice) for problem in error.problems]
+            [p if p.place else replace(p, place=_place(loaded, path, p.argument)) for p in error.problems]
         ) from error
+
+
+def _place(loaded: LoadedOptions, path: KeyPath, argument: str) -> Place:
+    path = (*path, argument) if argument else path
+    key, value = loaded.places.of_key(path), loaded.places.of_value(path)
+    # The value of a section begins at its first key, on the next line; the section's own name says more.
+    return value if value.line == key.line else key
 
 
 def component(
@@ -66,6 +73,11 @@ def component(
             try:
                 return constructor(*positional, **supplied, **checked)
             except (ValueError, TypeError) as error:
-                raise InputError(f"{registry.kind} '{name}': {error}") from error
+                # Most such messages begin with the argument they are about.
+                argument = str(error).split(" ", 1)[0]
+                problem = Problem(
+                    f"{registry.kind} '{name}': {error}", argument=argument if argument in checked else ""
+                )
+                raise InputError(problem) from error
 
     return construct

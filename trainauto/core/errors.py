@@ -41,11 +41,19 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: what, where, and what to do about it."""
+    """One thing that is wrong: what, where, and what to do about it.
+
+    Attributes:
+        what: the fact.
+        place: where it stands.
+        advice: what to do.
+        argument: the argument at fault, where a component knows it but not its place; the builder finds the place.
+    """
 
     what: str
     place: Place | None = None
     advice: str = ""
+    argument: str = ""
 
     def __str__(self) -> str:
         lines = [f"{self.place}: {self.what}" if self.place else self.what]

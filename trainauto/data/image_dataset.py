@@ -48,7 +48,7 @@ class ImageDataset(DynamicDataset):
         self.channels = channels
         self._use_hflip = use_hflip
         self._use_rot = use_rot
-        self._gt = list_images(dataroot_gt, set_name=name)
+        self._gt = list_images(dataroot_gt, set_name=name, argument="dataroot_gt")
         self._cache = PixelCache(cache_dir, channels) if cache_dir else None
 
     def __len__(self) -> int:
@@ -180,7 +180,7 @@ class PairedImageDataset(ImageDataset):
             use_rot=use_rot,
             cache_dir=cache_dir,
         )
-        pairs = pair_images(self._gt, list_images(dataroot_lq, set_name=name), set_name=name)
+        pairs = pair_images(self._gt, list_images(dataroot_lq, set_name=name, argument="dataroot_lq"), set_name=name)
         self._lq = [lq for _, lq in pairs]
 
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:

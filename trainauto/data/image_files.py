@@ -20,25 +20,29 @@ class ImageFile:
     key: str
 
 
-def list_images(roots: str | Sequence[str], *, set_name: str) -> list[ImageFile]:
+def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = "") -> list[ImageFile]:
     """List the images under one or several roots, sorted within each root.
 
     A root is a folder (searched recursively, hidden files and folders left out), an image file, or
-    ``package:NAME/PATH``, which means PATH inside the installed Python package NAME.
+    ``package:NAME/PATH``, which means PATH inside the installed Python package NAME. Errors blame ``argument``.
 
     Raises:
         InputError: a root does not exist or holds no image; names the set.
     """
     files: list[ImageFile] = []
     for root in [roots] if isinstance(roots, str) else roots:
-        path = _resolve(root, set_name)
+        path = _resolve(root, set_name, argument)
         found = [ImageFile(str(path), path.stem)] if path.is_file() else _images_below(path)
         if not found:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
-            raise InputError(Problem(f"dataset '{set_name}': no images in {root}", advice=f"Images end in {kinds}."))
+            raise InputError(
+                Problem(
+                    f"dataset '{set_name}': no images in {root}", advice=f"Images end in {kinds}.", argument=argument
+                )
+            )
         files.extend(found)
     if not files:
-        raise InputError(f"dataset '{set_name}': the list of roots is empty")
+        raise InputError(Problem(f"dataset '{set_name}': the list of roots is empty", argument=argument))
     return files
 
 
@@ -83,17 +87,17 @@ def pair_images(
     raise InputError(problems)
 
 
-def _resolve(root: str, set_name: str) -> Path:
-    path = _in_package(root, set_name) if root.startswith(PACKAGE_PREFIX) else Path(root).expanduser()
+def _resolve(root: str, set_name: str, argument: str) -> Path:
+    path = _in_package(root, set_name, argument) if root.startswith(PACKAGE_PREFIX) else Path(root).expanduser()
     if path.exists():
         return path
     advice = f"Looked for {path.resolve()}."
     if path.parent.is_dir():
         advice += " " + nearest(path.name, (sibling.name for sibling in path.parent.iterdir()))
-    raise InputError(Problem(f"dataset '{set_name}': there is no {root}", advice=advice))
+    raise InputError(Problem(f"dataset '{set_name}': there is no {root}", advice=advice, argument=argument))
 
 
-def _in_package(root: str, set_name: str) -> Path:
+def _in_package(root: str, set_name: str, argument: str) -> Path:
     package, _, inside = root.removeprefix(PACKAGE_PREFIX).partition("/")
     # find_spec does not run the package: importing scikit-learn for a picture would cost a second.
     spec = find_spec(package) if package.isidentifier() else None
@@ -102,6 +106,7 @@ def _in_package(root: str, set_name: str) -> Path:
             Problem(
                 f"dataset '{set_name}': the Python package '{package}' is not installed",
                 advice=f"It was looked for by {sys.executable}.",
+                argument=argument,
             )
         )
     return Path(next(iter(spec.submodule_search_locations)), inside)
