@@ -1,10 +1,15 @@
 """What a component takes: its parameters, their types, and what its docstring says of them."""
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping
 from math import isfinite
+from textwrap import shorten
 from typing import Any, get_type_hints
+
+LONGEST_NOTE = 240
+"""Characters; torch's docstrings go on for paragraphs."""
 
 
 def parameters_of(component: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -42,12 +47,12 @@ def argument_notes(component: Callable[..., Any]) -> dict[str, str]:
             notes[current] = text.strip()
         elif current and line.strip():
             notes[current] = f"{notes[current]} {line.strip()}".lstrip()
-    return notes
+    return {name: shorten(_markdown(note), LONGEST_NOTE, placeholder=" ...") for name, note in notes.items()}
 
 
 def summary_of(component: Callable[..., Any]) -> str:
     """Return the first paragraph of a component's docstring, on one line."""
-    return " ".join((inspect.getdoc(component) or "").split("\n\n")[0].split())
+    return _markdown(" ".join((inspect.getdoc(component) or "").split("\n\n")[0].split()))
 
 
 def is_plain(value: Any) -> bool:
@@ -59,6 +64,11 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and is_plain(item) for key, item in value.items())
     return value is None or type(value) in (bool, int, str)
+
+
+def _markdown(text: str) -> str:
+    """Return docstring markup as Markdown: `x` for ``x`` and for :class:`x`."""
+    return re.sub(r":\w+:`", "`", text.replace("``", "`"))
 
 
 def _docs(component: Callable[..., Any]) -> str:

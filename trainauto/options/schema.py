@@ -14,9 +14,10 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+# Bounds come first, so that pydantic applies them to the int and shows them in the JSON Schema.
 Whole = Annotated[int, BeforeValidator(whole)]
-PositiveInt = Annotated[Whole, Field(ge=1)]
-NonNegativeInt = Annotated[Whole, Field(ge=0)]
+PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Roots = str | list[str]
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.\- ]*$")]
@@ -26,8 +27,6 @@ FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.\- ]*$")]
 def option(default: Any, description: str, *, unit: str = "", reason: str = "") -> Any:
     """Declare an option: what it is, its unit, and the reason for its default. ``...`` marks a required one."""
     extra: dict[str, Any] = {name: text for name, text in (("unit", unit), ("reason", reason)) if text}
-    if isinstance(default, list | dict):
-        return Field(default_factory=default.copy, description=description, json_schema_extra=extra)
     return Field(default, description=description, json_schema_extra=extra)
 
 
@@ -240,7 +239,7 @@ class Options(Section):
 
     name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
     model_type: str = option("SRModel", "Registered model: what is minimised.")
-    scale: Annotated[Whole, Field(ge=1, le=16)] = option(4, "Enlargement factor.", unit="times")
+    scale: Annotated[int, Field(ge=1, le=16), BeforeValidator(whole)] = option(4, "Enlargement factor.", unit="times")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to train; auto takes CUDA where there is one.")
     num_threads: PositiveInt | None = option(
         None,
@@ -248,7 +247,9 @@ class Options(Section):
         unit="threads",
         reason="null: torch decides",
     )
-    manual_seed: Annotated[Whole, Field(ge=0, lt=2**63)] = option(0, "Seed of weights, order, crops and flips.")
+    manual_seed: Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(whole)] = option(
+        0, "Seed of weights, order, crops and flips."
+    )
     deterministic: bool = option(False, "Only deterministic kernels; slower on CUDA.", reason="speed")
     use_amp: bool = option(False, "Run forward and loss under autocast.", reason="fp32 is the safe start")
     amp_bf16: bool = option(

@@ -1,0 +1,177 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.schema import AutomationSwitch, Component
+
+Loader = Callable[..., LoadedOptions]
+Reporter = Callable[..., tuple[Problem, ...]]
+MINIMAL = """
+name: minimal
+datasets:
+  train: {type: GTImageDataset, dataroot_gt: a}
+network_g: {type: span}
+train: {total_samples: 100, losses: [{type: l1loss}], optim_g: {type: Adam}}
+"""
+
+
+def test_a_valid_file_is_typed(load: Loader) -> None:
+    loaded = load()
+    options = loaded.options
+    assert options.datasets.train.dataroot_gt == ["data/train/gt", "data/more/gt"]
+    assert [loss.type for loss in options.train.losses] == ["l1loss", "charbonnierloss", "ssimloss"]
+    assert options.train.losses[1].arguments == {"loss_weight": 0.5, "eps": 1e-6}
+    assert options.train.optim_g.arguments["weight_decay"] == 1e-4
+    assert options.datasets.validation_sets.keys() == {"val"}
+    assert options.training_automations.active == {
+        "PlanSchedule": AutomationSwitch(changes=[{"step": 10, "lq_size": 64, "batch_size": 9}])
+    }
+    assert loaded.tree["train"]["total_iter"] == 500
+    assert loaded.path.name == "options.yml"
+    assert loaded.places.of_value(("scale",)).line == 4
+
+
+def test_the_shipped_file_is_valid() -> None:
+    root = Path(__file__).parents[3]
+    assert load_options(root / "options" / "train" / "quickstart.yml").options.scale == 2
+
+
+def test_defaults_fill_the_rest(load: Loader) -> None:
+    options = load(text=MINIMAL).options
+    assert options.train.scheduler == Component(type="constant")
+    assert (options.val.metrics, options.plugins, options.datasets.validation_sets) == ({}, [], {})
+
+
+def test_defaults_are_not_shared(load: Loader) -> None:
+    load(text=MINIMAL).options.plugins.append("x")
+    assert load(text=MINIMAL).options.plugins == []
+
+
+def test_any_number_of_validation_sets(load: Loader) -> None:
+    options = load("datasets:val_b={name: b, dataroot_gt: x, dataroot_lq: y}").options
+    assert list(options.datasets.validation_sets) == ["val", "val_b"]
+
+
+def test_numbers_of_either_kind(load: Loader) -> None:
+    options = load("train:total_iter=!!float 5e3", "train:grad_clip=1", "train:ema_decay=0").options
+    assert (options.train.total_iter, type(options.train.total_iter)) == (5000, int)
+    assert (options.train.grad_clip, type(options.train.grad_clip)) == (1.0, float)
+
+
+@pytest.mark.parametrize(
+    ("override", "what", "advice"),
+    [
+        ("lq_size=3", "unknown key 'lq_size'", "Write it under datasets.train."),
+        ("dataroot_gt=x", "unknown key 'dataroot_gt'", "Write it under datasets.train or datasets.val."),
+        ("Use_AMP=true", "unknown key 'Use_AMP'", "Did you mean 'use_amp'?"),
+        ("train:optim=x", "unknown key 'optim' in train", "Did you mean 'optim_g'?"),
+        ("val:zzz=x", "unknown key 'zzz' in val", "Known: metrics, save_img"),
+        ("datasets:valid:x=1", "'valid' is no data set", "Did you mean 'val'?"),
+        ("datasets:val_=x", "'val_' is no data set", "Did you mean 'val'?"),
+        (
+            "datasets:train:gt_size=128",
+            "unknown key 'gt_size' in datasets.train",
+            "Write lq_size: 32 (gt_size / scale).",
+        ),
+        ("datasets:train:gt_size=130", "unknown key 'gt_size'", "Write lq_size: gt_size / scale."),
+        ("datasets:train:gt_size=x", "unknown key 'gt_size'", "Write lq_size: gt_size / scale."),
+        ("datasets:train:batch_size=3", "unknown key", "Write batch_size_per_gpu."),
+        ("datasets:train:io_backend:type=disk", "unknown key", "Remove it: images are read from files"),
+        ("train:warmup_iter=-1", "unknown key", "Write warmup_steps."),
+        ("train:perceptual_opt:type=x", "unknown key 'perceptual_opt' in train", "item of train.losses"),
+        ("train:lr=1", "unknown key 'lr' in train", "Write it under train.optim_g."),
+        ("num_gpu=1", "unknown key 'num_gpu'", "device says where to train"),
+        ("name=3", "name takes text, but 3 is a number", "Put it in quotes."),
+        ("name=a/b", "but 'a/b' is given", "letters, digits, space"),
+        ("name=", "name takes text, but nothing is given", "Name of the experiment"),
+        ("scale=17", "scale takes a number of at most 16, but 17 is given", "[times]: Enlargement factor."),
+        ("scale=4.5", "scale takes a whole number, but 4.5 is a number", "without a fraction"),
+        ("scale=.inf", "scale takes a whole number", "without a fraction"),
+        ("scale=true", "scale takes a whole number, but true is given", "Enlargement factor."),
+        ("scale='4'", "scale takes a whole number, but '4' is text", "Remove the quotes."),
+        ("train:grad_clip=1e-4x", "train.grad_clip takes a number, but '1e-4x' is text", "e.g. 1e-4"),
+        ("train:grad_clip=.nan", "train.grad_clip takes a number above 0", "Largest gradient norm"),
+        ("train:ema_decay=1", "train.ema_decay takes a number below 1", "moving average"),
+        ("use_amp=off", "use_amp takes true or false, but 'off' is text", "Write false."),
+        ("use_amp=1", "use_amp takes true or false, but 1 is a number", "Write true."),
+        ("use_amp=maybe", "use_amp takes true or false", "Write true or false."),
+        ("device=gpu", "device takes one of 'auto', 'cpu' or 'cuda', but 'gpu' is given", "Did you mean 'cuda'?"),
+        ("device=CPU", "but 'CPU' is given", "Did you mean 'cpu'?"),
+        ("device=[cpu]", "device takes one of 'auto', 'cpu' or 'cuda', but a list of 1 is given", "Where to train"),
+        ("datasets:train:dataroot_gt=3", "takes text or a list, but 3 is a number", "Put it in quotes."),
+        ("datasets:train:dataroot_gt=[a, 3]", "datasets.train.dataroot_gt[1] takes text, but 3", "Put it in quotes."),
+        ("plugins=mine", "plugins takes a list, but 'mine' is text", "Write ['mine'] for a list of one."),
+        ("train:losses=[]", "train.losses takes at least 1 item(s), but a list of 0 is given", "Loss terms"),
+        ("train:losses={type: x}", "train.losses takes a list, but a section of keys is given", "Loss terms"),
+        ("train:losses:0={}", "'type' is missing in train.losses[0]", "Add type: Registered name"),
+        ("train:losses:0:type=", "train.losses[0].type takes text, but nothing", "Registered name"),
+        ("train:losses:0:type=''", "text of at least 1 character(s)", "Registered name"),
+        ("network_g=span", "network_g takes a section of keys, but 'span' is text", "Write {type: span}."),
+        ("logger=[a]", "logger takes a section of keys, but a list of 1 is given", "without '- ': print_freq"),
+        ("logger=", "logger takes a section of keys, but nothing is given", "Indent its keys"),
+        ("training_automations:X=false", "X takes a section of keys, but false is given", "Write X: {enabled: false}."),
+        ("val:metrics:a=psnr", "val.metrics.a takes a section of keys, but 'psnr' is text", "Write {type: psnr}."),
+    ],
+)
+def test_one_wrong_value_is_one_problem_at_its_place(problems: Reporter, override: str, what: str, advice: str) -> None:
+    (problem,) = problems(override)
+    assert what in problem.what
+    assert advice in problem.advice
+    assert problem.place is not None
+    assert (problem.place.file, problem.place.text) == ("--force_yml", override)
+
+
+def test_all_problems_come_at_once_in_file_order(problems: Reporter) -> None:
+    text = (
+        MINIMAL.replace("minimal", "3").replace("total_samples: 100", "grad_clip: x").replace("type: span", "typ: span")
+    )
+    found = problems(text=text.replace("GTImageDataset", "PairedImageDataset") + "zzz: 1\n")
+    assert [(problem.place.line, problem.place.column) for problem in found if problem.place] == [
+        *((2, 7), (4, 3), (5, 1), (6, 20), (7, 1))
+    ]
+    assert [problem.what.split(",")[0] for problem in found] == [
+        "name takes text",
+        "PairedImageDataset needs dataroot_lq",
+        "'type' is missing in network_g",
+        "train.grad_clip takes a number",
+        "unknown key 'zzz'",
+    ]
+
+
+def test_what_stands_under_an_unknown_name_is_not_judged(problems: Reporter) -> None:
+    text = MINIMAL.replace("  train: {", "  training: {")
+    assert [problem.what for problem in problems(text=text)] == [
+        "'train' is missing in datasets",
+        "'training' is no data set",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "null"])
+def test_an_empty_file_holds_no_options(problems: Reporter, text: str) -> None:
+    (problem,) = problems(text=text)
+    assert problem.what == "this file holds no options"
+
+
+@pytest.mark.parametrize(("text", "word"), [("- a: 1\n", "list"), ("just text", "one value"), ("42", "one value")])
+def test_the_top_level_is_a_section(problems: Reporter, text: str, word: str) -> None:
+    (problem,) = problems(text=text)
+    assert problem.what.endswith(f"but this is a {word}" if word == "list" else f"but this is {word}")
+    assert problem.place is not None
+    assert (problem.place.line, problem.place.column) == (1, 1)
+
+
+def test_the_message_is_the_block_people_see(tmp_path: Path) -> None:
+    file = tmp_path / "options.yml"
+    file.write_text(MINIMAL.replace("name: minimal", "name: minimal\nscale: four"))
+    with pytest.raises(InputError) as caught:
+        load_options(file)
+    assert str(caught.value) == (
+        f"{file}:3:8: scale takes a whole number, but 'four' is text\n"
+        "    scale: four\n"
+        "           ^\n"
+        "  Write a plain number, e.g. 64."
+    )
+    assert caught.value.exit_code == 2
