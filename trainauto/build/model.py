@@ -4,9 +4,10 @@ import logging
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainauto.archs import ARCHS
+from trainauto.archs.old_keys import modern_keys
 from trainauto.build.placing import component, placed
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
@@ -53,13 +54,21 @@ def build_network(loaded: LoadedOptions) -> nn.Module:
     if options.path.pretrain_network_g:
         with placed(loaded, ("path", "pretrain_network_g")):
             file = Path(options.path.pretrain_network_g).expanduser()
-            weights = read_weights(file, options.path.param_key_g)
+            weights = _modern(read_weights(file, options.path.param_key_g), file)
             left_out = load_pretrained(network, weights, file=file, strict=options.path.strict_load_g)
         if left_out:
             logger.warning(
                 "%d entries of %s do not fit and were left out: %s", len(left_out), file, ", ".join(left_out)
             )
     return network
+
+
+def _modern(weights: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
+    """Rename weights of old ESRGAN files; all others stay as they are."""
+    try:
+        return modern_keys(weights)
+    except ValueError as error:
+        raise InputError(f"{file}: {error}") from error
 
 
 def _check_scale(network: nn.Module, scale: int) -> None:

@@ -33,7 +33,8 @@ def read_image(path: str, channels: int) -> Pixels:
         )
     if channels == 1:
         return np.asarray(image[:, :, None], np.uint8)
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), np.uint8)
+    # A view: only the crop that is taken from it is ever copied into RGB order.
+    return np.asarray(image[:, :, ::-1], np.uint8)
 
 
 def image_size_px(path: str) -> tuple[int, int]:

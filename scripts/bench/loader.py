@@ -1,0 +1,190 @@
+"""How many crops a second the loader gives, against decoding the whole file with OpenCV for each crop.
+
+    python scripts/bench/loader.py [--workers 2] [--repeats 5] [--json docs/benchmarks/loader.json]
+
+Both sides read the same pairs of PNGs (2040x1356 and 510x339, mosaics of photographs that ship with scikit-image), with
+the same number of workers, the same batch and crop, the same flips, and the operating system's disk cache warm. They
+take turns; each ratio is of two neighbouring runs. A ratio of the peer to itself shows the noise.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import skimage
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from trainauto.core.files import write_json_atomically
+from trainauto.core.plan import Plan
+from trainauto.data import DynamicDataLoader, PairedImageDataset
+
+SCALE, LQ_SIZE, BATCH, IMAGES = 4, 48, 8, 8
+PHOTOGRAPHS = ["astronaut.png", "brick.png", "chelsea.png", "coffee.png", "grass.png", "ihc.png", "motorcycle_left.png"]
+
+
+def write_pairs(folder: Path) -> tuple[str, str]:
+    """Write mosaics of photographs and their shrunk copies; return both folders."""
+    source = Path(skimage.__file__).parent / "data"
+    photographs = [cv2.imread(str(source / name)) for name in PHOTOGRAPHS]
+    generator = random.Random(0)
+    for name in ("gt", "lq"):
+        (folder / name).mkdir()
+    for number in range(IMAGES):
+        rows = [np.hstack([generator.choice(photographs)[:300, :450] for _ in range(5)]) for _ in range(5)]
+        gt = np.vstack(rows)[:1356, :2040]
+        cv2.imwrite(str(folder / "gt" / f"{number}.png"), gt)
+        cv2.imwrite(str(folder / "lq" / f"{number}.png"), cv2.resize(gt, (510, 339), interpolation=cv2.INTER_AREA))
+    return str(folder / "gt"), str(folder / "lq")
+
+
+class WholeFiles(Dataset[dict[str, torch.Tensor]]):
+    """The peer: what a plain BasicSR-like dataset does, a decode of both whole files for each crop."""
+
+    def __init__(self, gt: str, lq: str) -> None:
+        self.gt, self.lq = sorted(Path(gt).iterdir()), sorted(Path(lq).iterdir())
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        """Decode, crop, flip."""
+        generator = random.Random(index)
+        number = index % len(self.gt)  # every file as often as ours, whose order is by epochs
+        lq, gt = cv2.imread(str(self.lq[number])), cv2.imread(str(self.gt[number]))
+        top, left = generator.randint(0, lq.shape[0] - LQ_SIZE), generator.randint(0, lq.shape[1] - LQ_SIZE)
+        pair = {
+            "lq": lq[top : top + LQ_SIZE, left : left + LQ_SIZE],
+            "gt": gt[top * SCALE : (top + LQ_SIZE) * SCALE, left * SCALE : (left + LQ_SIZE) * SCALE],
+        }
+        flip, turn = generator.random() < 0.5, generator.random() < 0.5
+        return {name: _tensor(image, flip=flip, turn=turn) for name, image in pair.items()}
+
+
+def _tensor(image: np.ndarray, *, flip: bool, turn: bool) -> torch.Tensor:
+    image = cv2.cvtColor(image[:, ::-1] if flip else image, cv2.COLOR_BGR2RGB)
+    image = image.transpose(1, 0, 2) if turn else image
+    return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
+
+
+def _single_threaded(_worker: int) -> None:
+    cv2.setNumThreads(0)
+
+
+def crops_a_second(batches: Iterator[Any], count: int) -> float:
+    """Time ``count`` batches after the workers have come up and their queues are in steady state."""
+    for _ in islice(batches, 6):
+        pass
+    start = time.perf_counter()
+    for _ in islice(batches, count):
+        pass
+    return count * BATCH / (time.perf_counter() - start)
+
+
+def peer_run(roots: tuple[str, str], workers: int, count: int) -> float:
+    """Run the peer once."""
+    loader = DataLoader(
+        WholeFiles(*roots), BATCH, num_workers=workers, prefetch_factor=4, worker_init_fn=_single_threaded
+    )
+    return crops_a_second(iter(loader), count)
+
+
+def our_loader(roots: tuple[str, str], workers: int, cache: str | None) -> DynamicDataLoader:
+    """Build our loader over the same files."""
+    dataset = PairedImageDataset(*roots, scale=SCALE, cache_dir=cache)
+    return DynamicDataLoader(
+        dataset, Plan.of(batch_size=BATCH, lq_size=LQ_SIZE), seed=0, num_workers=workers, lookahead=4 * workers
+    )
+
+
+def our_run(roots: tuple[str, str], workers: int, count: int, cache: str | None) -> float:
+    """Run our loader once."""
+    with our_loader(roots, workers, cache) as loader:
+        return crops_a_second(iter(loader), count)
+
+
+def plan_change_seconds(roots: tuple[str, str], workers: int, cache: str | None, plan: Plan) -> float:
+    """Return the time from asking for a plan to the first batch under it, pulled as fast as they come."""
+    with our_loader(roots, workers, cache) as loader:
+        batches = iter(loader)
+        for _ in islice(batches, 6):
+            pass
+        start = time.perf_counter()
+        loader.update_plan(plan)
+        while next(batches).plan != plan:
+            pass
+        return time.perf_counter() - start
+
+
+def ratios(repeats: int, one: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
+    """Run both in turns; return the ratios of neighbours and the figures of ``one``."""
+    found, figures = [], []
+    for turn in range(repeats):
+        first, second = (one(), other()) if turn % 2 == 0 else reversed((other(), one()))
+        found.append(first / second)
+        figures.append(first)
+    return found, figures
+
+
+def main() -> None:
+    """Measure, print a table, write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    workers, repeats = arguments.workers, arguments.repeats
+    with tempfile.TemporaryDirectory() as name:
+        roots, cache = write_pairs(Path(name)), str(Path(name) / "cache")
+
+        def peer() -> float:
+            return peer_run(roots, workers, 15)
+
+        our_run(roots, workers, 20, cache)  # fills the cache and warms the disk
+        cases = {
+            "peer against itself": peer,
+            "cache off": lambda: our_run(roots, workers, 15, None),
+            "cache on": lambda: our_run(roots, workers, 400, cache),
+        }
+        rows = {}
+        for label, run in cases.items():
+            found, figures = ratios(repeats, run, peer)
+            rows[label] = {
+                "crops_per_s": statistics.median(figures),
+                "ratio_median": statistics.median(found),
+                "ratio_min": min(found),
+                "ratio_max": max(found),
+            }
+        larger, smaller = Plan.of(batch_size=12, lq_size=64), Plan.of(batch_size=4, lq_size=32)
+        changes = {
+            f"{kind}, cache {'on' if where else 'off'}": statistics.median(
+                plan_change_seconds(roots, workers, where, plan) for _ in range(repeats)
+            )
+            for where in (None, cache)
+            for kind, plan in (("larger", larger), ("smaller", smaller))
+        }
+    print(f"{'':22}{'crops/s':>9}{'ratio':>8}{'min':>7}{'max':>7}   (ratio to the peer, median of {repeats})")
+    for label, row in rows.items():
+        figures = f"{row['crops_per_s']:9.1f}{row['ratio_median']:8.2f}{row['ratio_min']:7.2f}{row['ratio_max']:7.2f}"
+        print(f"{label:22}{figures}")
+    print("seconds until a plan takes effect:", {label: round(seconds, 4) for label, seconds in changes.items()})
+    if arguments.json:
+        machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+        versions = {"torch": torch.__version__, "opencv": cv2.__version__}
+        result = {"workers": workers, "repeats": repeats, "rows": rows, "plan_change_s": changes, **machine, **versions}
+        write_json_atomically(arguments.json, json.loads(json.dumps(result)))
+
+
+if __name__ == "__main__":
+    main()
