@@ -120,6 +120,6 @@ def install_missing(python: Path, missing: Sequence[str]) -> None:
         write_constraints(python, constraints)
         try:
             with phase(f"adding to {sys.prefix}: {names}"):
-                pip(python, "install", "-c", str(constraints), *missing)
+                pip(python, "install", "--retries", "1", "-c", str(constraints), *missing)  # offline is likely here
         except InstallError as error:
             print(f"environment: {error}\nenvironment: going on with PYTHONPATH only; missing: {names}", flush=True)
