@@ -1,0 +1,97 @@
+"""What every registered automation promises."""
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.automations.plan_schedule import PlannedChange
+from trainauto.core.decisions import AutomationLike, PlanChange, RunFacts
+from trainauto.core.errors import InputError
+from trainauto.core.plan import Axis, BatchShape, Plan
+from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
+
+AXES = (Axis("lq_size", "px", 8, 64, 8), Axis("batch_size", "samples", 1, 64))
+START = Plan.of(batch_size=4, lq_size=16)
+FACTS = RunFacts(AXES, START, 2)
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "PlanSchedule": {"changes": [PlannedChange(3, lq_size=32), PlannedChange(6, batch_size=9)]},
+}
+
+
+def record(step: int, plan: Plan = START) -> StepRecord:
+    return StepRecord(
+        step=step,
+        plan=plan,
+        drawn=plan,
+        shape=BatchShape(plan.batch_size, plan["lq_size"]),
+        first_sample=(step - 1) * plan.batch_size,
+        losses={"l1": 1.0},
+        learning_rates={"g": 1e-3},
+        grad_norms={"g": 1.0},
+        data_seconds=0.0,
+        step_seconds=0.1,
+        peak=PeakReading(allocated=100),
+    )
+
+
+@pytest.fixture(params=sorted(AUTOMATIONS))
+def automation(request: pytest.FixtureRequest) -> Automation:
+    return AUTOMATIONS.get(request.param)(**ARGUMENTS[request.param])
+
+
+def test_has_a_name_of_its_own_and_the_engines_protocol(automation: Automation) -> None:
+    assert automation.name
+    assert AUTOMATIONS.get(automation.name) is type(automation)
+    assert isinstance(automation, AutomationLike)
+
+
+def test_steps_give_decisions_within_the_axes(automation: Automation) -> None:
+    automation.check(FACTS)
+    automation.on_run_start(FACTS)
+    plan = START
+    for step in range(1, 20):
+        decision = automation.on_step_end(record(step, plan))
+        if isinstance(decision, PlanChange):
+            assert decision.reason
+            assert all(axis.admits(decision.plan[axis.name]) for axis in AXES)
+            plan = decision.plan
+    automation.on_validation_end(ValidationRecord(19, "val", {"psnr": 1.0}, {}, (), 0.1, 0))
+
+
+def test_state_is_plain_and_resumes_exactly(automation: Automation, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    automation.on_run_start(FACTS)
+    for step in range(1, 5):
+        automation.on_step_end(record(step))
+    torch.save(automation.state_dict(), tmp_path / "state.pt")
+    other = type(automation)(**ARGUMENTS[automation.name])
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    plan = Plan.of(batch_size=4, lq_size=32)
+    other.on_run_start(RunFacts(AXES, plan, 2))
+    for step in range(5, 20):
+        assert other.on_step_end(record(step, plan)) == automation.on_step_end(record(step, plan))
+
+
+def test_can_be_pickled(automation: Automation) -> None:
+    # Fault 19 of the public implementation: lambdas and local classes break on platforms that spawn.
+    assert type(pickle.loads(pickle.dumps(automation))) is type(automation)
+
+
+def test_plan_schedule_asks_for_what_was_planned() -> None:
+    schedule = AUTOMATIONS.get("planschedule")(**ARGUMENTS["PlanSchedule"])
+    schedule.on_run_start(FACTS)
+    asked = {step: d.plan for step in range(1, 10) if isinstance(d := schedule.on_step_end(record(step)), PlanChange)}
+    assert asked == {3: Plan.of(batch_size=4, lq_size=32), 6: Plan.of(batch_size=9, lq_size=32)}
+
+
+@pytest.mark.parametrize(
+    "change", [PlannedChange(3, lq_size=33), PlannedChange(3, lq_size=128), PlannedChange(1, batch_size=99)]
+)
+def test_plan_schedule_refuses_what_the_run_cannot_do(change: PlannedChange) -> None:
+    with pytest.raises(InputError, match=f"at step {change.step} is not admissible"):
+        AUTOMATIONS.get("PlanSchedule")(changes=[change]).check(FACTS)
+    for steps in ([2, 2], [0]):
+        with pytest.raises(ValueError, match="steps must be different"):
+            AUTOMATIONS.get("PlanSchedule")(changes=[PlannedChange(step, lq_size=16) for step in steps])

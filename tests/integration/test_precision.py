@@ -1,0 +1,51 @@
+"""Number formats, memory formats and compilation, through the door."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"use_amp": True}, "bf16 autocast"),
+        ({"use_amp": True, "amp_bf16": False}, "fp16 autocast"),
+        ({"use_channels_last": True, "deterministic": True}, "fp32"),
+    ],
+)
+def test_a_run_trains(tmp_path: Path, write_images: Callable[..., Path], changes: dict[str, Any], word: str) -> None:
+    options = tiny_options(write_images("gt", 3), train={"total_iter": 30, "grad_clip": 0.5}, **changes)
+    file = write_options(tmp_path / "run.yml", options)
+    done = train(file)
+    assert done.returncode == 0, done.stderr
+    assert word in done.stdout
+    records = step_records(run_directory(file))
+    losses = [record["losses"]["l1loss"] for record in records]
+    assert sum(losses[-5:]) < sum(losses[:5])
+
+
+def test_compiled_with_dynamic_shapes(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    """A plan change does not compile again, and the log says how many graphs there are."""
+    options = tiny_options(
+        write_images("gt", 3, (100, 100)),
+        use_compile=True,
+        network_g={"type": "compact", "num_feat": 4, "num_conv": 1},
+        training_automations={
+            "PlanSchedule": {
+                "changes": [{"step": 2, "lq_size": 24, "batch_size": 6}, {"step": 8, "lq_size": 40, "batch_size": 3}]
+            }
+        },
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    done = train(file, timeout_s=280)
+    assert done.returncode == 0, done.stderr
+    log = (run_directory(file) / "training.log").read_text()
+    counts = [
+        line.split(" graphs compiled")[0].rsplit(" ", 1)[1] for line in log.splitlines() if "graphs compiled" in line
+    ]
+    assert len(counts) >= 2
+    assert len(set(counts)) == 1, log

@@ -1,0 +1,88 @@
+"""The README's own examples run as they stand."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.doors import run_directory, step_records, train
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def block(language: str, holding: str) -> str:
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return next(text for text in blocks if holding in text)
+
+
+@pytest.fixture
+def project(tmp_path: Path, write_images: Callable[..., Path]) -> Path:
+    """What the stranger has: folders of images, the option file of the README at the path the README says."""
+    write_images("data/train_hr", 3, (300, 320))
+    write_images("data/val_hr", 1, (64, 72))
+    file = tmp_path / "my_first.yml"
+    file.write_text(block("yaml", "name: my_first"))
+    return file
+
+
+SHORT = [
+    "use_amp=false",  # without bfloat16 units a CPU emulates it, slowly
+    "train:total_iter=3",
+    "train:scheduler:milestones=[2]",
+    "val:val_freq=3",
+    "datasets:train:lq_size=24",
+    "datasets:train:batch_size_per_gpu=2",
+    "datasets:train:num_worker_per_gpu=1",
+]
+
+
+def test_own_folders_with_rrdbnet(project: Path) -> None:
+    done = train(project, "--force_yml", *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "rrdbnet x4" in done.stdout
+    run = run_directory(project, "my_first")
+    assert len(step_records(run)) == 3
+    for name in (
+        "options.yml",
+        "config.json",
+        "training.log",
+        "training_log.jsonl",
+        "validation.jsonl",
+        "tb",
+        "validation",
+    ):
+        assert (run / name).exists(), name
+    weights = {path.name for path in (run / "checkpoints" / "step_00000003").iterdir()}
+    assert weights == {"net_g.safetensors", "net_g_ema.safetensors", "state.pt"}
+    more = train(project, "--auto_resume", "--force_yml", *SHORT, "train:total_iter=4")
+    assert more.returncode == 0, more.stderr
+    assert len(step_records(run)) == 4
+
+
+def test_a_network_of_ones_own(project: Path) -> None:
+    (project.parent / "my_module.py").write_text(block("python", "MyNet"))
+    options = yaml.safe_load(project.read_text())
+    options |= yaml.safe_load(block("yaml", "plugins: [my_module]"))
+    options |= yaml.safe_load(block("yaml", "PlanSchedule"))
+    project.write_text(yaml.safe_dump(options))
+    changes = "training_automations:PlanSchedule:changes=[{step: 1, lq_size: 32, batch_size: 1}]"
+    done = train(project, "--force_yml", *SHORT, changes)
+    assert done.returncode == 0, done.stderr
+    assert "my_net x4" in done.stdout
+    assert "planned for step 1" in done.stdout
+
+
+def test_commands_of_the_readme_exist() -> None:
+    text = README.read_text(encoding="utf-8")
+    for script in set(re.findall(r"python3? (scripts/\w+\.py)", text)):
+        assert (README.parent / script).is_file()
+        done = subprocess.run(
+            [sys.executable, str(README.parent / script), "--help"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    for link in set(re.findall(r"\]\(([\w./]+)\)", text)):
+        assert (README.parent / link).exists(), link
