@@ -6,6 +6,7 @@ python scripts/quickstart.py --here                                     use this
 """
 
 import argparse
+import json
 import re
 import sys
 import time
@@ -79,10 +80,27 @@ def closing_words(code: int, run: Path | None, environment: Environment) -> str:
         return f"quickstart: no run was made (exit code {code}); the reason stands above"
     curves = run / "tb" if (run / "tb").is_dir() else run
     python = short_path(environment.python)
-    lines = [] if code == 0 else [f"quickstart: train.py ended with exit code {code}"]
+    lines = photograph_table(run / "validation.jsonl")
+    if code:
+        lines.append(f"quickstart: train.py ended with exit code {code}")
     lines.append(f"The run is in   {short_path(run)}")
     lines.append("Its curves:     " + shell_command([python, "-m", "tensorboard.main", "--logdir", short_path(curves)]))
     return "\n".join(lines)
+
+
+def photograph_table(records: Path) -> list[str]:
+    """Last validation, photograph by photograph: what the network does, and plain bicubic enlargement beside it."""
+    try:
+        last = json.loads(records.read_text(encoding="utf-8").splitlines()[-1])
+        rows = [(score["name"], score["metrics"], score["bicubic"]) for score in last["scores"]]
+        rows.append(("mean", last["metrics"], last["bicubic"]))
+        cells = [
+            f"{name:14}" + "".join(f"{m[k]:10.4f}{b[k]:10.4f}{m[k] - b[k]:+9.4f}" for k in m) for name, m, b in rows
+        ]
+    except (OSError, ValueError, LookupError):
+        return []  # stopped before its first validation
+    title = f"{'':14}" + "".join(f"{metric:>10}{'bicubic':>10}{'gain':>9}" for metric in last["metrics"])
+    return ["", f"Photographs never trained on, after step {last['step']}:", title, *cells, ""]
 
 
 if __name__ == "__main__":

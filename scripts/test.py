@@ -136,7 +136,9 @@ def show(outcome: Outcome, output: str) -> Outcome:
 def run_tests(python: str, to_pytest: Sequence[str], env: Mapping[str, str]) -> tuple[Outcome, dict[str, int]]:
     """Run pytest, under coverage where everything is tested; gives the outcome and the counts of its summary."""
     headline("pytest")
-    runner = ["-m", "pytest"] if to_pytest else ["-m", "coverage", "run", "-m", "pytest", "--durations=10"]
+    both_cores = ["-n", "2", "--dist", "worksteal"]
+    measured = ["-m", "coverage", "run", "-m", "pytest", "--durations=10", *both_cores]
+    runner = ["-m", "pytest"] if to_pytest else measured
     colour = ["--color=yes"] if sys.stdout.isatty() else []
     start = time.monotonic()
     command = [python, *runner, *colour, *to_pytest]

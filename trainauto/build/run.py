@@ -161,7 +161,7 @@ def _summary(
     total, unit = run_length(options)
     train = options.datasets.train
     facts = (
-        ("smallest image", f"{surveys[train.name].smallest_lq_px} px (of the input)"),
+        ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),
         ("workers", f"{train.num_worker_per_gpu}, looking {train.lookahead} batches ahead"),
         ("seed", f"{options.manual_seed}, {torch.get_num_threads()} threads"),
         ("torch", torch.__version__),

@@ -1,5 +1,6 @@
 """Decoding images, and knowing their size without decoding them."""
 
+import os
 from pathlib import Path
 
 import cv2
@@ -23,8 +24,9 @@ def read_image(path: str, channels: int) -> Pixels:
     """
     flags = (cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        # Through memory, since OpenCV cannot open every path that Python can (Windows, non-ASCII names).
-        image = cv2.imdecode(np.fromfile(path, np.uint8), flags)
+        # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there.
+        readable = path.isascii() or os.name != "nt"
+        image = cv2.imread(path, flags) if readable else cv2.imdecode(np.fromfile(path, np.uint8), flags)
     except (OSError, cv2.error) as error:
         raise InputError(f"cannot read image {path}: {error}") from error
     if image is None:
