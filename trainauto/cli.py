@@ -67,7 +67,7 @@ def _train(parsed: argparse.Namespace) -> int:
 
 
 def _schema(parsed: argparse.Namespace) -> int:
-    from trainauto.build.documents import option_documents
+    from trainauto.assembly.documents import option_documents
     from trainauto.core.files import write_text_atomically
 
     schema, reference = option_documents()

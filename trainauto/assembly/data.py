@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainauto.build.model import channels_of, requirements_of
-from trainauto.build.placing import component, placed
+from trainauto.assembly.model import channels_of, requirements_of
+from trainauto.assembly.placing import component, placed
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.data import DATASETS, DynamicDataLoader, DynamicDataset, Survey

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from trainauto.archs import ARCHS
 from trainauto.archs.old_keys import modern_keys
-from trainauto.build.placing import component, placed
+from trainauto.assembly.placing import component, placed
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
 from trainauto.core.reports import LengthUnit

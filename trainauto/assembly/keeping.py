@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from trainauto.build.data import first_plan
+from trainauto.assembly.data import first_plan
 from trainauto.core.plan import Plan
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options

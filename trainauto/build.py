@@ -8,8 +8,7 @@ from pathlib import Path
 
 import torch
 
-from trainauto.automations import AUTOMATIONS, Automation
-from trainauto.build.data import (
+from trainauto.assembly.data import (
     build_axes,
     build_loader,
     build_metrics,
@@ -18,9 +17,10 @@ from trainauto.build.data import (
     build_validator,
     first_plan,
 )
-from trainauto.build.keeping import changed_options, keep_options, plan_started_with
-from trainauto.build.model import build_model, build_network, build_schedule, choose_precision, run_length
-from trainauto.build.placing import component, placed
+from trainauto.assembly.keeping import changed_options, keep_options, plan_started_with
+from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
+from trainauto.assembly.placing import component, placed
+from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
 from trainauto.core.plugins import import_installed_plugins, import_plugin
