@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainauto.core.decisions import Decision, RunFacts
-from trainauto.core.records import StepRecord, ValidationRecord
+from trainauto.core.records import OutOfMemory, StepRecord, ValidationRecord
 
 
 class Automation:
@@ -34,6 +34,9 @@ class Automation:
 
     def on_step_end(self, record: StepRecord) -> Decision | None:
         """After every optimizer step."""
+
+    def on_out_of_memory(self, event: OutOfMemory) -> Decision | None:
+        """After a step has run out of memory, before its record. Recovery is the engine's; this is about what follows."""
 
     def on_validation_end(self, record: ValidationRecord) -> Decision | None:
         """After a validation set has been run."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.records import StepRecord, ValidationRecord
+from trainauto.core.records import OutOfMemory, StepRecord, ValidationRecord
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,9 @@ class AutomationLike(Protocol):
 
     def on_step_end(self, record: StepRecord) -> Decision | None:
         """After every optimizer step."""
+
+    def on_out_of_memory(self, event: OutOfMemory) -> Decision | None:
+        """After a step has run out of memory, before its record."""
 
     def on_validation_end(self, record: ValidationRecord) -> Decision | None:
         """After a validation set has been run."""

@@ -43,6 +43,7 @@ class StepRecord:
         pixels: high-quality pixels in the batch.
         peak: memory reading of the step's window.
         skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.
+        ooms: times a pass ran out of memory and was run again in smaller pieces.
     """
 
     step: int
@@ -59,6 +60,35 @@ class StepRecord:
     peak: PeakReading | None = None
     skipped: tuple[str, ...] = ()
     phase: str = "train"
+    ooms: int = 0
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """A real allocation failure in a step.
+
+    Attributes:
+        step: 1-based number of the step it happened in.
+        plan: the plan the batch was trained under.
+        shape: what was in the largest forward pass that failed.
+        pass_name: which pass failed.
+        message: what the allocator said.
+        pieces: micro-batches the batch then ran in; 0 if it could not be run in pieces at all.
+        limit: bytes this process may use; ``None`` where nobody says.
+    """
+
+    step: int
+    plan: Plan
+    shape: BatchShape
+    pass_name: str
+    message: str
+    pieces: int
+    limit: int | None = None
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the very batch was trained after all, in pieces."""
+        return self.pieces > 0
 
 
 @dataclass(frozen=True)

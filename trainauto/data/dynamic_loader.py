@@ -62,6 +62,7 @@ class DynamicDataLoader:
         self._context = multiprocessing_context if num_workers else None
         self._tail = Position.start(plan)
         self._given = 0  # samples of the tail's next draw that were handed out already
+        self._current: Batch | None = None  # that draw, whole, while the workers' batch is in hand
         self._fetched = 0  # draws fetched from the workers
         self._head: KeyStream | None = None
         self._workers: Iterator[Collated] | None = None
@@ -102,29 +103,40 @@ class DynamicDataLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches without end. A second iterator goes on where the first one stopped."""
+        self._let_go_of_what_was_given()
         self._fetched = self._tail.next_draw.number
         self._head = KeyStream(self._order, self._tail)
         self._workers = self._start_workers(self._head)
+        self._current = None
         while self._workers is not None:
-            draw = self._tail.next_draw
-            collated = next(self._workers)
-            self._fetched += 1
-            if isinstance(collated, InputError):
-                raise collated
-            rest: Batch | None = without_first(self._batch(draw, collated), self._given, self.dataset)
-            while rest is not None:
-                piece, rest = first_piece(rest, self.plan, self.dataset)
-                if rest is None:
-                    self._tail, self._given = self._tail.advanced(), 0
-                else:
-                    self._given += len(piece)
-                yield piece
+            if self._current is None:
+                self._current = self._fetch(self._workers)
+            piece, _ = first_piece(without_first(self._current, self._given, self.dataset), self.plan, self.dataset)
+            self._given += len(piece)
+            yield piece
+            self._let_go_of_what_was_given()
+
+    def take_back(self, batch: Batch) -> None:
+        """Take back the batch that was handed out last: its samples come again, cut to the plan of then."""
+        self._given -= len(batch)
+
+    def _fetch(self, workers: Iterator[Collated]) -> Batch:
+        collated = next(workers)
+        self._fetched += 1
+        if isinstance(collated, InputError):
+            raise collated
+        return self._batch(self._tail.next_draw, collated)
+
+    def _let_go_of_what_was_given(self) -> None:
+        if self._given == self._tail.next_draw.plan.batch_size:
+            self._tail, self._given, self._current = self._tail.advanced(), 0, None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the last batch that was handed out."""
+        whole = self._given == self._tail.next_draw.plan.batch_size
         return {
-            "tail": self._tail.to_dict(),
-            "given": self._given,
+            "tail": (self._tail.advanced() if whole else self._tail).to_dict(),
+            "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
             "samples": len(self.dataset),
         }

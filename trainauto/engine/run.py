@@ -14,6 +14,7 @@ from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
 from trainauto.engine.random_state import random_state, set_random_state
+from trainauto.engine.recovery import Rewind
 from trainauto.engine.signals import StopSignals
 from trainauto.memory.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
@@ -58,6 +59,7 @@ class Run:
     signals: StopSignals = field(default_factory=StopSignals)
     last_checkpoint: Path | None = None
     trained_plan: Plan | None = None
+    rewind: Rewind | None = None
 
     @property
     def finished(self) -> bool:

@@ -1,19 +1,43 @@
-"""One optimizer step: every pass on micro-batches, weighted by samples, clipped, stepped."""
+"""One optimizer step: every pass on micro-batches, weighted by samples, clipped, stepped.
+
+The transaction is one pass up to its optimizer step. When memory runs out in it, what the attempt made is dropped, random
+generators and buffers go back to where they were, and the same samples run again in smaller pieces. Passes that have
+stepped before are not undone.
+"""
 
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import NonFiniteError
+from trainauto.core.errors import NonFiniteError, TrainautoError
 from trainauto.core.passes import MicroBatch, Pass
+from trainauto.engine.recovery import BatchTooLarge, Rewind, release_memory
+from trainauto.memory.oom import is_out_of_memory
 from trainauto.models.base_model import BaseModel
 
 SHOWN_FILES = 8
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A pass that ran out of memory and was run again.
+
+    Attributes:
+        pass_name: which.
+        samples: samples in the largest forward pass that failed.
+        pieces: micro-batches it then ran in.
+        message: what the allocator said.
+    """
+
+    pass_name: str
+    samples: int
+    pieces: int
+    message: str
 
 
 @dataclass(frozen=True)
@@ -25,37 +49,47 @@ class StepOutcome:
         grad_norms: gradient norm of each pass, before clipping.
         skipped: passes whose float16 gradients overflowed, so that their weights were left alone.
         seconds: how long it took.
+        failures: passes that ran out of memory on the way, in order.
     """
 
     losses: Mapping[str, float]
     grad_norms: Mapping[str, float]
     skipped: tuple[str, ...]
     seconds: float
+    failures: tuple[Failure, ...] = field(default=())
 
 
-def optimize_parameters(model: BaseModel, batch: Batch, *, max_norm: float | None = None) -> StepOutcome:
+def optimize_parameters(
+    model: BaseModel, batch: Batch, *, max_norm: float | None = None, rewind: Rewind | None = None
+) -> StepOutcome:
     """Train a batch: each pass of the model in order, then the moving averages.
 
     Args:
         model: what to train.
         batch: its plan says in how many micro-batches.
         max_norm: gradients with a larger norm are scaled down to it.
+        rewind: keeps what a pass may change; one for all steps knows which buffers ever change.
 
     Raises:
         NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
+        BatchTooLarge: a pass fits in no smaller pieces; the weights of that pass are untouched.
     """
     start = time.perf_counter()
+    rewind = rewind or Rewind(model.networks.values(), model.device)
     tensors = model.feed_data(batch)
     losses: dict[str, float] = {}
     norms: dict[str, float] = {}
     skipped: list[str] = []
+    failures: list[Failure] = []
     for one in model.passes():
-        losses |= _accumulate_gradients(one, tensors, batch)
-        norms[one.name] = _clip(one, max_norm, batch)
+        terms, norm, found = _run_pass(one, tensors, batch, max_norm, rewind, model.device)
+        losses |= terms
+        norms[one.name] = norm
+        failures += found
         if not _step(one):
             skipped.append(one.name)
-    model.after_step()
-    return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start)
+    _after_step(model)
+    return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures))
 
 
 def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[tuple[MicroBatch, float]]:
@@ -72,10 +106,36 @@ def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[t
         start = stop
 
 
-def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch) -> dict[str, float]:
+def _run_pass(
+    one: Pass, tensors: MicroBatch, batch: Batch, max_norm: float | None, rewind: Rewind, device: torch.device
+) -> tuple[dict[str, float], float, list[Failure]]:
+    """Compute the gradients of a pass, in smaller pieces as often as memory runs out."""
+    largest = min(batch.plan.forward_batch_size, len(batch))
+    failures: list[Failure] = []
+    rewind.mark()
+    while True:
+        try:
+            losses = _accumulate_gradients(one, tensors, batch, largest)
+            return losses, _clip(one, max_norm, batch), failures
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # Outside the handler: the error's traceback holds the tensors of the failed attempt.
+        one.optimizer.zero_grad(set_to_none=True)
+        rewind.back()
+        release_memory(device)
+        if largest == 1 or not one.splittable:
+            raise BatchTooLarge(one.name, largest, message)
+        smaller = math.ceil(largest / 2)
+        failures.append(Failure(one.name, largest, math.ceil(len(batch) / smaller), message))
+        largest = smaller
+
+
+def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest: int) -> dict[str, float]:
     one.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
-    for part, weight in micro_batches(tensors, len(batch), batch.plan.forward_batch_size):
+    for part, weight in micro_batches(tensors, len(batch), largest):
         terms = one.loss(part)
         total = torch.stack(list(terms.values())).sum() * weight
         (one.scaler.scale(total) if one.scaler is not None else total).backward()  # type: ignore[no-untyped-call]
@@ -102,13 +162,43 @@ def _clip(one: Pass, max_norm: float | None, batch: Batch) -> float:
 
 
 def _step(one: Pass) -> bool:
-    if one.scaler is None:
-        one.optimizer.step()
-        return True
-    factor = one.scaler.get_scale()
-    one.scaler.step(one.optimizer)
-    one.scaler.update()
-    return one.scaler.get_scale() >= factor
+    try:
+        if one.scaler is None:
+            one.optimizer.step()
+            return True
+        factor = one.scaler.get_scale()
+        one.scaler.step(one.optimizer)
+        one.scaler.update()
+        return one.scaler.get_scale() >= factor
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OptimizerOutOfMemory(one.name, str(error)) from None
+
+
+class OptimizerOutOfMemory(TrainautoError):  # noqa: N818
+    """The optimizer's own step ran out of memory: some weights have moved, others have not, so nothing is repeated."""
+
+    def __init__(self, pass_name: str, message: str) -> None:
+        super().__init__(
+            f"the optimizer of pass '{pass_name}' ran out of memory in its step: {message.splitlines()[0]}\n"
+            "  Its state does not depend on crop or batch: take a smaller network, an optimizer with less state (SGD), "
+            "or a larger budget."
+        )
+
+
+def _after_step(model: BaseModel) -> None:
+    try:
+        model.after_step()
+        return
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Gradients are no longer needed once all passes have stepped; the averages go on where they stopped.
+    for optimizer in model.optimizers.values():
+        optimizer.zero_grad(set_to_none=True)
+    release_memory(model.device)
+    model.after_step()
 
 
 def _non_finite(what: str, batch: Batch) -> str:

@@ -1,14 +1,21 @@
-"""Reading memory: of the CUDA caching allocator, or of this process where there is none."""
+"""Reading memory: of the CUDA caching allocator, or of this process where there is none.
+
+There is one true window a step. What it read travels in the step's record, and every consumer (controller, console,
+curves) takes its own maxima from the records: none can disturb another.
+"""
 
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from trainauto.core.records import PeakReading
+from trainauto.memory import budget
+
+CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 class Window:
@@ -18,7 +25,10 @@ class Window:
 
 
 class MemoryMeter:
-    """Peaks of named windows on one device.
+    """Peaks of windows on one device.
+
+    On the CPU, use is counted from :meth:`set_baseline` on, as the budget is; before, and without one, it is that of the
+    whole process.
 
     Args:
         device: the device this process trains on.
@@ -26,31 +36,67 @@ class MemoryMeter:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.limit_bytes: int | None = None
+        self.baseline_bytes = 0
+        if device.type == "cuda":  # pragma: no cuda
+            self.limit_bytes = torch.cuda.get_device_properties(device).total_memory
+
+    def set_baseline(self) -> None:
+        """Count from what is held now (CPU)."""
+        if self.device.type == "cpu" and platform.system() == "Linux":
+            self.baseline_bytes = 0
+            self.baseline_bytes = _private_now()
 
     @contextmanager
     def window(self) -> Iterator[Window]:
-        """Measure what the block takes. On CUDA the peak counters start afresh, so windows must not nest."""
+        """Measure what the block takes. Windows must not nest: each starts the peak afresh."""
         window = Window()
         if self.device.type == "cuda":  # pragma: no cuda
             torch.cuda.reset_peak_memory_stats(self.device)
             retries = torch.cuda.memory_stats(self.device).get("num_alloc_retries", 0)
             yield window
             window.reading = self._cuda_reading(retries)
+        elif platform.system() == "Linux":
+            # "5" sets the high-water mark back to the present; it walks no pages.
+            with suppress(OSError):
+                CLEAR_REFS.write_text("5")
+            yield window
+            window.reading = self._process_reading()
         else:
             yield window
             resident = resident_bytes()
-            window.reading = PeakReading(allocated=resident) if resident is not None else None
+            window.reading = PeakReading(resident, limit=self.limit_bytes) if resident is not None else None
 
-    def _cuda_reading(self, retries_before: int) -> PeakReading:
+    def now_bytes(self) -> int:
+        """Return what is held at this moment, counted as peaks are."""
+        if self.device.type == "cuda":  # pragma: no cuda
+            return torch.cuda.memory_allocated(self.device)
+        if platform.system() == "Linux":
+            return _private_now() - self.baseline_bytes
+        return resident_bytes() or 0
+
+    def _process_reading(self) -> PeakReading:
+        found = budget.status_bytes("VmHWM", "RssFile", "RssShmem", "VmData")
+        # Pages of mapped files and of batches that workers share are not the step's; the budget does not count them.
+        private = found["VmHWM"] - found["RssFile"] - found["RssShmem"]
+        return PeakReading(
+            allocated=max(0, private - self.baseline_bytes), reserved=found["VmData"], limit=self.limit_bytes
+        )
+
+    def _cuda_reading(self, retries_before: int) -> PeakReading:  # pragma: no cuda
         statistics = torch.cuda.memory_stats(self.device)
         free, total = torch.cuda.mem_get_info(self.device)
         return PeakReading(
             allocated=statistics["allocated_bytes.all.peak"],
             reserved=statistics["reserved_bytes.all.peak"],
             device_used=total - free,
-            limit=total,
+            limit=self.limit_bytes,
             alloc_retries=statistics.get("num_alloc_retries", 0) - retries_before,
         )
+
+
+def _private_now() -> int:
+    return budget.status_bytes("RssAnon")["RssAnon"]
 
 
 def resident_bytes() -> int | None:

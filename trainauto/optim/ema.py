@@ -19,12 +19,19 @@ class Ema:
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.decay = decay
         self.network = deepcopy(network).eval().requires_grad_(False)
+        self._weights_done = False
 
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        """Take one step towards ``network``."""
+        """Take one step towards ``network``.
+
+        If it runs out of memory, a second call goes on with what the first has not done: no weight moves twice.
+        """
         averages: list[Tensor] = list(self.network.parameters())
         weights = [parameter.detach() for parameter in network.parameters()]
-        torch._foreach_lerp_(averages, weights, 1.0 - self.decay)
+        if not self._weights_done:
+            torch._foreach_lerp_(averages, weights, 1.0 - self.decay)
+            self._weights_done = True
         for average, buffer in zip(self.network.buffers(), network.buffers(), strict=True):
             average.copy_(buffer)
+        self._weights_done = False

@@ -205,6 +205,17 @@ class LoggerOptions(Section):
     use_tb_logger: bool = option(True, "Write TensorBoard curves.")
 
 
+class MemoryOptions(Section):
+    """How much memory a run may take."""
+
+    budget: str | None = option(
+        None,
+        "Memory the run may have, e.g. 600MiB or 10GiB: on CUDA its share of the card, on the CPU what training adds to the "
+        "process, enforced by the operating system where it can (Linux).",
+        reason="null: all of the card; no limit on the CPU",
+    )
+
+
 class AutomationSwitch(BaseModel):
     """An automation's own switch, with its arguments beside it."""
 
@@ -268,4 +279,5 @@ class Options(Section):
     train: TrainOptions = option(..., "Losses, optimizer, schedule, length.")
     val: ValOptions = option(ValOptions(), "Validation.")
     logger: LoggerOptions = option(LoggerOptions(), "Console, checkpoints, curves.")
+    memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
     training_automations: Automations = option(Automations(), "What steers the run while it goes.")

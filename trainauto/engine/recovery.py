@@ -1,0 +1,80 @@
+"""What a pass may change before its optimizer steps, so that it can be run again as if it had never begun."""
+
+import ctypes
+import gc
+import platform
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainauto.core.errors import TrainautoError
+
+
+class BatchTooLarge(TrainautoError):  # noqa: N818
+    """Not even the smallest piece of a batch fits; the caller cuts the batch down.
+
+    Args:
+        pass_name: the pass that ran out of memory.
+        samples: samples of the piece that failed.
+        message: what the allocator said.
+    """
+
+    def __init__(self, pass_name: str, samples: int, message: str) -> None:
+        super().__init__(f"pass '{pass_name}' does not fit with {samples} samples: {message}")
+        self.pass_name = pass_name
+        self.samples = samples
+        self.message = message
+
+
+class Rewind:
+    """Random generators and buffers as they were when a pass began.
+
+    Gradients need no copy: they are zeroed. Weights need none: only the optimizer's step changes them, and it comes after
+    everything that allocates in proportion to the batch. Of the buffers only those are copied that have ever changed
+    (batch statistics), after a first step that copies all.
+
+    Args:
+        networks: the networks of the model.
+        device: where they are.
+    """
+
+    def __init__(self, networks: Iterable[nn.Module], device: torch.device) -> None:
+        self._networks = list(networks)
+        self._device = device
+        self._versions: dict[int, int] | None = None
+        self._changing: set[int] = set()
+        self._copies: list[tuple[Tensor, Tensor]] = []
+        self._random: tuple[Any, Any] = (None, None)
+
+    def mark(self) -> None:
+        """Remember this moment."""
+        buffers = [buffer for network in self._networks for buffer in network.buffers()]
+        versions = {id(buffer): buffer._version for buffer in buffers}
+        if self._versions is not None:
+            before = self._versions
+            self._changing |= {key for key, version in versions.items() if version != before.get(key)}
+        copy_all = self._versions is None
+        self._copies = [(b, b.detach().clone()) for b in buffers if copy_all or id(b) in self._changing]
+        self._versions = versions
+        on_cuda = self._device.type == "cuda"
+        self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if on_cuda else None)
+
+    def back(self) -> None:
+        """Restore that moment."""
+        with torch.no_grad():
+            for buffer, copy in self._copies:
+                buffer.copy_(copy)
+        torch.set_rng_state(self._random[0])
+        if self._random[1] is not None:  # pragma: no cuda
+            torch.cuda.set_rng_state(self._random[1], self._device)
+
+
+def release_memory(device: torch.device) -> None:
+    """Give cached memory back to the device, or freed memory back to the operating system."""
+    gc.collect()
+    if device.type == "cuda":  # pragma: no cuda
+        torch.cuda.empty_cache()
+    elif platform.system() == "Linux":
+        ctypes.CDLL(None).malloc_trim(0)
