@@ -12,10 +12,12 @@ class PeakReading:
 
     Attributes:
         allocated: peak bytes held by tensors (CUDA), or the process's peak resident bytes (CPU).
-        reserved: peak bytes the caching allocator took from the device.
+        reserved: peak bytes the caching allocator took from the device (CUDA), or the private writable memory of the
+            process at the end of the window, which is what a budget bounds (CPU).
         device_used: bytes in use on the device by every process, at the end of the window.
         limit: bytes this process may use.
         alloc_retries: times the allocator had to flush its cache within the window.
+        current: bytes held when the window ended, counted as ``allocated`` is.
     """
 
     allocated: int
@@ -23,6 +25,7 @@ class PeakReading:
     device_used: int | None = None
     limit: int | None = None
     alloc_retries: int = 0
+    current: int | None = None
 
 
 @dataclass(frozen=True)

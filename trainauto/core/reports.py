@@ -39,6 +39,8 @@ class RunSummary:
         progress: the ledger at the start; it holds more than 0 steps when the run was resumed.
         precision: number format of forward and loss.
         facts: further (label, text) lines of the start-up summary, in order.
+        memory_target_bytes: peak that a controller steers to; ``None`` where none does.
+        memory_limit_bytes: memory this process may use; ``None`` where nobody says.
     """
 
     name: str
@@ -54,6 +56,8 @@ class RunSummary:
     progress: Progress = field(default_factory=Progress)
     precision: str = "fp32"
     facts: tuple[tuple[str, str], ...] = ()
+    memory_target_bytes: int | None = None
+    memory_limit_bytes: int | None = None
 
     @property
     def resumed(self) -> bool:

@@ -27,8 +27,8 @@ class Window:
 class MemoryMeter:
     """Peaks of windows on one device.
 
-    On the CPU, use is counted from :meth:`set_baseline` on, as the budget is; before, and without one, it is that of the
-    whole process.
+    On the CPU, use is counted from :meth:`set_baseline` on, as the budget is; before, and without one, it is that of
+    the whole process.
 
     Args:
         device: the device this process trains on.
@@ -38,14 +38,15 @@ class MemoryMeter:
         self.device = device
         self.limit_bytes: int | None = None
         self.baseline_bytes = 0
+        self.baseline_data_bytes = 0
         if device.type == "cuda":  # pragma: no cuda
             self.limit_bytes = torch.cuda.get_device_properties(device).total_memory
 
     def set_baseline(self) -> None:
         """Count from what is held now (CPU)."""
         if self.device.type == "cpu" and platform.system() == "Linux":
-            self.baseline_bytes = 0
-            self.baseline_bytes = _private_now()
+            found = budget.status_bytes("RssAnon", "VmData")
+            self.baseline_bytes, self.baseline_data_bytes = found["RssAnon"], found["VmData"]
 
     @contextmanager
     def window(self) -> Iterator[Window]:
@@ -65,7 +66,9 @@ class MemoryMeter:
         else:
             yield window
             resident = resident_bytes()
-            window.reading = PeakReading(resident, limit=self.limit_bytes) if resident is not None else None
+            window.reading = (
+                PeakReading(resident, limit=self.limit_bytes, current=resident) if resident is not None else None
+            )
 
     def now_bytes(self) -> int:
         """Return what is held at this moment, counted as peaks are."""
@@ -76,11 +79,14 @@ class MemoryMeter:
         return resident_bytes() or 0
 
     def _process_reading(self) -> PeakReading:
-        found = budget.status_bytes("VmHWM", "RssFile", "RssShmem", "VmData")
+        found = budget.status_bytes("VmHWM", "RssAnon", "RssFile", "RssShmem", "VmData")
         # Pages of mapped files and of batches that workers share are not the step's; the budget does not count them.
         private = found["VmHWM"] - found["RssFile"] - found["RssShmem"]
         return PeakReading(
-            allocated=max(0, private - self.baseline_bytes), reserved=found["VmData"], limit=self.limit_bytes
+            allocated=max(0, private - self.baseline_bytes),
+            reserved=max(0, found["VmData"] - self.baseline_data_bytes),
+            limit=self.limit_bytes,
+            current=max(0, found["RssAnon"] - self.baseline_bytes),
         )
 
     def _cuda_reading(self, retries_before: int) -> PeakReading:  # pragma: no cuda
@@ -92,6 +98,7 @@ class MemoryMeter:
             device_used=total - free,
             limit=self.limit_bytes,
             alloc_retries=statistics.get("num_alloc_retries", 0) - retries_before,
+            current=statistics["allocated_bytes.all.current"],
         )
 
 

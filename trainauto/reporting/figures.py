@@ -21,8 +21,9 @@ class StepFigures:
         step_s: mean time of a step without that wait.
         steps_per_s: optimizer steps a second, waits included, validation and checkpoints left out.
         samples_per_s: samples a second, likewise.
-        peak: the highest readings; ``None`` where memory was not read.
+        peak: the highest readings, and what was held after the last; ``None`` where memory was not read.
         skipped: passes whose optimizer step was skipped, over all the steps.
+        ooms: times memory ran out, over all the steps.
     """
 
     last: StepRecord
@@ -34,6 +35,7 @@ class StepFigures:
     samples_per_s: float
     peak: PeakReading | None
     skipped: int = 0
+    ooms: int = 0
 
     @property
     def loss(self) -> float:
@@ -45,6 +47,11 @@ class StepFigures:
         """Share of the time spent waiting for data, 0 to 1."""
         total_s = self.data_s + self.step_s
         return self.data_s / total_s if total_s > 0 else 0.0
+
+    @property
+    def memory_share(self) -> float | None:
+        """Peak as a share of what this process may use; ``None`` where nobody says."""
+        return self.peak.allocated / self.peak.limit if self.peak is not None and self.peak.limit else None
 
 
 class StepWindow:
@@ -62,6 +69,7 @@ class StepWindow:
         self._steps = 0
         self._samples = 0
         self._skipped = 0
+        self._ooms = 0
         self._data_s = 0.0
         self._step_s = 0.0
         self._losses: dict[str, tuple[float, int]] = {}
@@ -74,6 +82,7 @@ class StepWindow:
         self._steps += 1
         self._samples += record.shape.samples
         self._skipped += len(record.skipped)
+        self._ooms += record.ooms
         self._data_s += record.data_seconds
         self._step_s += record.step_seconds
         _add(self._losses, record.losses)
@@ -100,6 +109,7 @@ class StepWindow:
             samples_per_s=self._samples / total_s if total_s > 0 else 0.0,
             peak=self._peak,
             skipped=self._skipped,
+            ooms=self._ooms,
         )
 
 
@@ -135,6 +145,7 @@ def _higher(one: PeakReading | None, other: PeakReading) -> PeakReading:
         device_used=_highest((one.device_used, other.device_used)),
         limit=other.limit,
         alloc_retries=one.alloc_retries + other.alloc_retries,
+        current=other.current,
     )
 
 

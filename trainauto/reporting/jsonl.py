@@ -81,6 +81,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "step_s": round(record.step_seconds, 6),
         "peak": None if record.peak is None else asdict(record.peak),
         "skipped": list(record.skipped),
+        "ooms": record.ooms,
     }
 
 
@@ -101,6 +102,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         peak=None if line["peak"] is None else PeakReading(**line["peak"]),
         skipped=tuple(line["skipped"]),
         phase=line["phase"],
+        ooms=line.get("ooms", 0),
     )
 
 

@@ -16,6 +16,8 @@ from trainauto.reporting.figures import GIB_BYTES, StepFigures, gain_over_bicubi
 WIDTH = 80
 _LABEL_WIDTH = 12
 _INDENT = "    "
+_WORTH_SAYING = 0.05
+"""Share of the time waited for data from which on a line says so; below, the loader does not slow the run."""
 
 
 def summary_lines(summary: RunSummary, width: int) -> list[str]:
@@ -45,12 +47,19 @@ def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, wi
         parts += [f"{name} {value:.4g}" for name, value in figures.losses.items()]
     rates = figures.last.learning_rates
     parts += [f"lr {rate:.2g}" if len(rates) == 1 else f"lr_{name} {rate:.2g}" for name, rate in rates.items()]
-    parts += [f"{figures.steps_per_s:.3g} it/s", f"data {figures.waiting:.0%}", plan_text(figures.last.plan)]
+    parts.append(f"{figures.steps_per_s:.3g} it/s")
+    if figures.waiting >= _WORTH_SAYING:
+        parts.append(f"data {figures.waiting:.0%}")
+    parts.append(plan_text(figures.last.plan))
+    if figures.memory_share is not None:
+        parts.append(f"mem {figures.memory_share:.0%}")
     left_s = remaining_s(figures, summary, progress)
     if left_s is not None:
         parts.append(f"ETA {duration(left_s)}")
     if figures.skipped:
         parts.append(f"skipped {figures.skipped}")
+    if figures.ooms:
+        parts.append(f"OOM {figures.ooms}")
     return _join(parts, width)
 
 

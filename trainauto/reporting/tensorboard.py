@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
 from trainauto.core.reports import Picture, Pixels, RunEnd, RunSummary
 from trainauto.reporting.figures import GIB_BYTES, StepFigures, StepWindow, gain_over_bicubic
+from trainauto.reporting.lines import decision_lines
 from trainauto.reporting.sinks import Sink
 
 if TYPE_CHECKING:
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 MOST_PICTURES = 4
 LONGEST_SIDE_PX = 768
 _FLUSH_S = 30
+
+# A tag is a pattern that is matched from its beginning.
+CHARTS = {
+    "VRAM": [f"memory/{name}_gib$" for name in ("current", "peak", "reserved", "target", "limit")],
+    "Plan": ["plan/(?!micro_batches)"],
+    "Events": ["events/adjustment$", "events/oom$"],
+    "Loss": ["loss/"],
+}
+"""The page of custom scalars: each chart with the curves in it."""
 
 
 class TensorBoard(Sink):
@@ -33,6 +43,8 @@ class TensorBoard(Sink):
         self._every = every
         self._window = StepWindow()
         self._writer: SummaryWriter | None = None
+        self._summary: RunSummary | None = None
+        self._adjusted = False
 
     def start(self, summary: RunSummary) -> None:
         """Open the event file.
@@ -45,16 +57,19 @@ class TensorBoard(Sink):
         begun_before = self._folder.is_dir() and any(self._folder.iterdir())
         purge_step = summary.progress.steps + 1 if begun_before else None
         self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=_FLUSH_S)
-        pages = {name: ["Multiline", [f"{name}/.*"]] for name in ("memory", "plan", "loss")}
-        self._writer.add_custom_scalars({"trainauto": pages})
+        self._summary = summary
+        self._writer.add_custom_scalars({"trainauto": {name: ["Multiline", tags] for name, tags in CHARTS.items()}})
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
-        """Add a point to every curve, every so many steps."""
+        """Add a point to every curve, every so many steps, and say what happened at once."""
         self._window.add(record)
+        if record.ooms:
+            self._say("oom", f"memory ran out {_times(record.ooms)} under {record.plan}", record.step)
+        self._say_adjustments(decisions, record.step)
         if len(self._window) >= self._every:
             self._write_steps()
 
-    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:
         """Add the means of a validation, the gains over bicubic enlargement, and pictures."""
         if self._writer is None:
             return
@@ -67,6 +82,7 @@ class TensorBoard(Sink):
         for picture in pictures[:MOST_PICTURES]:
             tag = f"{record.dataset}/{picture.name} (bicubic, output, reference)"
             self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
+        self._say_adjustments(decisions, record.step)
         self._writer.flush()
 
     def end(self, summary: RunEnd) -> None:  # noqa: ARG002
@@ -80,15 +96,27 @@ class TensorBoard(Sink):
             self._writer.close()
             self._writer = None
 
+    def _say_adjustments(self, decisions: Sequence[Decision], step: int) -> None:
+        for decision in decisions:
+            if isinstance(decision, PlanChange):
+                self._adjusted = True
+                self._say("adjustment", decision_lines(step, decision, 0)[0], step)
+
+    def _say(self, event: str, text: str, step: int) -> None:
+        if self._writer is not None:
+            self._writer.add_text(f"events/{event}", text, step)
+
     def _write_steps(self) -> None:
         figures = self._window.figures()
         self._window.clear()
-        if self._writer is None:
+        if self._writer is None or self._summary is None:
             return
+        curves = scalars(figures) | _bounds(figures.peak, self._summary) | marks(figures, adjusted=self._adjusted)
+        self._adjusted = False
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
         # All curves in one event: add_scalar would make one for each, at four times the cost.
-        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(figures).items()]
+        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in curves.items()]
         file_writer: Any = self._writer.file_writer  # typed as None, but open since the writer was made
         file_writer.add_summary(Summary(value=points), figures.last.step)
 
@@ -127,11 +155,23 @@ def _middle(panel: Pixels, height: int, width: int, channels: int) -> Pixels:
     return cut if cut.shape[2] == channels else np.repeat(cut, channels, axis=2)
 
 
+def marks(figures: StepFigures, *, adjusted: bool) -> dict[str, float]:
+    """Return 1 for what happened and 0 for what did not: curves of spikes, since TensorBoard knows no marks."""
+    return {"events/adjustment": float(adjusted), "events/oom": float(figures.ooms > 0)}
+
+
 def _memory(peak: PeakReading) -> dict[str, float]:
-    # Where there is no caching allocator, the reading is that of the whole process.
-    if peak.reserved is None:
-        return {"memory/process_gib": peak.allocated / GIB_BYTES}
-    return {
-        "memory/allocated_gib": peak.allocated / GIB_BYTES,
-        "memory/reserved_gib": peak.reserved / GIB_BYTES,
-    }
+    return _in_gib({"current": peak.current, "peak": peak.allocated, "reserved": peak.reserved})
+
+
+def _bounds(peak: PeakReading | None, summary: RunSummary) -> dict[str, float]:
+    limit = peak.limit if peak is not None and peak.limit is not None else summary.memory_limit_bytes
+    return _in_gib({"target": summary.memory_target_bytes, "limit": limit})
+
+
+def _in_gib(sizes: dict[str, int | None]) -> dict[str, float]:
+    return {f"memory/{name}_gib": size / GIB_BYTES for name, size in sizes.items() if size is not None}
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

@@ -26,7 +26,7 @@ def a_step(step: int = 1, **changes: Any) -> StepRecord:
         data_seconds=0.02,
         step_seconds=0.18,
         pixels=4 * 192 * 192,
-        peak=PeakReading(allocated=GIB, reserved=2 * GIB, device_used=3 * GIB, limit=4 * GIB),
+        peak=PeakReading(allocated=GIB, reserved=2 * GIB, device_used=3 * GIB, limit=4 * GIB, current=GIB // 2),
     )
     return replace(record, **changes)
 

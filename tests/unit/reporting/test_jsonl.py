@@ -50,17 +50,34 @@ def test_one_line_a_step_with_stable_names(run: RunDirectory) -> None:
         "grad_norm": {"g": 1.25},
         "data_s": 0.02,
         "step_s": 0.18,
-        "peak": {"allocated": 2**30, "reserved": 2**31, "device_used": 3 * 2**30, "limit": 2**32, "alloc_retries": 0},
+        "peak": {
+            "allocated": 2**30,
+            "reserved": 2**31,
+            "device_used": 3 * 2**30,
+            "limit": 2**32,
+            "alloc_retries": 0,
+            "current": 2**29,
+        },
         "skipped": [],
+        "ooms": 0,
         "time": 1234.568,
     }
     assert (second["peak"], second["skipped"]) == (None, ["g"])
     assert not run.decisions.exists()
 
 
-@pytest.mark.parametrize("step", [a_step(3), a_step(3, peak=None, skipped=("g",), phase="warm-up")])
+@pytest.mark.parametrize("step", [a_step(3), a_step(3, peak=None, skipped=("g",), phase="warm-up", ooms=2)])
 def test_a_step_is_read_back_as_it_was(step: Any) -> None:
     assert step_from_dict(json.loads(to_json(step_to_dict(step)))) == step
+
+
+def test_a_line_from_before_the_newest_fields_is_read() -> None:
+    line = step_to_dict(a_step())
+    del line["ooms"], line["peak"]["current"]
+    back = step_from_dict(line)
+    assert back.ooms == 0
+    assert back.peak is not None
+    assert (back.peak.current, back.peak.limit) == (None, 2**32)
 
 
 def test_numbers_that_json_lacks_become_strings(run: RunDirectory) -> None:

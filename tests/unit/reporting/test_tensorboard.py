@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from tests.unit.reporting.builders import GIB, a_picture, a_progress, a_step, a_summary, a_validation
+from trainauto.core.decisions import PlanChange, RateFactor
+from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading
 from trainauto.core.reports import Picture, RunEnd
 from trainauto.reporting.tensorboard import TensorBoard, side_by_side
@@ -17,11 +20,30 @@ END = RunEnd("completed", "done", a_progress(3))
 def read(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0}).Reload()
+    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0, "tensors": 0}).Reload()
 
 
 def points(events: Any, tag: str) -> list[tuple[int, float]]:
     return [(event.step, pytest.approx(event.value, rel=1e-6)) for event in events.Scalars(tag)]
+
+
+def words(events: Any, tag: str) -> list[tuple[int, str]]:
+    tensors = events.Tensors(f"{tag}/text_summary")
+    return [(event.step, event.tensor_proto.string_val[0].decode()) for event in tensors]
+
+
+def curves_of_charts(events: Any) -> dict[str, set[str]]:
+    """The curves in each chart, chosen as TensorBoard's plugin does: by ``re.match`` of each pattern."""
+    from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+
+    (event,) = events.Tensors(metadata.CONFIG_SUMMARY_TAG)
+    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
+    tags = events.Tags()["scalars"]
+    return {
+        chart.title: {tag for pattern in chart.multiline.tag for tag in tags if re.match(pattern, tag)}
+        for category in layout.category
+        for chart in category.chart
+    }
 
 
 def test_every_step_is_on_every_curve(tmp_path: Path) -> None:
@@ -34,12 +56,16 @@ def test_every_step_is_on_every_curve(tmp_path: Path) -> None:
     sink.close()
     events = read(tmp_path)
     assert sorted(events.Tags()["scalars"]) == [
+        "events/adjustment",
+        "events/oom",
         "grad_norm/g",
         "loss/gan",
         "loss/l1",
         "loss/total",
         "lr/g",
-        "memory/allocated_gib",
+        "memory/current_gib",
+        "memory/limit_gib",
+        "memory/peak_gib",
         "memory/reserved_gib",
         "plan/batch_size",
         "plan/lq_size",
@@ -57,6 +83,64 @@ def test_every_step_is_on_every_curve(tmp_path: Path) -> None:
     assert points(events, "speed/samples_per_s") == [(1, 20.0), (2, 20.0)]
 
 
+def test_memory_beside_its_target_and_limit(tmp_path: Path) -> None:
+    sink = TensorBoard(tmp_path)
+    sink.start(a_summary(memory_target_bytes=3 * GIB, memory_limit_bytes=5 * GIB))
+    sink.step(a_step(1), (), a_progress(1))
+    sink.step(a_step(2, peak=None), (), a_progress(2))
+    sink.close()
+    events = read(tmp_path)
+    expected = {"current": [0.5], "peak": [1.0], "reserved": [2.0], "target": [3.0, 3.0], "limit": [4.0, 5.0]}
+    for name, values in expected.items():
+        assert [value for _, value in points(events, f"memory/{name}_gib")] == values, name
+
+
+def test_adjustments_and_lack_of_memory_are_marks_with_words(tmp_path: Path) -> None:
+    grow = PlanChange(Plan.of(batch_size=4, lq_size=56), "peak 61 % is below the band")
+    sink = TensorBoard(tmp_path)
+    sink.start(a_summary())
+    sink.step(a_step(1), [RateFactor(0.5, "half the batch")], a_progress(1))
+    sink.step(a_step(2), [grow], a_progress(2))
+    sink.step(a_step(3, ooms=2), (), a_progress(3))
+    sink.validation(a_validation(3), (), [grow])
+    sink.step(a_step(4), (), a_progress(4))
+    sink.step(a_step(5), (), a_progress(5))
+    sink.close()
+    events = read(tmp_path)
+    # What a validation asks for is marked at the next step, which is the first that it can act on.
+    assert [value for _, value in points(events, "events/adjustment")] == [0, 1, 0, 1, 0]
+    assert [value for _, value in points(events, "events/oom")] == [0, 0, 1, 0, 0]
+    assert words(events, "events/adjustment") == [
+        (2, "step 2: plan -> batch_size 4, lq_size 56: peak 61 % is below the band"),
+        (3, "step 3: plan -> batch_size 4, lq_size 56: peak 61 % is below the band"),
+    ]
+    assert words(events, "events/oom") == [(3, "memory ran out 2 times under batch_size 4, lq_size 48")]
+
+
+def test_a_mark_is_not_lost_between_points(tmp_path: Path) -> None:
+    sink = TensorBoard(tmp_path, every=3)
+    sink.start(a_summary())
+    sink.step(a_step(1, ooms=1), [PlanChange(Plan.of(batch_size=2), "less")], a_progress(1))
+    for step in range(2, 7):
+        sink.step(a_step(step), (), a_progress(step))
+    sink.close()
+    events = read(tmp_path)
+    assert points(events, "events/adjustment") == points(events, "events/oom") == [(3, 1.0), (6, 0.0)]
+
+
+def test_every_chart_of_the_page_has_its_curves(tmp_path: Path) -> None:
+    sink = TensorBoard(tmp_path)
+    sink.start(a_summary(memory_target_bytes=3 * GIB))
+    sink.step(a_step(), (), a_progress(1))
+    sink.close()
+    assert curves_of_charts(read(tmp_path)) == {
+        "VRAM": {f"memory/{name}_gib" for name in ("current", "peak", "reserved", "target", "limit")},
+        "Plan": {"plan/lq_size", "plan/batch_size"},
+        "Events": {"events/adjustment", "events/oom"},
+        "Loss": {"loss/l1", "loss/total"},
+    }
+
+
 def test_a_process_without_a_caching_allocator_and_steps_without_a_reading(tmp_path: Path) -> None:
     sink = TensorBoard(tmp_path)
     sink.start(a_summary())
@@ -64,8 +148,8 @@ def test_a_process_without_a_caching_allocator_and_steps_without_a_reading(tmp_p
     sink.step(a_step(2, peak=PeakReading(3 * GIB)), (), a_progress(2))
     sink.close()
     events = read(tmp_path)
-    assert points(events, "memory/process_gib") == [(2, 3.0)]
-    assert "memory/reserved_gib" not in events.Tags()["scalars"]
+    assert points(events, "memory/peak_gib") == [(2, 3.0)]
+    assert [tag for tag in events.Tags()["scalars"] if tag.startswith("memory/")] == ["memory/peak_gib"]
 
 
 def test_points_of_several_steps_are_their_means_and_the_rest_comes_at_the_end(tmp_path: Path) -> None:
@@ -103,6 +187,9 @@ def test_a_resumed_run_hides_what_comes_after_its_checkpoint(tmp_path: Path, beg
         for step in range(first, last + 1):
             sink.step(a_step(step, losses={"l1": loss}), (), a_progress(step))
         sink.close()
+        # Files are read in the order of their names, which begin with the second; both may be of the same one here.
+        for file in tmp_path.glob("events.out.tfevents.1*"):
+            file.rename(tmp_path / f"events.out.tfevents.{first + last:010d}.{file.name}")
     steps = [(step, round(event.value)) for event in read(tmp_path).Scalars("loss/l1") for step in [event.step]]
     assert steps == [(step, 1 if step < begin else 2) for step in range(1, 8)]
 

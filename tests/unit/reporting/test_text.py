@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_validation
 from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
 from trainauto.core.plan import Plan
-from trainauto.core.records import ImageScore, Progress
+from trainauto.core.records import ImageScore, PeakReading, Progress
 from trainauto.core.reports import RunEnd
 from trainauto.reporting.console import LiveConsole, PlainConsole, console_sink
 from trainauto.reporting.lines import decision_lines, duration, in_thousands, plan_text
@@ -76,9 +76,9 @@ def test_a_path_is_never_broken() -> None:
 def test_the_first_step_and_every_tenth_have_a_line_of_means() -> None:
     steps = [line for line in plain().splitlines() if re.match(r"\d+/", line)]
     assert steps == [
-        "1/100000  loss 0.5  lr 0.0002  5 it/s  data 10%  4x48  ETA 5h33m",
-        "10/100000  loss 0.1072  lr 0.0002  5 it/s  data 10%  4x48  ETA 5h33m",
-        "20/100000  loss 0.03344  lr 0.0002  5 it/s  data 10%  4x48  ETA 5h33m",
+        "1/100000  loss 0.5  lr 0.0002  5 it/s  data 10%  4x48  mem 25%  ETA 5h33m",
+        "10/100000  loss 0.1072  lr 0.0002  5 it/s  data 10%  4x48  mem 25%  ETA 5h33m",
+        "20/100000  loss 0.03344  lr 0.0002  5 it/s  data 10%  4x48  mem 25%  ETA 5h33m",
     ]
 
 
@@ -98,7 +98,7 @@ def test_a_usual_line_of_a_long_run_fits_in_one() -> None:
     )
     sink.step(record, (), a_progress(100_000))
     assert stream.getvalue().splitlines() == [
-        "100000/500000  loss 0.01235  lr 0.00012  12.3 it/s  data 2%  16x128  ETA 9h01m"
+        "100000/500000  loss 0.01235  lr 0.00012  12.3 it/s  16x128  mem 25%  ETA 9h01m"
     ]
 
 
@@ -117,13 +117,13 @@ def test_several_terms_and_optimizers_are_named_and_wrapped_between_words() -> N
     )
     assert stream.getvalue().splitlines() == [
         "1/100000  loss 1.75  l1 0.25  perceptual 1  gan 0.5  lr_g 0.0001  lr_d 0.0004",
-        "    5 it/s  data 10%  4x48  ETA 5h33m  skipped 1",
+        "    5 it/s  data 10%  4x48  mem 25%  ETA 5h33m  skipped 1",
     ]
 
 
 def test_a_run_counted_in_samples_shows_both() -> None:
     text = plain(unit="samples", total=4000)
-    assert "step 20  80/4000 samples  loss 0.03344  lr 0.0002  5 it/s  data 10%  4x48\n    ETA 3m16s" in text
+    assert "step 20  80/4000 samples  loss 0.03344  lr 0.0002  5 it/s  data 10%  4x48\n    mem 25%  ETA 3m16s" in text
 
 
 def test_steps_that_took_no_time_have_no_eta() -> None:
@@ -132,6 +132,31 @@ def test_steps_that_took_no_time_have_no_eta() -> None:
     sink.start(a_summary())
     sink.step(a_step(data_seconds=0.0, step_seconds=0.0), (), a_progress(1))
     assert "ETA" not in stream.getvalue()
+
+
+def test_memory_is_shown_where_a_limit_is_known_and_so_is_its_lack() -> None:
+    stream = io.StringIO()
+    sink = PlainConsole(1, stream)
+    sink.start(a_summary(total=4))
+    sink.step(a_step(1, peak=None), (), a_progress(1))
+    sink.step(a_step(2, peak=PeakReading(GIB)), (), a_progress(2))
+    sink.step(a_step(3, peak=PeakReading(int(0.846 * GIB), limit=GIB), ooms=2), (), a_progress(3))
+    sink.step(a_step(4), (), a_progress(4))
+    assert [line.split("4x48")[1] for line in stream.getvalue().splitlines()[-4:]] == [
+        "  ETA 0.6s",
+        "  ETA 0.4s",
+        "  mem 85%  ETA 0.2s  OOM 2",
+        "  mem 25%  ETA 0.0s",
+    ]
+
+
+def test_waiting_for_data_is_told_from_5_percent_on() -> None:
+    stream = io.StringIO()
+    sink = PlainConsole(1, stream)
+    sink.start(a_summary())
+    sink.step(a_step(1, data_seconds=0.049, step_seconds=0.951), (), a_progress(1))
+    sink.step(a_step(2, data_seconds=0.051, step_seconds=0.949), (), a_progress(2))
+    assert ["data 5%" in line for line in stream.getvalue().splitlines()[-2:]] == [False, True]
 
 
 def test_steps_before_the_start_are_left_out() -> None:
@@ -273,7 +298,7 @@ def test_a_terminal_gets_a_bar_and_lines_above_it(live: LiveConsole, monkeypatch
     shown = shown_by(live)
     assert "network     SRResNet x4" in shown
     assert shown.count("plan -> batch_size 16") == 1
-    assert "7/20  loss 0.07143  lr 0.0002  5 it/s  data 10%  4x48  ETA 2.6s" in shown
+    assert "7/20  loss 0.07143  lr 0.0002  5 it/s  data 10%  4x48  mem 25%  ETA 2.6s" in shown
     assert "saved checkpoint 20" in shown
     assert shown.rstrip().endswith("checkpoint  checkpoints/20")
     assert is_given_back(live)
