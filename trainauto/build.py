@@ -94,6 +94,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
                 reporter=reporter,
                 meter=MemoryMeter(precision.device),
                 frequencies=_frequencies(options),
+                budget_bytes=options.memory.budget_bytes,
             )
             _start_or_go_on(run, loaded, directory, checkpoint)
             yield run

@@ -47,16 +47,25 @@ def _parser() -> argparse.ArgumentParser:
     schema.add_argument("--write", action="store_true", help="write options/schema.json and docs/options.md")
     schema.add_argument("--check", action="store_true", help="exit with 1 if these two are out of date")
     schema.set_defaults(run=_schema)
+
+    listing = commands.add_parser("list", help="list what is known: cards")
+    listing.add_argument("kind", choices=["cards"], help="cards: presets of graphics cards, by memory")
+    listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    listing.set_defaults(run=_list)
     return parser
 
 
 def _train(parsed: argparse.Namespace) -> int:
+    from trainauto.core.process import set_environment
     from trainauto.options.load import load_options
 
     loaded = load_options(parsed.opt, parsed.force_yml)
     if loaded.options.deterministic:
         # cuBLAS reads it when CUDA starts; without it torch refuses deterministic matrix products.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+    if loaded.options.memory.budget:
+        set_environment()
 
     from trainauto.build import build_run
     from trainauto.engine.loop import train
@@ -82,4 +91,11 @@ def _schema(parsed: argparse.Namespace) -> int:
             write_text_atomically(path, text)
         return 0
     print(reference if parsed.markdown else schema, end="")
+    return 0
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    from trainauto.listing import cards_json, cards_table
+
+    print(cards_json() if parsed.json else cards_table())
     return 0

@@ -36,7 +36,7 @@ class Automation:
         """After every optimizer step."""
 
     def on_out_of_memory(self, event: OutOfMemory) -> Decision | None:
-        """After a step has run out of memory, before its record. Recovery is the engine's; this is about what follows."""
+        """After a step has run out of memory, before its record. To recover is the engine's; this is what follows."""
 
     def on_validation_end(self, record: ValidationRecord) -> Decision | None:
         """After a validation set has been run."""

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
+from trainauto.core.process import limit_private_memory
 from trainauto.data.draws import Draw, KeyStream, Position, SampleOrder
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.data.recut import first_piece, without_first
@@ -190,6 +191,8 @@ def _collate(samples: "list[dict[str, Tensor]] | InputError") -> Collated:
 
 
 def _start_worker(_worker: int) -> None:
+    # A memory budget is the training process's; workers would inherit it.
+    limit_private_memory(None)
     # OpenCV's threads would multiply with the workers, and its pool does not survive a fork.
     cv2.setNumThreads(0)
     # Ctrl-C and a scheduler's SIGTERM reach the whole group; the run needs its workers to finish the step. The second

@@ -10,8 +10,11 @@ from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.reports import RunEnd
+from trainauto.engine.prepare import lift_budget, prepare_memory
+from trainauto.engine.pressure import answer_recovered, answer_too_large
+from trainauto.engine.recovery import BatchTooLarge
 from trainauto.engine.run import Run
-from trainauto.engine.step import optimize_parameters
+from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +28,7 @@ def train(run: Run) -> RunEnd:
         automation.on_run_start(RunFacts(run.axes, run.loader.plan, run.loader.dataset.scale))
     run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))
     try:
+        prepare_memory(run)
         with run.signals:
             _train_until_done(run)
         end = _end_of(run)
@@ -36,12 +40,15 @@ def train(run: Run) -> RunEnd:
             RunEnd("failed", f"{type(error).__name__}: {error}", run.progress, str(run.last_checkpoint or ""))
         )
         raise
+    finally:
+        lift_budget(run)
     run.reporter.end(end)
     return end
 
 
 def _train_until_done(run: Run) -> None:
     batches = iter(run.loader)
+    answers: list[Decision] = []  # decided upon a lack of memory, to be reported with the next step
     while not (run.finished or run.signals.received or run.controls.stop_reason):
         start = time.perf_counter()
         try:
@@ -49,12 +56,15 @@ def _train_until_done(run: Run) -> None:
         except InputError:
             run.save()  # an unreadable file: every step so far is whole
             raise
-        record = _step(run, batch, data_seconds=time.perf_counter() - start)
+        record = _step(run, batch, data_seconds=time.perf_counter() - start, said=answers)
+        if record is None:
+            continue
         run.progress += record
         _say_new_plan(run, record)
         decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
         run.controls.apply(decisions)
-        run.reporter.step(record, decisions, run.progress)
+        run.reporter.step(record, [*answers, *decisions], run.progress)
+        answers.clear()
         if _is_due(run, run.frequencies.validate):
             _validate(run)
         if _is_due(run, run.frequencies.save):
@@ -62,11 +72,23 @@ def _train_until_done(run: Run) -> None:
     run.save()
 
 
-def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord:
+def _step(run: Run, batch: Batch, data_seconds: float, said: list[Decision]) -> StepRecord | None:
+    """Train a batch; return ``None`` if it did not fit and went back to the loader."""
     optimizers = run.model.optimizers
     run.schedule.set_rates(optimizers.values(), run.progress, run.controls.rate_factor)
+    outcome = too_large = None
     with run.meter.window() as window:
-        outcome = optimize_parameters(run.model, batch, max_norm=run.controls.max_norm)
+        try:
+            outcome = optimize_parameters(run.model, batch, max_norm=run.controls.max_norm, rewind=run.rewind)
+        except BatchTooLarge as error:
+            too_large = error.with_traceback(None)
+        except OptimizerOutOfMemory:
+            run.save()
+            raise
+    if outcome is None:
+        said += answer_too_large(run, batch, too_large) if too_large else ()
+        return None
+    said += answer_recovered(run, batch, outcome.failures)
     return StepRecord(
         step=run.progress.steps + 1,
         plan=batch.plan,
@@ -81,6 +103,7 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord:
         pixels=batch.pixels,
         peak=window.reading,
         skipped=outcome.skipped,
+        ooms=len(outcome.failures),
     )
 
 

@@ -31,9 +31,9 @@ class BatchTooLarge(TrainautoError):  # noqa: N818
 class Rewind:
     """Random generators and buffers as they were when a pass began.
 
-    Gradients need no copy: they are zeroed. Weights need none: only the optimizer's step changes them, and it comes after
-    everything that allocates in proportion to the batch. Of the buffers only those are copied that have ever changed
-    (batch statistics), after a first step that copies all.
+    Gradients need no copy: they are zeroed. Weights need none: only the optimizer's step changes them, and it comes
+    after everything that allocates in proportion to the batch. Of the buffers only those are copied that have ever
+    changed (batch statistics), after a first step that copies all.
 
     Args:
         networks: the networks of the model.

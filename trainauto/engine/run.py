@@ -59,7 +59,11 @@ class Run:
     signals: StopSignals = field(default_factory=StopSignals)
     last_checkpoint: Path | None = None
     trained_plan: Plan | None = None
-    rewind: Rewind | None = None
+    budget_bytes: int | None = None
+    rewind: Rewind = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rewind = Rewind(self.model.networks.values(), self.model.device)
 
     @property
     def finished(self) -> bool:

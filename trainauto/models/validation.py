@@ -76,6 +76,12 @@ class Validator:
         )
         return record, shown
 
+    def warm_up(self) -> None:
+        """Measure a small image once: metrics load their libraries when they are first called."""
+        image = torch.zeros(64, 64, 3, dtype=torch.uint8).numpy()
+        for metric in self._metrics.values():
+            metric(image, image)
+
     def _enlarged(self, enlarge: Enlarge, index: int) -> tuple[Picture, Pixels]:
         sample = self.dataset.whole(index)
         lq = sample["lq"][None].float() / 255

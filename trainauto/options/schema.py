@@ -6,7 +6,9 @@ losses, optimizers, ...) are not here: they are checked against the signature of
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator
+
+from trainauto.core.process import parse_size_bytes
 
 
 def whole(value: Any) -> Any:
@@ -210,10 +212,22 @@ class MemoryOptions(Section):
 
     budget: str | None = option(
         None,
-        "Memory the run may have, e.g. 600MiB or 10GiB: on CUDA its share of the card, on the CPU what training adds to the "
+        "Memory the run may have, e.g. 600MiB or 10GiB: on CUDA of the card, on the CPU what training adds to the "
         "process, enforced by the operating system where it can (Linux).",
         reason="null: all of the card; no limit on the CPU",
     )
+
+    @field_validator("budget")
+    @classmethod
+    def _is_a_size(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_size_bytes(text)
+        return text
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget in bytes."""
+        return None if self.budget is None else parse_size_bytes(self.budget)
 
 
 class AutomationSwitch(BaseModel):

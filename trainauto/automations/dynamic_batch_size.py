@@ -1,0 +1,348 @@
+"""Steering crop and batch by peak memory."""
+
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping
+from statistics import median
+from typing import Any, Literal, Protocol
+
+from trainauto.automations.base import Automation
+from trainauto.automations.registry import AUTOMATIONS
+from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
+from trainauto.memory.step_policy import Judgement, Measured, Situation, judge, shrunk_after_oom
+
+logger = logging.getLogger(__name__)
+
+GIB = 1024**3
+STATUS_EVERY = 50
+REMEMBERED_PLANS = 12
+"""Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
+
+
+class PlannedLoader(Protocol):
+    """What :meth:`DynamicBatchSizeOptimizer.set_dynamic_wrappers` needs of a loader."""
+
+    plan: Plan
+
+    def update_plan(self, plan: Plan) -> None:
+        """Draw under another plan."""
+
+
+@AUTOMATIONS.register("DynamicBatchSizeOptimizer")
+class DynamicBatchSizeOptimizer(Automation):
+    """Grows crop and batch until the peak of a period lies in the band below target; shrinks them when memory is short.
+
+    It judges whole periods of ``adjustment_frequency`` steps under one plan, by the largest peak in them. Nothing is
+    judged before the first period is complete. A plan that ran out of memory is not tried again, unless it had fitted
+    for a whole period before: then something else took the memory, and a second failure is awaited.
+
+    In a loop of your own: call :meth:`set_current_parameters`, :meth:`start_monitoring_period`, then :meth:`observe`
+    and :meth:`update_vram_monitoring` after every step; with :meth:`set_dynamic_wrappers` it changes the loader itself.
+
+    Args:
+        target_vram_usage: peaks are steered to this share of the memory the process may use.
+        safety_margin: width of the band below target that is left alone, as a share of the same memory.
+        adjustment_frequency: steps of a period.
+        min_batch_size: smallest batch it goes down to.
+        max_batch_size: largest batch it goes up to.
+        min_lq_size: smallest crop it goes down to, in low-quality pixels.
+        max_lq_size: largest crop it goes up to; the smallest image may stop it earlier.
+        vram_history_size: periods kept in the history.
+        max_adjustments: changes after which it grows no further; it always shrinks where it must.
+        policy: ``step`` takes small steps.
+    """
+
+    priority = 20
+
+    def __init__(
+        self,
+        target_vram_usage: float = 0.85,
+        safety_margin: float = 0.05,
+        adjustment_frequency: int = 100,
+        min_batch_size: int = 2,
+        max_batch_size: int = 64,
+        min_lq_size: int = 32,
+        max_lq_size: int = 256,
+        vram_history_size: int = 50,
+        max_adjustments: int = 100,
+        policy: Literal["step"] = "step",
+    ) -> None:
+        _check_arguments(locals())
+        self.target_vram_usage = target_vram_usage
+        self.safety_margin = safety_margin
+        self.adjustment_frequency = adjustment_frequency
+        self.min_batch_size, self.max_batch_size = min_batch_size, max_batch_size
+        self.min_lq_size, self.max_lq_size = min_lq_size, max_lq_size
+        self.max_adjustments = max_adjustments
+        self.policy = policy
+        self._axes = self._bounded(())
+        self._plan: Plan | None = None
+        self._configured_batch = min_batch_size
+        self._wanted: dict[str, int] = {}
+        self._loader: PlannedLoader | None = None
+        self._peaks: list[int] = []
+        self._reading: PeakReading | None = None
+        self._iteration = 0
+        self._cooldown = 0
+        self._measured: dict[Plan, int] = {}
+        self._failed: Counter[Plan] = Counter()
+        self._history: deque[float] = deque(maxlen=vram_history_size)
+        self._changes: list[dict[str, Any]] = []
+        self._oom_count = 0
+        self._highest = 0.0
+        self._last_reason = ""
+
+    # --- in the engine
+
+    def check(self, facts: RunFacts) -> None:
+        """Refuse bounds that leave no admissible value.
+
+        Raises:
+            InputError: names the bounds and what the network and the images admit.
+        """
+        for axis in facts.axes:
+            low, high = self._limits(axis.name)
+            bounds = max(low, axis.minimum), min(high, axis.maximum)
+            if bounds[0] > bounds[1] or axis.clamp(bounds[1]) < bounds[0]:
+                raise InputError(
+                    Problem(
+                        f"DynamicBatchSizeOptimizer: no {axis.name} lies in {low}..{high}",
+                        advice=f"This run admits {axis.minimum} to {axis.maximum}, multiples of {axis.multiple}.",
+                        argument=f"max_{axis.name}",
+                    )
+                )
+
+    def on_run_start(self, facts: RunFacts) -> None:
+        """Take up bounds and plan of the run."""
+        self._axes = self._bounded(facts.axes)
+        if self._plan is None:
+            self._configured_batch = facts.plan.batch_size
+        self.set_current_parameters(facts.plan.batch_size, facts.plan[LQ_SIZE], facts.plan.micro_batches)
+        self.start_monitoring_period()
+
+    def on_step_end(self, record: StepRecord) -> PlanChange | None:
+        """Observe a step; at the end of a period, decide."""
+        if self._plan is None or record.peak is None:
+            return None
+        self._iteration += 1
+        self._cooldown = max(0, self._cooldown - 1)
+        whole = record.shape.samples == record.plan.batch_size and record.shape.extent == record.plan[LQ_SIZE]
+        if record.plan != self._plan or not whole or record.ooms:
+            return None  # still batches of the plan before, or pieces of them
+        self.observe(record.peak)
+        judgement = self._judge_if_complete()
+        if judgement is None or judgement.plan == self._plan:
+            return None
+        change = PlanChange(judgement.plan, judgement.reason, judgement.expected_bytes, max(self._peaks, default=None))
+        self._note_change(judgement.plan, judgement.reason)
+        self._restart(judgement.plan)
+        return change
+
+    def on_out_of_memory(self, event: OutOfMemory) -> PlanChange | None:
+        """Shrink both axes; remember the plan; wait twice as long before growing again."""
+        if self._plan is None:
+            return None
+        failed = event.plan
+        self._failed[failed] += 1 if failed in self._measured else 2
+        smaller = shrunk_after_oom(failed, self._axes)
+        base = smaller if smaller is not None else failed
+        # Never back up to a plan that has become smaller meanwhile.
+        plan = base.meet(self._plan) if base.batch_size <= self._plan.batch_size else self._plan.meet(base)
+        self.handle_oom_recovery(plan.batch_size, plan[LQ_SIZE])
+        if smaller is None:
+            return None
+        how = f"ran in {event.pieces} pieces" if event.recovered else "did not fit in any pieces"
+        return PlanChange(plan, f"out of memory under {failed}: the batch {how}; both axes shrink")
+
+    # --- the documented interface
+
+    def set_current_parameters(self, batch_size: int, lq_size: int, micro_batches: int = 1) -> None:
+        """Say what the loop trains with now; a new period begins if that is another plan."""
+        plan = Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches)
+        if plan != self._plan:
+            self._restart(plan)
+
+    def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
+        """Grow towards these values and no further, as far as memory admits."""
+        self._wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
+        self._axes = self._bounded(self._axes)
+
+    def set_dynamic_wrappers(self, dataloader: PlannedLoader, dataset: object = None) -> None:
+        """Let :meth:`update_vram_monitoring` change ``dataloader`` itself. Sizes reach the dataset through its keys."""
+        del dataset
+        self._loader = dataloader
+        self.set_current_parameters(dataloader.plan.batch_size, dataloader.plan[LQ_SIZE], dataloader.plan.micro_batches)
+
+    def start_monitoring_period(self) -> None:
+        """Begin a period with fresh peaks."""
+        self._peaks = []
+        logger.info(
+            "%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, self._plan or "no plan yet"
+        )
+
+    def observe(self, reading: PeakReading) -> None:
+        """Take in the peak of one step."""
+        self._reading = reading
+        self._peaks.append(reading.allocated)
+        if reading.limit:
+            self._highest = max(self._highest, reading.allocated / reading.limit)
+        if self._iteration % STATUS_EVERY == 0 and reading.limit:
+            peak = max(self._peaks)
+            logger.info(
+                "%s: last step %.1f%% (%.2f GiB), period's peak %.1f%% (%.2f of %.2f GiB), target %.0f%%",
+                self.name,
+                100 * reading.allocated / reading.limit,
+                reading.allocated / GIB,
+                100 * peak / reading.limit,
+                peak / GIB,
+                reading.limit / GIB,
+                100 * self.target_vram_usage,
+            )
+
+    def update_vram_monitoring(self) -> tuple[int | None, int | None]:
+        """Judge if a period is complete; return (change of batch_size, change of lq_size), ``None`` for no change."""
+        self._iteration += 1
+        self._cooldown = max(0, self._cooldown - 1)
+        judgement = self._judge_if_complete()
+        if judgement is None or self._plan is None or judgement.plan == self._plan:
+            return None, None
+        before, after = self._plan, judgement.plan
+        self._note_change(after, judgement.reason)
+        if self._loader is not None:
+            self._loader.update_plan(after)
+        self._restart(after)
+        deltas = [after[name] - before[name] or None for name in (BATCH_SIZE, LQ_SIZE)]
+        return deltas[0], deltas[1]
+
+    def handle_oom_recovery(self, new_batch_size: int, new_lq_size: int) -> None:
+        """Go on with these values after running out of memory; growth waits two periods."""
+        self._oom_count += 1
+        self._cooldown = 2 * self.adjustment_frequency
+        micro_batches = self._plan.micro_batches if self._plan else 1
+        plan = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size, micro_batches=min(micro_batches, new_batch_size))
+        if plan != self._plan:
+            self._note_change(plan, "out of memory")
+        self._restart(plan)
+
+    def get_vram_stats(self) -> dict[str, Any]:
+        """Return every documented figure; usages are shares of the memory the process may use."""
+        reading = self._reading
+        current = reading.allocated / reading.limit if reading and reading.limit else 0.0
+        return {
+            "peak_usage": self._highest,
+            "avg_usage": sum(self._history) / len(self._history) if self._history else current,
+            "current_usage": current,
+            "current_batch_size": self._plan.batch_size if self._plan else None,
+            "current_lq_size": self._plan[LQ_SIZE] if self._plan else None,
+            "oom_recovery_count": self._oom_count,
+            "target_usage": self.target_vram_usage,
+            "safety_margin": self.safety_margin,
+            "adjustments": len(self._changes),
+            "adjustment_history": list(self._changes),
+            "vram_history": list(self._history),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs; bounds and switches come from the option file."""
+        return {
+            "plan": self._plan.to_dict() if self._plan else None,
+            "configured_batch": self._configured_batch,
+            "iteration": self._iteration,
+            "cooldown": self._cooldown,
+            "peaks": list(self._peaks),
+            "measured": [[plan.to_dict(), peak] for plan, peak in self._measured.items()],
+            "failed": [[plan.to_dict(), count] for plan, count in self._failed.items()],
+            "history": list(self._history),
+            "changes": list(self._changes),
+            "oom_count": self._oom_count,
+            "highest": self._highest,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self._plan = Plan.from_dict(state["plan"]) if state["plan"] else None
+        self._configured_batch = int(state["configured_batch"])
+        self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
+        self._peaks = list(state["peaks"])
+        self._measured = {Plan.from_dict(plan): int(peak) for plan, peak in state["measured"]}
+        self._failed = Counter({Plan.from_dict(plan): int(count) for plan, count in state["failed"]})
+        self._history.extend(state["history"])
+        self._changes = list(state["changes"])
+        self._oom_count, self._highest = int(state["oom_count"]), float(state["highest"])
+
+    # --- within
+
+    def _judge_if_complete(self) -> Judgement | None:
+        reading = self._reading
+        if len(self._peaks) < self.adjustment_frequency or reading is None or not reading.limit or self._plan is None:
+            return None
+        peak = max(self._peaks)
+        # The typical peak, so that one spike shrinks the plan once and is then forgotten.
+        self._measured.pop(self._plan, None)
+        self._measured[self._plan] = int(median(self._peaks))
+        while len(self._measured) > REMEMBERED_PLANS:
+            self._measured.pop(next(iter(self._measured)))
+        self._history.append(peak / reading.limit)
+        if peak > self.target_vram_usage * reading.limit:
+            self._failed[self._plan] += 1
+        judgement = judge(
+            Situation(
+                plan=self._plan,
+                peak_bytes=peak,
+                limit_bytes=reading.limit,
+                target=self.target_vram_usage,
+                margin=self.safety_margin,
+                axes=self._axes,
+                configured_batch=self._configured_batch,
+                measured=Measured(self._measured),
+                blocked=tuple(plan for plan, count in self._failed.items() if count >= 2),
+                may_grow=self._cooldown == 0 and len(self._changes) < self.max_adjustments,
+            )
+        )
+        if judgement.plan == self._plan:
+            if judgement.reason != self._last_reason:
+                logger.info("%s: %s stays: %s", self.name, self._plan, judgement.reason)
+            self._last_reason = judgement.reason
+            self._peaks = []
+        return judgement
+
+    def _note_change(self, plan: Plan, reason: str) -> None:
+        old = self._plan.to_dict() if self._plan else {}
+        self._changes.append({"iteration": self._iteration, "old": old, "new": plan.to_dict(), "reason": reason})
+
+    def _restart(self, plan: Plan) -> None:
+        self._plan = plan
+        self._peaks = []
+
+    def _limits(self, name: str) -> tuple[int, int]:
+        return {
+            BATCH_SIZE: (self.min_batch_size, self.max_batch_size),
+            LQ_SIZE: (self.min_lq_size, self.max_lq_size),
+        }.get(name, (1, 2**31))
+
+    def _bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """Narrow the run's axes to the bounds of the options and the parameters asked for."""
+        axes = axes or (Axis(LQ_SIZE, "px", 1, 2**31), Axis(BATCH_SIZE, "samples", 1, 2**31))
+        wanted = getattr(self, "_wanted", {})
+        narrowed = []
+        for axis in axes:
+            low, high = self._limits(axis.name)
+            high = min(high, axis.maximum, wanted.get(axis.name, high))
+            narrowed.append(Axis(axis.name, axis.unit, min(max(low, axis.minimum), high), high, axis.multiple))
+        return tuple(narrowed)
+
+
+def _check_arguments(given: Mapping[str, Any]) -> None:
+    if not 0 < given["target_vram_usage"] <= 1:
+        raise ValueError(f"target_vram_usage must lie in (0, 1], got {given['target_vram_usage']}")
+    if not 0 <= given["safety_margin"] < given["target_vram_usage"]:
+        raise ValueError(f"safety_margin must lie in [0, target_vram_usage), got {given['safety_margin']}")
+    for name in ("adjustment_frequency", "min_batch_size", "min_lq_size", "vram_history_size"):
+        if given[name] < 1:
+            raise ValueError(f"{name} must be at least 1, got {given[name]}")
+    for name in ("batch_size", "lq_size"):
+        if given[f"min_{name}"] > given[f"max_{name}"]:
+            raise ValueError(f"max_{name} {given[f'max_{name}']} is below min_{name} {given[f'min_{name}']}")

@@ -1,0 +1,87 @@
+"""What follows when a step has run out of memory."""
+
+import logging
+import math
+from dataclasses import replace
+
+from trainauto.core.batch import Batch
+from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.errors import TrainautoError
+from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.records import OutOfMemory
+from trainauto.engine.recovery import BatchTooLarge
+from trainauto.engine.run import Run
+from trainauto.engine.step import Failure
+from trainauto.memory.step_policy import shrunk_after_oom
+
+logger = logging.getLogger(__name__)
+
+
+class NothingFits(TrainautoError):  # noqa: N818
+    """Not even the smallest plan fits."""
+
+
+def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
+    """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
+    decisions: list[Decision] = []
+    for failure in failures:
+        event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
+        logger.warning(
+            "out of memory in pass '%s' with %d samples of %d px; the batch is run again in %d pieces",
+            failure.pass_name,
+            failure.samples,
+            batch.shape.extent,
+            failure.pieces,
+        )
+        decisions += _asked(run, event)
+    if failures and not any(isinstance(decision, PlanChange) for decision in decisions):
+        largest = math.ceil(len(batch) / failures[-1].pieces)
+        micro_batches = math.ceil(run.loader.plan.batch_size / largest)
+        if micro_batches > run.loader.plan.micro_batches:
+            plan = run.loader.plan.with_micro_batches(micro_batches)
+            decisions.append(PlanChange(plan, f"out of memory: no more than {largest} samples at once from now on"))
+    run.controls.apply(decisions)
+    return decisions
+
+
+def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge) -> list[Decision]:
+    """Give the batch back to the loader, under a plan that makes it smaller.
+
+    Raises:
+        NothingFits: there is no smaller plan; a checkpoint has been written.
+    """
+    event = _event(run, batch, error.pass_name, error.samples, error.message, 0)
+    decisions = _asked(run, event)
+    run.controls.apply(decisions)
+    run.loader.take_back(batch)
+    if not _is_smaller(batch.drawn.meet(run.loader.plan), batch.plan):
+        plan = shrunk_after_oom(batch.plan, run.axes)
+        if plan is None or not _is_smaller(plan, batch.plan):
+            run.save()
+            raise NothingFits(
+                f"one sample of {batch.shape.extent} px does not fit: {error.message}\n"
+                "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
+            )
+        forced = PlanChange(plan.meet(run.loader.plan), f"out of memory under {batch.plan}: both axes shrink")
+        run.controls.apply([forced])
+        decisions.append(forced)
+    logger.warning("out of memory in pass '%s': its samples come again under %s", error.pass_name, run.loader.plan)
+    return decisions
+
+
+def _asked(run: Run, event: OutOfMemory) -> list[Decision]:
+    return [d for a in run.automations if (d := a.on_out_of_memory(event)) is not None]
+
+
+def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, pieces: int) -> OutOfMemory:
+    return OutOfMemory(
+        run.progress.steps + 1, batch.plan, batch.shape, pass_name, message, pieces, run.meter.limit_bytes
+    )
+
+
+def _is_smaller(plan: Plan, other: Plan) -> bool:
+    """Say whether a step under ``plan`` needs less than one under ``other``, and more of nothing."""
+    mine = (plan.forward_batch_size, plan[LQ_SIZE])
+    theirs = (other.forward_batch_size, other[LQ_SIZE])
+    # With one sample a forward pass only a smaller crop helps.
+    return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1] and (theirs[0] > 1 or mine[1] < theirs[1])

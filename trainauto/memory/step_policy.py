@@ -1,0 +1,190 @@
+"""Small steps towards a memory target: a pure function of what was measured. No torch, no clock, no state of the run.
+
+The band [target - margin, target] is left alone. Below it the plan grows: first the batch back to its configured size,
+then the crop, then the batch. Above it the plan shrinks: first the batch, then the crop. Growth is admitted only where
+the expected peak stays at or below target; where nothing admitted is left, the plan stays, and the reason says why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+
+SMALLEST_STEP, LARGEST_STEP = 2, 8
+STEP_PER_HEADROOM = 40
+"""Growth of an axis for the whole memory as headroom: 5 % of it gives a step of 2, 20 % one of 8 (E20's range)."""
+
+SHRINK_AFTER_OOM = 0.25
+MIB = 1024**2
+
+
+def work(plan: Plan) -> int:
+    """Return what activations grow with: pixels of the low-quality crops in one forward pass."""
+    return plan.forward_batch_size * plan[LQ_SIZE] ** 2
+
+
+def shrunk_after_oom(plan: Plan, axes: Sequence[Axis]) -> Plan | None:
+    """Return the plan with every axis a quarter smaller, at least one admissible value; ``None`` at all floors."""
+    values = {}
+    for axis in axes:
+        value = plan[axis.name]
+        wanted = min(int(value * (1 - SHRINK_AFTER_OOM)), value - axis.multiple)
+        values[axis.name] = min(value, axis.clamp(wanted))
+    smaller = plan.changed(**values)
+    return None if smaller == plan else smaller
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Peaks seen so far: for each plan the typical peak of its last whole period, in bytes."""
+
+    typical_bytes: Mapping[Plan, int] = field(default_factory=dict)
+
+    def expected_bytes(self, plan: Plan) -> int:
+        """Return the peak to expect of a plan: affine in :func:`work` through what was measured.
+
+        Below the smallest and with a single measurement the peak is taken as proportional, which overestimates growth:
+        a constant part (weights, optimizer) does not grow. The largest residual of the fit is added.
+
+        Raises:
+            ValueError: nothing was measured yet.
+        """
+        if plan in self.typical_bytes:
+            return self.typical_bytes[plan]
+        points = sorted((work(one), peak) for one, peak in self.typical_bytes.items())
+        if not points:
+            raise ValueError("no peak was measured yet")
+        x, (x_last, peak_last) = work(plan), points[-1]
+        count = len(points)
+        mean_x, mean_y = sum(p[0] for p in points) / count, sum(p[1] for p in points) / count
+        spread = sum((p[0] - mean_x) ** 2 for p in points)
+        if not spread:
+            return int(peak_last * x / x_last)
+        slope = sum((px - mean_x) * (py - mean_y) for px, py in points) / spread
+        if slope <= 0:
+            return int(peak_last * max(1.0, x / x_last))
+        residual = max(abs(py - (mean_y + slope * (px - mean_x))) for px, py in points)
+        return int(mean_y + slope * (x - mean_x) + residual)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the policy judges.
+
+    Attributes:
+        plan: the plan of the period.
+        peak_bytes: the largest peak of the period.
+        limit_bytes: bytes this process may use.
+        target: share of the limit that peaks are steered to.
+        margin: width of the band below target that is left alone.
+        axes: bounds and multiples, batch and crop.
+        configured_batch: the batch of the option file.
+        measured: peaks of this and earlier plans.
+        blocked: plans that failed; nothing as large as one of them is tried again.
+        may_grow: whether growth is allowed at all now.
+    """
+
+    plan: Plan
+    peak_bytes: int
+    limit_bytes: int
+    target: float
+    margin: float
+    axes: tuple[Axis, ...]
+    configured_batch: int
+    measured: Measured
+    blocked: tuple[Plan, ...] = ()
+    may_grow: bool = True
+
+    @property
+    def usage(self) -> float:
+        """Share of the limit that was used at the peak."""
+        return self.peak_bytes / self.limit_bytes
+
+    def axis(self, name: str) -> Axis:
+        """Return an axis by name."""
+        return next(axis for axis in self.axes if axis.name == name)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the policy says: the plan to go on with (the same one to stay), why, and the peak expected of it."""
+
+    plan: Plan
+    reason: str
+    expected_bytes: int | None = None
+
+
+def judge(now: Situation) -> Judgement:
+    """Decide upon a whole period."""
+    measured = f"peak {now.usage:.1%} of {now.limit_bytes / MIB:.0f} MiB"
+    if now.usage > now.target:
+        return _shrink(now, measured)
+    if now.usage >= now.target - now.margin:
+        return Judgement(now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}")
+    if not now.may_grow:
+        return Judgement(now.plan, f"{measured} is below the band, growth is not allowed now")
+    return _grow(now, measured)
+
+
+def _grow(now: Situation, measured: str) -> Judgement:
+    order = [LQ_SIZE, BATCH_SIZE]
+    if now.plan.batch_size < now.configured_batch:
+        order = [BATCH_SIZE, LQ_SIZE]
+    refusals = []
+    for name in order:
+        found = _step_up(now, name)
+        if isinstance(found, Plan):
+            expected = now.measured.expected_bytes(found)
+            reason = f"{measured} is below the band: {name} {now.plan[name]} -> {found[name]}"
+            return Judgement(found, reason, expected)
+        refusals.append(found)
+    return Judgement(now.plan, f"{measured} is below the band, but {'; '.join(refusals)}")
+
+
+def _step_up(now: Situation, name: str) -> Plan | str:
+    """Return the largest admitted growth of one axis, or why there is none."""
+    axis, value = now.axis(name), now.plan[name]
+    headroom = now.target - now.usage
+    step = max(SMALLEST_STEP, min(LARGEST_STEP, int(headroom * STEP_PER_HEADROOM)))
+    if name == BATCH_SIZE and value < now.configured_batch:
+        step = min(step, now.configured_batch - value)
+    step = max(axis.multiple, step // axis.multiple * axis.multiple)
+    why = f"{name} is at its bound {axis.maximum}"
+    while step >= axis.multiple:
+        candidate = now.plan.changed(**{name: value + step})
+        expected = now.measured.expected_bytes(candidate)
+        if not axis.admits(value + step):
+            why = f"{name} is at its bound {axis.maximum}"
+        elif expected > now.target * now.limit_bytes:
+            share = expected / now.limit_bytes
+            why = f"{name} {value + step} is expected to peak at {share:.1%}, above the target {now.target:.0%}"
+        elif any(_as_large(candidate, failed) for failed in now.blocked):
+            why = f"{name} {value + step} is as large as a plan that failed"
+        else:
+            return candidate
+        step -= axis.multiple
+    return why
+
+
+def _shrink(now: Situation, measured: str) -> Judgement:
+    for name in (BATCH_SIZE, LQ_SIZE):
+        axis, value = now.axis(name), now.plan[name]
+        floor = axis.clamp(axis.minimum)
+        if value <= floor:
+            continue
+        smaller = value
+        while smaller > floor:
+            smaller = max(floor, axis.clamp(smaller - max(SMALLEST_STEP, axis.multiple)))
+            candidate = now.plan.changed(**{name: smaller})
+            # Proportional from the peak itself: what exceeded the target may be more than the typical peak.
+            expected = now.peak_bytes * work(candidate) / max(1, work(now.plan))
+            known = now.measured.typical_bytes.get(candidate)
+            if (known if known is not None else expected) <= now.target * now.limit_bytes:
+                break
+        reason = f"{measured} is above the target {now.target:.0%}: {name} {value} -> {smaller}"
+        return Judgement(candidate, reason, int(expected))
+    return Judgement(now.plan, f"{measured} is above the target {now.target:.0%}, but every axis is at its floor")
+
+
+def _as_large(plan: Plan, failed: Plan) -> bool:
+    return plan[LQ_SIZE] >= failed[LQ_SIZE] and plan.forward_batch_size >= failed.forward_batch_size

@@ -1,0 +1,167 @@
+"""Presets of the cards people train on, found by what drivers report or by what people write.
+
+Every memory size is nominal and binary. Drivers report less: firmware keeps a part (an RTX 4090 has 24564 of 24576 MiB,
+of which CUDA shows 23.6 GiB), and error correction on GDDR takes a sixteenth (a T4 of "16 GB" shows 14.6 GiB). So a
+card is itself when it reports between 0.9 and 1.01 of its nominal memory. A slice of a card (MIG, vGPU) reports far
+less, and gets a preset by its memory.
+"""
+
+from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.options.card_names import Model, model_of, size_in
+from trainauto.options.card_rule import (
+    COMPUTED,
+    DOCUMENTED,
+    SAFETY_MARGIN,
+    CardPreset,
+    cpu_preset,
+    nominal_gib,
+    preset_for,
+)
+
+__all__ = ["CARDS", "CardPreset", "card_by_words", "cpu_preset", "find_card"]
+
+_DOCUMENTED = (
+    CardPreset("RTX 3080 10GB", 10, 0.80, SAFETY_MARGIN, 2, 32, 32, 192, DOCUMENTED),
+    CardPreset("RTX 3060 12GB", 12, 0.85, SAFETY_MARGIN, 2, 64, 32, 256, DOCUMENTED),
+    CardPreset("RTX 4090 24GB", 24, 0.90, SAFETY_MARGIN, 4, 128, 64, 512, DOCUMENTED),
+)
+
+_MEMORY_GIB: dict[str, tuple[int, ...]] = {
+    "RTX 2060": (6, 12),
+    "RTX 2060 SUPER": (8,),
+    "RTX 2070": (8,),
+    "RTX 2070 SUPER": (8,),
+    "RTX 2080": (8,),
+    "RTX 2080 SUPER": (8,),
+    "RTX 2080 Ti": (11,),
+    "RTX 2060 Laptop": (6,),
+    "RTX 2070 Laptop": (8,),
+    "RTX 2080 Laptop": (8,),
+    "TITAN RTX": (24,),
+    "RTX 3050": (6, 8),
+    "RTX 3060": (8,),
+    "RTX 3060 Ti": (8,),
+    "RTX 3070": (8,),
+    "RTX 3070 Ti": (8,),
+    "RTX 3080": (12,),
+    "RTX 3080 Ti": (12,),
+    "RTX 3090": (24,),
+    "RTX 3090 Ti": (24,),
+    "RTX 3050 Laptop": (4, 6),
+    "RTX 3050 Ti Laptop": (4,),
+    "RTX 3060 Laptop": (6,),
+    "RTX 3070 Laptop": (8,),
+    "RTX 3070 Ti Laptop": (8,),
+    "RTX 3080 Laptop": (8, 16),
+    "RTX 3080 Ti Laptop": (16,),
+    "RTX 4060": (8,),
+    "RTX 4060 Ti": (8, 16),
+    "RTX 4070": (12,),
+    "RTX 4070 SUPER": (12,),
+    "RTX 4070 Ti": (12,),
+    "RTX 4070 Ti SUPER": (16,),
+    "RTX 4080": (16,),
+    "RTX 4080 SUPER": (16,),
+    "RTX 4050 Laptop": (6,),
+    "RTX 4060 Laptop": (8,),
+    "RTX 4070 Laptop": (8,),
+    "RTX 4080 Laptop": (12,),
+    "RTX 4090 Laptop": (16,),
+    "RTX 5050": (8,),
+    "RTX 5060": (8,),
+    "RTX 5060 Ti": (8, 16),
+    "RTX 5070": (12,),
+    "RTX 5070 Ti": (16,),
+    "RTX 5080": (16,),
+    "RTX 5090": (32,),
+    "RTX 5050 Laptop": (8,),
+    "RTX 5060 Laptop": (8,),
+    "RTX 5070 Laptop": (8,),
+    "RTX 5070 Ti Laptop": (12,),
+    "RTX 5080 Laptop": (16,),
+    "RTX 5090 Laptop": (24,),
+    "T4": (16,),
+    "V100": (16, 32),
+    "A10": (24,),
+    "A10G": (24,),
+    "A30": (24,),
+    "A40": (48,),
+    "A100": (40, 80),
+    "L4": (24,),
+    "L40": (48,),
+    "L40S": (48,),
+    "H100": (80,),
+    "H100 NVL": (94,),
+    "H200": (141,),
+    "H200 NVL": (141,),
+    "B200": (180,),
+    "Quadro RTX 6000": (24,),
+    "Quadro RTX 8000": (48,),
+    "RTX A4000": (16,),
+    "RTX A5000": (24,),
+    "RTX A6000": (48,),
+    "RTX 6000 Ada": (48,),
+    "RTX PRO 6000 Blackwell": (96,),
+}
+"""Cards beside the documented ones, and the nominal memory each is sold with, GiB."""
+
+CARDS: tuple[CardPreset, ...] = (
+    *_DOCUMENTED,
+    *(preset_for(f"{name} {size}GB", size) for name, sizes in _MEMORY_GIB.items() for size in sizes),
+)
+"""Every known card; one that is sold with several memory sizes is several cards."""
+
+_LISTED = "`python -m trainauto list cards` lists all."
+_REPORTED_SHARE = (0.9, 1.01)
+
+
+def find_card(name: str, memory_bytes: int) -> CardPreset:
+    """Return the preset of a card as torch or NVML report it; by its memory where it is not a known card.
+
+    Args:
+        name: e.g. ``NVIDIA GeForce RTX 3060``.
+        memory_bytes: its total memory, bytes.
+
+    Raises:
+        ValueError: ``memory_bytes`` is not above 0.
+    """
+    nominal = nominal_gib(memory_bytes)
+    model, memory_gib = model_of(name), memory_bytes / 2**30
+    low, high = _REPORTED_SHARE
+    for card in CARDS:
+        if model_of(card.name) == model and low <= memory_gib / card.memory_gib <= high:
+            return card
+    return preset_for(name.strip() or "unnamed card", nominal, f"{COMPUTED} ({nominal} GiB), the card is not listed")
+
+
+def card_by_words(text: str) -> CardPreset:
+    """Return the card a person means: ``RTX 3060 12GB``, ``h200``, ``pro 6000``.
+
+    Without a size, a card that the source documents is meant in its documented size (``3060`` is the one with 12 GB).
+
+    Raises:
+        InputError: no card is called so, or several are.
+    """
+    model, size = model_of(text), size_in(text)
+    called = _called(model)
+    found = [card for card in called if size in (None, card.memory_gib)]
+    if size is None and len({model_of(card.name) for card in found}) == 1:
+        found = [card for card in found if card.rule == DOCUMENTED] or found
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(card.name for card in found)
+        raise InputError(Problem(f"'{text}' could be several cards: {names}", advice=f"Say which. {_LISTED}"))
+    raise InputError(Problem(f"no known card is called '{text}'", advice=_nearest_card(text, called)))
+
+
+def _nearest_card(text: str, called: list[CardPreset]) -> str:
+    """Return advice: the nearest of the cards so called, or of all; never the whole list, which has its own door."""
+    advice = nearest(text, [card.name for card in called or CARDS])
+    return f"{advice} {_LISTED}" if called or advice.startswith("Did") else _LISTED
+
+
+def _called(model: Model) -> list[CardPreset]:
+    """Return the cards of exactly this model, or else those whose names hold all its words."""
+    exact = [card for card in CARDS if model_of(card.name) == model]
+    return exact or [card for card in CARDS if model and set(model) <= set(model_of(card.name))]
