@@ -11,7 +11,7 @@ class PeakReading:
     """Bytes of one window of one phase. ``None`` where the device cannot tell.
 
     Attributes:
-        allocated: peak bytes held by tensors (CUDA), or the process's peak resident bytes (CPU).
+        allocated: peak bytes held by tensors (CUDA), or the process's resident bytes at the end (CPU).
         reserved: peak bytes the caching allocator took from the device.
         device_used: bytes in use on the device by every process, at the end of the window.
         limit: bytes this process may use.

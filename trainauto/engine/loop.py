@@ -10,6 +10,7 @@ from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.reports import RunEnd
+from trainauto.engine.checkpoint import Best
 from trainauto.engine.run import Run
 from trainauto.engine.step import optimize_parameters
 
@@ -54,9 +55,10 @@ def _train_until_done(run: Run) -> None:
         _say_new_plan(run, record)
         decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
         run.controls.apply(decisions)
-        run.reporter.step(record, decisions, run.progress)
+        run.reporter.step(record, [*run.decided, *decisions], run.progress)
+        run.decided.clear()
         if _is_due(run, run.frequencies.validate):
-            _validate(run)
+            _validate_or_save(run)
         if _is_due(run, run.frequencies.save):
             run.save()
     run.save()
@@ -103,10 +105,21 @@ def _is_due(run: Run, every: int) -> bool:
     return every > 0 and (run.progress.steps % every == 0 or run.finished)
 
 
+def _validate_or_save(run: Run) -> None:
+    try:
+        _validate(run)
+    except Exception:
+        run.save()  # whatever is wrong with the validation set: every step so far is whole
+        raise
+
+
 def _validate(run: Run) -> None:
     records = []
     for validator in run.validators:
-        record, pictures = run.model.validation(validator, run.progress.steps)
+        result = run.model.validation(validator, run.progress.steps, stop=lambda: bool(run.signals.received))
+        if result is None:
+            return  # a signal: saving comes first
+        record, pictures = result
         decisions: Sequence[Decision] = [d for a in run.automations if (d := a.on_validation_end(record)) is not None]
         run.controls.apply(decisions)
         run.reporter.validation(record, pictures, decisions)
@@ -119,8 +132,8 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
     metric = run.frequencies.best_metric
     if metric is None:
         return
-    better_is_higher = record.better_is_higher[metric]
-    if run.checkpoints.note_score(record.step, record.metrics[metric], better_is_higher=better_is_higher):
+    score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}")
+    if run.checkpoints.note_score(score, better_is_higher=record.better_is_higher[metric]):
         # The best is worth a checkpoint of its own, wherever the saving interval stands.
         run.save()
 

@@ -50,8 +50,9 @@ def optimize_parameters(model: BaseModel, batch: Batch, *, max_norm: float | Non
     norms: dict[str, float] = {}
     skipped: list[str] = []
     for one in model.passes():
-        losses |= _accumulate_gradients(one, tensors, batch)
-        norms[one.name] = _clip(one, max_norm, batch)
+        terms = _accumulate_gradients(one, tensors, batch)
+        found, norms[one.name] = _read_and_clip(one, terms, max_norm, batch)
+        losses |= found
         if not _step(one):
             skipped.append(one.name)
     model.after_step()
@@ -72,7 +73,7 @@ def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[t
         start = stop
 
 
-def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch) -> dict[str, float]:
+def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch) -> dict[str, Tensor]:
     one.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
     for part, weight in micro_batches(tensors, len(batch), batch.plan.forward_batch_size):
@@ -82,23 +83,32 @@ def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch) -> dict[
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-    values = torch.stack(list(sums.values())).tolist()
-    losses = dict(zip(sums, values, strict=True))
-    for name, value in losses.items():
-        if not math.isfinite(value):
-            raise NonFiniteError(_non_finite(f"loss term '{name}' of pass '{one.name}' is {value}", batch))
-    return losses
+    return sums
 
 
-def _clip(one: Pass, max_norm: float | None, batch: Batch) -> float:
+def _read_and_clip(
+    one: Pass, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch
+) -> tuple[dict[str, float], float]:
+    """Bring losses and gradient norm to the host, refuse what is not finite, clip.
+
+    All figures travel at once: on CUDA it is the one place of a pass that waits for the device.
+    """
     if one.scaler is not None:
         one.scaler.unscale_(one.optimizer)
     parameters = [parameter for group in one.optimizer.param_groups for parameter in group["params"]]
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, math.inf if max_norm is None else max_norm))
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    total = torch.nn.utils.get_total_norm(gradients)
+    *values, norm = torch.stack([*terms.values(), total]).tolist()
+    losses = dict(zip(terms, values, strict=True))
+    for name, value in losses.items():
+        if not math.isfinite(value):
+            raise NonFiniteError(_non_finite(f"loss term '{name}' of pass '{one.name}' is {value}", batch))
     # With loss scaling an overflow is expected now and then; the scaler skips that step and lowers its factor.
     if one.scaler is None and not math.isfinite(norm):
         raise NonFiniteError(_non_finite(f"the gradient norm of pass '{one.name}' is {norm}", batch))
-    return norm
+    if max_norm is not None and norm > max_norm:
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
+    return losses, norm
 
 
 def _step(one: Pass) -> bool:
