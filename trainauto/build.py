@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,11 +17,12 @@ from trainauto.assembly.data import (
     build_validator,
     first_plan,
 )
-from trainauto.assembly.keeping import changed_options, keep_options, plan_started_with
+from trainauto.assembly.keeping import changed_options, keep_options
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.assembly.placing import component, placed
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.core.decisions import RunFacts
+from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.plugins import import_installed_plugins, import_plugin
 from trainauto.core.reports import RunSummary
@@ -61,10 +62,13 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
     """
     options = loaded.options
     with HeldMessages() as held:
+        earlier, checkpoints = _earlier_run(options) if auto_resume else (None, None)
+        checkpoint = checkpoints.latest() if checkpoints else None
         _load_plugins(loaded)
         precision = choose_precision(loaded)
         seed_everything(options.manual_seed)
-        network = build_network(loaded)
+        # The weights of a checkpoint replace pretrained ones, which need not exist any more.
+        network = build_network(loaded, pretrained=checkpoint is None)
         train_set, surveys = build_train_set(loaded, network)
         val_sets = build_val_sets(loaded, network, surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
@@ -74,7 +78,8 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         automations = _automations(loaded, RunFacts(axes, plan, options.scale))
         metrics = build_metrics(loaded)
 
-        directory, checkpoints, checkpoint = _run_directory(options, auto_resume=auto_resume)
+        directory = earlier or _new_run(loaded)
+        checkpoints = checkpoints or Checkpoints(directory.checkpoints, options.logger.keep_checkpoints)
         sinks = standard_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
         with Reporter(sinks) as reporter, build_loader(options, train_set, plan, precision) as loader:
             held.pass_on(reporter)
@@ -95,34 +100,44 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
                 meter=MemoryMeter(precision.device),
                 frequencies=_frequencies(options),
                 budget_bytes=options.memory.budget_bytes,
+                first_plan=plan,
             )
-            _start_or_go_on(run, loaded, directory, checkpoint)
+            # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
+            seed_everything(options.manual_seed)
+            if earlier:
+                _go_on(run, directory, checkpoint, changed_options(directory, options))
+            keep_options(directory, loaded, run.progress.steps)
             yield run
 
 
-def _run_directory(options: Options, *, auto_resume: bool) -> tuple[RunDirectory, Checkpoints, Path | None]:
-    """Return the folder of the run, its checkpoints, and the one to go on from."""
-    root = Path(options.path.experiments_root)
-    earlier = RunDirectory.current(root, options.name) if auto_resume else None
-    directory = earlier or RunDirectory.create(root, options.name)
-    checkpoints = Checkpoints(directory.checkpoints, options.logger.keep_checkpoints)
-    checkpoint = checkpoints.latest()
-    if earlier:
-        directory.rewind(int(checkpoint.name.removeprefix("step_")) if checkpoint else 0)
-    return directory, checkpoints, checkpoint
+def _earlier_run(options: Options) -> tuple[RunDirectory | None, Checkpoints | None]:
+    """Return the latest run of this name and its checkpoints, where there is one."""
+    directory = RunDirectory.current(Path(options.path.experiments_root), options.name)
+    if directory is None:
+        return None, None
+    return directory, Checkpoints(directory.checkpoints, options.logger.keep_checkpoints)
 
 
-def _start_or_go_on(run: Run, loaded: LoadedOptions, directory: RunDirectory, checkpoint: Path | None) -> None:
-    # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
-    seed_everything(loaded.options.manual_seed)
+def _new_run(loaded: LoadedOptions) -> RunDirectory:
+    with placed(loaded, ("path", "experiments_root")):
+        try:
+            return RunDirectory.create(Path(loaded.options.path.experiments_root), loaded.options.name)
+        except OSError as error:
+            raise InputError(f"the run directory cannot be made: {error}") from error
+
+
+def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:
+    """Take up the run where its checkpoint is, under the options of now; the logs are cut only when that has worked."""
     if checkpoint:
         run.restore(checkpoint)
-    for line in changed_options(directory, loaded.options):
-        logger.warning("changed since this run began: %s", line)
-    plan = first_plan(loaded.options)
-    if checkpoint and plan_started_with(directory) != plan:
-        run.loader.update_plan(plan)
-    keep_options(directory, loaded, run.progress.steps)
+    directory.rewind(run.progress.steps)
+    for line in changes:
+        logger.warning("changed since this run was last started: %s", line)
+    if changes and run.controls.stop_reason:
+        logger.warning(
+            "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
+        )
+        run.controls.stop_reason = ""
 
 
 def _load_plugins(loaded: LoadedOptions) -> None:

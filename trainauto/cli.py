@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TrainautoError as error:
         print(f"\n{error}\n", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("\nstopped at once; the last checkpoint stands", file=sys.stderr)
-        return 130
+        return int(getattr(error, "exit_code", 130))
     return code
 
 

@@ -128,6 +128,8 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "lq_size: 21",
         ["multiples of 8", "The nearest is 16"],
     ),
+    "cache folder that is a file": ({"datasets": {"train": {"cache_dir": "run.yml"}}}, "cache_dir", ["cannot be made"]),
+    "runs in a file": ({"path": {"experiments_root": "run.yml"}}, "experiments_root", ["cannot be made"]),
     "no cuda here": ({"device": "cuda"}, "device: cuda", ["no CUDA device"]),
 }
 

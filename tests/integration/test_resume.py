@@ -148,3 +148,106 @@ def test_length_and_schedule_in_samples(tmp_path: Path, write_images: Callable[.
     rates = [record["lr"]["g"] for record in records]
     assert rates[0] == pytest.approx(1e-3 / 6)
     assert rates[-1] == pytest.approx(1e-3 * (1 - 56 / 60))
+
+
+def test_a_changed_batch_survives_a_kill_and_leaves_the_crop_alone(
+    tmp_path: Path, write_images: Callable[..., Path]
+) -> None:
+    schedule = {"PlanSchedule": {"changes": [{"step": 1, "lq_size": 24}]}}
+    options = tiny_options(write_images("gt", 5, (90, 100)), train={"total_iter": 8}, training_automations=schedule)
+    file = write_options(tmp_path / "run.yml", options)
+    assert train(file).returncode == 0
+    more = ["--auto_resume", "--force_yml", "datasets:train:batch_size_per_gpu=6", "train:total_iter=30"]
+    done = train(file, *more, "logger:save_checkpoint_freq=100", "plugins=[dies]")
+    assert done.returncode == 2  # refused before anything was changed
+    (tmp_path / "dies.py").write_text(DIES)
+    done = train(file, *more, "logger:save_checkpoint_freq=100", "plugins=[dies]", "training_automations={Dies: {}}")
+    assert done.returncode == -signal.SIGKILL
+    done = train(file, *more)
+    assert done.returncode == 0, done.stderr
+    run = run_directory(file)
+    records = step_records(run)
+    assert {record["plan"]["lq_size"] for record in records[8:]} == {24}
+    assert {record["samples"] for record in records[8:]} == {6}
+    decisions = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]
+    assert [d["reason"] for d in decisions] == ["planned for step 1", "the option file has changed"]
+    assert decisions[1]["plan"] == {"batch_size": 6, "lq_size": 24, "micro_batches": 1}
+
+
+DIES = """
+import os, signal
+from trainauto.automations import AUTOMATIONS, Automation
+@AUTOMATIONS.register("Dies")
+class Dies(Automation):
+    def on_step_end(self, record):
+        if record.step == 11:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+STOPS = """
+from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.core.decisions import ClipAt, Stop
+@AUTOMATIONS.register("Stops")
+class Stops(Automation):
+    def on_step_end(self, record):
+        if record.step == 3:
+            return ClipAt(1e-3, "to see it kept")
+        return Stop("enough") if record.step == 6 else None
+"""
+
+
+def test_a_stopped_run_stays_stopped_until_its_options_change(
+    tmp_path: Path, write_images: Callable[..., Path]
+) -> None:
+    (tmp_path / "stops.py").write_text(STOPS)
+    options = tiny_options(write_images("gt", 3), plugins=["stops"], training_automations={"Stops": {}})
+    file = write_options(tmp_path / "run.yml", options)
+    first = train(file)
+    assert first.returncode == 0, first.stderr
+    assert "enough" in first.stdout
+    again = train(file, "--auto_resume")
+    assert again.returncode == 0
+    run = run_directory(file)
+    assert [record["step"] for record in step_records(run)] == list(range(1, 7))
+    done = train(file, "--auto_resume", "--force_yml", "train:total_iter=9")
+    assert done.returncode == 0, done.stderr
+    assert [record["step"] for record in step_records(run)] == list(range(1, 10))
+
+
+def test_another_optimizer_starts_afresh_with_a_warning(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    options = tiny_options(write_images("gt", 2), train={"optim_g": {"type": "SGD", "lr": 0.01, "momentum": 0.9}})
+    file = write_options(tmp_path / "run.yml", options)
+    assert train(file).returncode == 0
+    done = train(file, "--auto_resume", "--force_yml", "train:optim_g={type: Adam, lr: 1e-3}", "train:total_iter=15")
+    assert done.returncode == 0, done.stderr
+    assert "was SGD and is Adam now" in done.stdout
+    assert "was SGD" not in done.stderr
+    assert len(step_records(run_directory(file))) == 15
+
+
+def test_a_broken_validation_set_costs_no_step(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    gt = write_images("gt", 3)
+    breaks = f"""
+from pathlib import Path
+from trainauto.automations import AUTOMATIONS, Automation
+@AUTOMATIONS.register("Breaks")
+class Breaks(Automation):
+    def on_step_end(self, record):
+        if record.step == 2:
+            Path({str(gt.parent / "val" / "image_000.png")!r}).write_bytes(b"gone")
+"""
+    write_images("val", 1)
+    (tmp_path / "breaks.py").write_text(breaks)
+    options = tiny_options(
+        gt,
+        plugins=["breaks"],
+        training_automations={"Breaks": {}},
+        datasets={"val": {"dataroot_gt": str(gt.parent / "val")}},
+        logger={"save_checkpoint_freq": 100},
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    done = train(file)
+    assert done.returncode == 2
+    assert "image_000.png" in done.stderr
+    pointer = json.loads((run_directory(file) / "checkpoints" / "latest.json").read_text())
+    assert pointer["step"] == 6

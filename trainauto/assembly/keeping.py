@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from trainauto.assembly.data import first_plan
-from trainauto.core.plan import Plan
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
@@ -24,11 +22,6 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     if isinstance(value, dict) and value:
         return {key: leaf for name, child in value.items() for key, leaf in _flat(child, f"{prefix}{name}.").items()}
     return {prefix.removesuffix("."): value}
-
-
-def plan_started_with(directory: RunDirectory) -> Plan:
-    """Return the first plan of the options the run was last started with."""
-    return first_plan(Options.model_validate_json(directory.config.read_text(encoding="utf-8")))
 
 
 def keep_options(directory: RunDirectory, loaded: LoadedOptions, step: int) -> None:

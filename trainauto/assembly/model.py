@@ -43,15 +43,15 @@ def choose_precision(loaded: LoadedOptions) -> Precision:
     return Precision(device, dtype)
 
 
-def build_network(loaded: LoadedOptions) -> nn.Module:
-    """Build the network, check that it enlarges as it should, and load pretrained weights."""
+def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Module:
+    """Build the network, check that it enlarges as it should, and load pretrained weights if wanted."""
     options, chosen = loaded.options, loaded.options.network_g
     network: nn.Module = component(
         loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
     with placed(loaded, ("network_g",)):
         _check_scale(network, options.scale)
-    if options.path.pretrain_network_g:
+    if options.path.pretrain_network_g and pretrained:
         with placed(loaded, ("path", "pretrain_network_g")):
             file = Path(options.path.pretrain_network_g).expanduser()
             weights = _modern(read_weights(file, options.path.param_key_g), file)

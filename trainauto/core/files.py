@@ -75,9 +75,10 @@ def _temporary_beside(path: Path) -> Path:
 
 
 def _flush(path: Path) -> None:
-    # Directories cannot be opened for flushing on Windows, where renames are journalled anyway.
+    # Files are opened for writing, since Windows flushes no others. Directories cannot be opened there at all; its file
+    # system journals renames.
     with suppress(PermissionError):
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
         try:
             with suppress(OSError):
                 os.fsync(handle)

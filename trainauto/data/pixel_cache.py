@@ -22,14 +22,13 @@ class PixelCache:
     Several processes may fill the cache at once: files appear whole.
 
     Args:
-        folder: where the files go; made if missing.
+        folder: where the files go; made when it is needed.
         channels: 1 or 3; part of the name, since grey and colour runs may share a folder.
     """
 
     def __init__(self, folder: str, channels: int) -> None:
         self.folder = Path(folder).expanduser().resolve()
         self.channels = channels
-        self.folder.mkdir(parents=True, exist_ok=True)
 
     def read(self, path: str) -> Pixels:
         """Return the image as a read-only memory map of shape (H, W, C).
@@ -56,6 +55,11 @@ class PixelCache:
         Raises:
             InputError: missing bytes exceed free bytes.
         """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = Problem(f"dataset '{set_name}': the pixel cache cannot be made: {error}", argument="cache_dir")
+            raise InputError(problem) from error
         remove_leftovers(self.folder)
         missing_bytes = sum(
             height * width * self.channels for path, height, width in sizes_px if not self._file_of(path).exists()
@@ -67,6 +71,7 @@ class PixelCache:
                     f"dataset '{set_name}': the pixel cache needs {missing_bytes / GIB:.1f} GiB more in {self.folder}, "
                     f"{free_bytes / GIB:.1f} GiB are free",
                     advice="Remove cache_dir from the option file, or point it at a larger disk.",
+                    argument="cache_dir",
                 )
             )
 
@@ -79,9 +84,13 @@ class PixelCache:
 
         # A full disk costs speed, not the run: the caller then decodes directly.
         with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(cached, save)
 
     def _file_of(self, path: str) -> Path:
-        stat = Path(path).stat()
+        try:
+            stat = Path(path).stat()
+        except OSError as error:
+            raise InputError(f"cannot read image {path}: {error}") from error
         identity = f"{Path(path).resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{self.channels}"
         return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.npy"

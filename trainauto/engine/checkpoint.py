@@ -1,6 +1,7 @@
 """Checkpoints: whole or not there, the newest few and the best kept, loadable without pickled code."""
 
 import json
+import math
 import pickle
 import shutil
 from collections.abc import Callable, Mapping
@@ -21,10 +22,17 @@ LATEST_FILE = "latest.json"
 
 @dataclass(frozen=True)
 class Best:
-    """The best checkpoint so far: its step, and the value of the deciding metric there."""
+    """The best checkpoint so far.
+
+    Attributes:
+        step: its step.
+        value: value of the deciding metric there.
+        metric: that metric and its set, e.g. ``photographs/psnr``; values of different metrics are not compared.
+    """
 
     step: int
     value: float
+    metric: str = ""
 
 
 class Checkpoints:
@@ -48,7 +56,7 @@ class Checkpoints:
         with directory_written_atomically(target) as folder:
             write_weights(folder)
             torch.save({"format": FORMAT, **state}, folder / STATE_FILE)
-        best = {"step": self.best.step, "value": self.best.value} if self.best else None
+        best = vars(self.best) if self.best else None
         write_json_atomically(self.folder / LATEST_FILE, {"step": step, "folder": target.name, "best": best})
         self._delete_old(step)
         return target
@@ -58,18 +66,21 @@ class Checkpoints:
         pointer = self.folder / LATEST_FILE
         with suppress(OSError, ValueError, KeyError, TypeError):
             found = json.loads(pointer.read_text(encoding="utf-8"))
-            self.best = Best(int(found["best"]["step"]), float(found["best"]["value"])) if found["best"] else None
+            self.best = Best(**found["best"]) if found["best"] else None
             if (self.folder / found["folder"] / STATE_FILE).is_file():
                 return self.folder / str(found["folder"])
         # A kill between writing a checkpoint and pointing at it, or a pointer lost in copying.
         steps = self._steps()
         return self._path(steps[-1]) if steps else None
 
-    def note_score(self, step: int, value: float, *, better_is_higher: bool) -> bool:
-        """Remember this step as the best if it is; return whether it is."""
-        if self.best is not None and not (value > self.best.value if better_is_higher else value < self.best.value):
+    def note_score(self, score: Best, *, better_is_higher: bool) -> bool:
+        """Remember this step as the best if it is; return whether it is. NaN is never the best."""
+        if math.isnan(score.value):
             return False
-        self.best = Best(step, value)
+        best = self.best if self.best is not None and self.best.metric == score.metric else None
+        if best is not None and not (score.value > best.value if better_is_higher else score.value < best.value):
+            return False
+        self.best = score
         return True
 
     @staticmethod
@@ -94,7 +105,9 @@ class Checkpoints:
             kept.add(self.best.step)
         for step in self._steps():
             if step not in kept:
-                shutil.rmtree(self._path(step), ignore_errors=True)
+                # Under a name that a later run sweeps up, should this one be killed half-way through.
+                doomed = self._path(step).rename(self.folder / f".{self._path(step).name}.tmp")
+                shutil.rmtree(doomed, ignore_errors=True)
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:08d}"

@@ -23,6 +23,7 @@ class Controls:
     def __init__(self, loader: DynamicDataLoader, max_norm: float | None) -> None:
         self._loader = loader
         self.max_norm = max_norm
+        self._clip_was_decided = False
         self.rate_factor = 1.0
         self.stop_reason = ""
         self.plan_changes = 0
@@ -39,14 +40,23 @@ class Controls:
                     self.rate_factor = factor
                 case ClipAt(max_norm=max_norm):
                     self.max_norm = max_norm
+                    self._clip_was_decided = True
                 case Stop(reason=reason):
                     self.stop_reason = reason
 
     def state_dict(self) -> dict[str, Any]:
         """Return what automations have changed; the option file's own clip norm is not part of it."""
-        return {"rate_factor": self.rate_factor, "plan_changes": self.plan_changes}
+        state: dict[str, Any] = {
+            "rate_factor": self.rate_factor,
+            "plan_changes": self.plan_changes,
+            "stop_reason": self.stop_reason,
+        }
+        return {**state, "max_norm": self.max_norm} if self._clip_was_decided else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
         self.rate_factor = float(state["rate_factor"])
         self.plan_changes = int(state["plan_changes"])
+        self.stop_reason = str(state["stop_reason"])
+        if "max_norm" in state:
+            self.max_norm, self._clip_was_decided = state["max_norm"], True

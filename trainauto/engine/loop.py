@@ -10,6 +10,7 @@ from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.reports import RunEnd
+from trainauto.engine.checkpoint import Best
 from trainauto.engine.prepare import lift_budget, prepare_memory
 from trainauto.engine.pressure import answer_recovered, answer_too_large
 from trainauto.engine.recovery import BatchTooLarge
@@ -48,7 +49,6 @@ def train(run: Run) -> RunEnd:
 
 def _train_until_done(run: Run) -> None:
     batches = iter(run.loader)
-    answers: list[Decision] = []  # decided upon a lack of memory, to be reported with the next step
     while not (run.finished or run.signals.received or run.controls.stop_reason):
         start = time.perf_counter()
         try:
@@ -56,23 +56,23 @@ def _train_until_done(run: Run) -> None:
         except InputError:
             run.save()  # an unreadable file: every step so far is whole
             raise
-        record = _step(run, batch, data_seconds=time.perf_counter() - start, said=answers)
+        record = _step(run, batch, data_seconds=time.perf_counter() - start)
         if record is None:
             continue
         run.progress += record
         _say_new_plan(run, record)
         decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
         run.controls.apply(decisions)
-        run.reporter.step(record, [*answers, *decisions], run.progress)
-        answers.clear()
+        run.reporter.step(record, [*run.decided, *decisions], run.progress)
+        run.decided.clear()
         if _is_due(run, run.frequencies.validate):
-            _validate(run)
+            _validate_or_save(run)
         if _is_due(run, run.frequencies.save):
             run.save()
     run.save()
 
 
-def _step(run: Run, batch: Batch, data_seconds: float, said: list[Decision]) -> StepRecord | None:
+def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
     """Train a batch; return ``None`` if it did not fit and went back to the loader."""
     optimizers = run.model.optimizers
     run.schedule.set_rates(optimizers.values(), run.progress, run.controls.rate_factor)
@@ -86,9 +86,9 @@ def _step(run: Run, batch: Batch, data_seconds: float, said: list[Decision]) -> 
             run.save()
             raise
     if outcome is None:
-        said += answer_too_large(run, batch, too_large) if too_large else ()
+        run.decided += answer_too_large(run, batch, too_large) if too_large else ()
         return None
-    said += answer_recovered(run, batch, outcome.failures)
+    run.decided += answer_recovered(run, batch, outcome.failures)
     return StepRecord(
         step=run.progress.steps + 1,
         plan=batch.plan,
@@ -126,10 +126,21 @@ def _is_due(run: Run, every: int) -> bool:
     return every > 0 and (run.progress.steps % every == 0 or run.finished)
 
 
+def _validate_or_save(run: Run) -> None:
+    try:
+        _validate(run)
+    except Exception:
+        run.save()  # whatever is wrong with the validation set: every step so far is whole
+        raise
+
+
 def _validate(run: Run) -> None:
     records = []
     for validator in run.validators:
-        record, pictures = run.model.validation(validator, run.progress.steps)
+        result = run.model.validation(validator, run.progress.steps, stop=lambda: bool(run.signals.received))
+        if result is None:
+            return  # a signal: saving comes first
+        record, pictures = result
         decisions: Sequence[Decision] = [d for a in run.automations if (d := a.on_validation_end(record)) is not None]
         run.controls.apply(decisions)
         run.reporter.validation(record, pictures, decisions)
@@ -142,8 +153,8 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
     metric = run.frequencies.best_metric
     if metric is None:
         return
-    better_is_higher = record.better_is_higher[metric]
-    if run.checkpoints.note_score(record.step, record.metrics[metric], better_is_higher=better_is_higher):
+    score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}")
+    if run.checkpoints.note_score(score, better_is_higher=record.better_is_higher[metric]):
         # The best is worth a checkpoint of its own, wherever the saving interval stands.
         run.save()
 

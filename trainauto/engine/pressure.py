@@ -74,9 +74,8 @@ def _asked(run: Run, event: OutOfMemory) -> list[Decision]:
 
 
 def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, pieces: int) -> OutOfMemory:
-    return OutOfMemory(
-        run.progress.steps + 1, batch.plan, batch.shape, pass_name, message, pieces, run.meter.limit_bytes
-    )
+    shape = replace(batch.shape, samples=samples)
+    return OutOfMemory(run.progress.steps + 1, batch.plan, shape, pass_name, message, pieces, run.meter.limit_bytes)
 
 
 def _is_smaller(plan: Plan, other: Plan) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.decisions import AutomationLike
+from trainauto.core.decisions import AutomationLike, Decision, PlanChange
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.core.reports import ReporterLike, RunSummary
@@ -41,7 +41,12 @@ class Frequencies:
 
 @dataclass
 class Run:
-    """The parts of one run; ``build`` puts them together, :func:`trainauto.engine.loop.train` sets them going."""
+    """The parts of one run; ``build`` puts them together, :func:`trainauto.engine.loop.train` sets them going.
+
+    Attributes:
+        first_plan: the plan the option file starts with.
+        decided: what was decided outside of a step; it is reported with the next one.
+    """
 
     summary: RunSummary
     model: BaseModel
@@ -55,10 +60,12 @@ class Run:
     reporter: ReporterLike
     meter: MemoryMeter
     frequencies: Frequencies
+    first_plan: Plan
     progress: Progress = field(default_factory=Progress)
     signals: StopSignals = field(default_factory=StopSignals)
     last_checkpoint: Path | None = None
     trained_plan: Plan | None = None
+    decided: list[Decision] = field(default_factory=list)
     budget_bytes: int | None = None
     rewind: Rewind = field(init=False)
 
@@ -93,11 +100,25 @@ class Run:
                 automation.load_state_dict(state["automations"][automation.name])
         self.progress = Progress(**state["progress"])
         self.last_checkpoint = checkpoint
+        self._take_changed_plan(Plan.from_dict(state["first_plan"]))
         # Last, because building and loading may have drawn from the generators.
         set_random_state(state["random"])
 
+    def _take_changed_plan(self, before: Plan) -> None:
+        """Where the option file's first plan has changed, take what has changed of it; the rest is the run's own."""
+        now = self.first_plan
+        changed = {name: value for name, value in now.values if value != before[name]}
+        if changed or now.micro_batches != before.micro_batches:
+            pieces = now.micro_batches if now.micro_batches != before.micro_batches else None
+            change = PlanChange(
+                self.loader.plan.changed(micro_batches=pieces, **changed), "the option file has changed"
+            )
+            self.controls.apply([change])
+            self.decided.append(change)
+
     def _state(self) -> dict[str, Any]:
         return {
+            "first_plan": self.first_plan.to_dict(),
             "progress": vars(self.progress).copy(),
             "model": self.model.state_dict(),
             "loader": self.loader.state_dict(),

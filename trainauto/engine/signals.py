@@ -8,6 +8,14 @@ from types import FrameType
 logger = logging.getLogger(__name__)
 
 
+class StoppedAtOnce(KeyboardInterrupt):
+    """A second signal: no more waiting for the step. ``exit_code`` is the first one's."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__()
+        self.exit_code = exit_code
+
+
 class StopSignals:
     """Notes the first SIGINT or SIGTERM while it is entered; a second one interrupts at once.
 
@@ -43,6 +51,6 @@ class StopSignals:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.received:
-            raise KeyboardInterrupt
+            raise StoppedAtOnce(self.exit_code)
         self.received = number
         logger.warning("%s: finishing this step and saving; once more stops at once.", signal.Signals(number).name)

@@ -1,8 +1,8 @@
 """One optimizer step: every pass on micro-batches, weighted by samples, clipped, stepped.
 
-The transaction is one pass up to its optimizer step. When memory runs out in it, what the attempt made is dropped, random
-generators and buffers go back to where they were, and the same samples run again in smaller pieces. Passes that have
-stepped before are not undone.
+The transaction is one pass up to its optimizer step. When memory runs out in it, what the attempt made is dropped,
+random generators and buffers go back to where they were, and the same samples run again in smaller pieces. Passes that
+have stepped before are not undone.
 """
 
 import math
@@ -82,9 +82,9 @@ def optimize_parameters(
     skipped: list[str] = []
     failures: list[Failure] = []
     for one in model.passes():
-        terms, norm, found = _run_pass(one, tensors, batch, max_norm, rewind, model.device)
-        losses |= terms
-        norms[one.name] = norm
+        terms, found = _run_pass(one, tensors, batch, rewind, model.device)
+        values, norms[one.name] = _read_and_clip(one, terms, max_norm, batch)
+        losses |= values
         failures += found
         if not _step(one):
             skipped.append(one.name)
@@ -107,16 +107,15 @@ def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[t
 
 
 def _run_pass(
-    one: Pass, tensors: MicroBatch, batch: Batch, max_norm: float | None, rewind: Rewind, device: torch.device
-) -> tuple[dict[str, float], float, list[Failure]]:
+    one: Pass, tensors: MicroBatch, batch: Batch, rewind: Rewind, device: torch.device
+) -> tuple[dict[str, Tensor], list[Failure]]:
     """Compute the gradients of a pass, in smaller pieces as often as memory runs out."""
     largest = min(batch.plan.forward_batch_size, len(batch))
     failures: list[Failure] = []
     rewind.mark()
     while True:
         try:
-            losses = _accumulate_gradients(one, tensors, batch, largest)
-            return losses, _clip(one, max_norm, batch), failures
+            return _accumulate_gradients(one, tensors, batch, largest), failures
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -132,7 +131,7 @@ def _run_pass(
         largest = smaller
 
 
-def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest: int) -> dict[str, float]:
+def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest: int) -> dict[str, Tensor]:
     one.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
     for part, weight in micro_batches(tensors, len(batch), largest):
@@ -142,23 +141,32 @@ def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest:
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-    values = torch.stack(list(sums.values())).tolist()
-    losses = dict(zip(sums, values, strict=True))
-    for name, value in losses.items():
-        if not math.isfinite(value):
-            raise NonFiniteError(_non_finite(f"loss term '{name}' of pass '{one.name}' is {value}", batch))
-    return losses
+    return sums
 
 
-def _clip(one: Pass, max_norm: float | None, batch: Batch) -> float:
+def _read_and_clip(
+    one: Pass, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch
+) -> tuple[dict[str, float], float]:
+    """Bring losses and gradient norm to the host, refuse what is not finite, clip.
+
+    All figures travel at once: on CUDA it is the one place of a pass that waits for the device.
+    """
     if one.scaler is not None:
         one.scaler.unscale_(one.optimizer)
     parameters = [parameter for group in one.optimizer.param_groups for parameter in group["params"]]
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, math.inf if max_norm is None else max_norm))
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    total = torch.nn.utils.get_total_norm(gradients)
+    *values, norm = torch.stack([*terms.values(), total]).tolist()
+    losses = dict(zip(terms, values, strict=True))
+    for name, value in losses.items():
+        if not math.isfinite(value):
+            raise NonFiniteError(_non_finite(f"loss term '{name}' of pass '{one.name}' is {value}", batch))
     # With loss scaling an overflow is expected now and then; the scaler skips that step and lowers its factor.
     if one.scaler is None and not math.isfinite(norm):
         raise NonFiniteError(_non_finite(f"the gradient norm of pass '{one.name}' is {norm}", batch))
-    return norm
+    if max_norm is not None and norm > max_norm:
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
+    return losses, norm
 
 
 def _step(one: Pass) -> bool:
@@ -190,10 +198,11 @@ class OptimizerOutOfMemory(TrainautoError):  # noqa: N818
 def _after_step(model: BaseModel) -> None:
     try:
         model.after_step()
-        return
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
+    else:
+        return
     # Gradients are no longer needed once all passes have stepped; the averages go on where they stopped.
     for optimizer in model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)

@@ -54,7 +54,7 @@ def status_bytes(*names: str) -> dict[str, int]:
 
 
 def enforce(budget_bytes: int, device: torch.device) -> bool:
-    """Let this process have ``budget_bytes`` more than it holds now (on CUDA: in all); return whether it is enforced."""
+    """Let this process have ``budget_bytes`` more than it holds now (on CUDA: in all); return if that is enforced."""
     if device.type == "cuda":  # pragma: no cuda
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, budget_bytes / total), device)

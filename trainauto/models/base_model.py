@@ -1,7 +1,8 @@
 """The contract between a model and the engine: a model says what to minimise, the engine says how."""
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from trainauto.core.reports import Picture
 from trainauto.models.validation import Validator
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
+
+logger = logging.getLogger(__name__)
 
 
 class BaseModel(ABC):
@@ -58,9 +61,11 @@ class BaseModel(ABC):
         for name, average in self.averages.items():
             average.update(self.networks[name])
 
-    def validation(self, validator: Validator, step: int) -> tuple[ValidationRecord, list[Picture]]:
-        """Run one validation set."""
-        return validator.run(self.enlarge, step)
+    def validation(
+        self, validator: Validator, step: int, stop: Callable[[], bool] = lambda: False
+    ) -> tuple[ValidationRecord, list[Picture]] | None:
+        """Run one validation set; ``None`` if ``stop`` said so between two images."""
+        return validator.run(self.enlarge, step, stop)
 
     def save(self, folder: Path) -> None:
         """Write the weights of every network and average as safetensors, e.g. ``net_g.safetensors``."""
@@ -86,12 +91,17 @@ class BaseModel(ABC):
         scalers = {one.name: one.scaler.state_dict() for one in self.passes() if one.scaler is not None}
         return {
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "optimizer_kinds": {name: _kind(optimizer) for name, optimizer in self.optimizers.items()},
             "scalers": scalers,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it."""
         for name, optimizer in self.optimizers.items():
+            before = state["optimizer_kinds"].get(name)
+            if before != _kind(optimizer):
+                logger.warning("optimizer '%s' was %s and is %s now: it starts afresh", name, before, _kind(optimizer))
+                continue
             settings = [
                 {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
             ]
@@ -101,3 +111,9 @@ class BaseModel(ABC):
         for one in self.passes():
             if one.scaler is not None and one.name in state["scalers"]:
                 one.scaler.load_state_dict(state["scalers"][one.name])
+
+
+def _kind(optimizer: Optimizer) -> str:
+    """Name what decides which state an optimizer keeps; rates and betas do not."""
+    amsgrad = optimizer.defaults.get("amsgrad")
+    return f"{type(optimizer).__name__} with amsgrad" if amsgrad else type(optimizer).__name__

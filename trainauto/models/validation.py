@@ -50,12 +50,19 @@ class Validator:
         self._pictures = pictures
         self._bicubic: dict[int, Mapping[str, float]] = {}
 
-    def run(self, enlarge: Enlarge, step: int) -> tuple[ValidationRecord, list[Picture]]:
-        """Validate after ``step``; return the record and the first few pictures."""
+    def run(
+        self, enlarge: Enlarge, step: int, stop: Callable[[], bool] = lambda: False
+    ) -> tuple[ValidationRecord, list[Picture]] | None:
+        """Validate after ``step``; return the record and the first few pictures.
+
+        ``stop`` is asked before each image; once it says so, there is no result.
+        """
         start = time.perf_counter()
         scores: list[ImageScore] = []
         shown: list[Picture] = []
         for index in range(len(self.dataset)):
+            if stop():
+                return None
             picture, reference = self._enlarged(enlarge, index)
             if index not in self._bicubic and picture.bicubic is not None:
                 self._bicubic[index] = self._measured(picture.bicubic, reference)

@@ -6,7 +6,7 @@ _BRAND = {"nvidia", "geforce", "tesla", "rtx", "gpu", "generation", "workstation
 _MOUNTING = {"sxm", "sxm2", "sxm3", "sxm4", "sxm5", "pcie", "dgxs", "fhhl", "hbm2", "hbm2e", "hbm3", "hbm3e"}
 _SIZE = re.compile(r"\b(\d+) ?(?:gib|gb|g)\b")
 _MOBILE = re.compile(r"\bwith max q design\b|\bmobile\b|\bnotebook\b")
-_GLUED = re.compile(r"(?<=\d)(?:ti|super|laptop|ada)|(?<=\dti)super|(?<=rtx)\w|(?<=pro)\d")
+_GLUED = re.compile(r"(?<=rtx)\w|(?<=pro)\d")
 
 Model = tuple[str, ...]
 """Words that tell one card from another, e.g. ``("3080", "laptop")``; a Ti, a SUPER, a Laptop is another card."""

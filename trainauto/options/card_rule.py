@@ -151,9 +151,9 @@ def _nearest_power(value: float) -> float:
 
 
 def _friendly_below(value: float) -> float:
-    """Return the largest 2^n or 3 * 2^n that is not above ``value``: sizes that divide well."""
+    """Return the largest 2^n or 3 * 2^n, of those that 8 divides, not above ``value``; below 8 it returns less."""
     power = _power_below(value)
-    return 1.5 * power if 1.5 * power <= value else power
+    return 1.5 * power if 1.5 * power <= value and power >= 16 else power
 
 
 def _clamped(value: float, low: int, high: int) -> int:

@@ -157,11 +157,12 @@ def card_by_words(text: str) -> CardPreset:
 
 def _nearest_card(text: str, called: list[CardPreset]) -> str:
     """Return advice: the nearest of the cards so called, or of all; never the whole list, which has its own door."""
-    advice = nearest(text, [card.name for card in called or CARDS])
+    # Where not even the model is known, the sizes would only blur the comparison.
+    advice = nearest(text, [card.name if called else card.name.rsplit(" ", 1)[0] for card in called or CARDS])
     return f"{advice} {_LISTED}" if called or advice.startswith("Did") else _LISTED
 
 
 def _called(model: Model) -> list[CardPreset]:
-    """Return the cards of exactly this model, or else those whose names hold all its words."""
-    exact = [card for card in CARDS if model_of(card.name) == model]
+    """Return the cards of this model (``3060ti`` is ``3060 Ti``), or else those whose names hold all its words."""
+    exact = [card for card in CARDS if "".join(model_of(card.name)) == "".join(model)]
     return exact or [card for card in CARDS if model and set(model) <= set(model_of(card.name))]

@@ -94,7 +94,8 @@ class TrainDataset(Section):
     )
     cache_dir: str | None = option(
         None,
-        "Folder for a memory-mapped cache of decoded pixels; needs width * height * channels bytes an image.",
+        "Folder for a memory-mapped cache of decoded pixels, relative to the working directory; needs width * height * "
+        "channels bytes an image.",
         reason="off: it costs disk",
     )
 

@@ -32,7 +32,8 @@ class HeldMessages(logging.Handler):
                 logging.lastResort.handle(record)
 
     def pass_on(self, reporter: Reporter) -> None:
-        """Give everything held to the reporter of the run, once."""
+        """Give everything held to the reporter of the run, which listens for itself from here on."""
+        self._logger.removeHandler(self)
         for record in self._records:
             reporter.message(record.getMessage(), record.levelno)
         self._records.clear()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trainauto.core.errors import CheckpointError
-from trainauto.engine.checkpoint import Checkpoints
+from trainauto.engine.checkpoint import Best, Checkpoints
 from trainauto.engine.random_state import random_state, seed_everything, set_random_state
 
 
@@ -24,7 +24,7 @@ def names(folder: Path) -> list[str]:
 def test_newest_and_best_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     for step, score in ((10, 1.0), (20, 5.0), (30, 4.0), (40, 3.0), (50, 4.5)):
-        assert checkpoints.note_score(step, score, better_is_higher=True) == (step in (10, 20))
+        assert checkpoints.note_score(Best(step, score, "val/psnr"), better_is_higher=True) == (step in (10, 20))
         checkpoints.save(step, {"value": step}, write_weights)
     assert names(tmp_path) == ["latest.json", "step_00000020", "step_00000040", "step_00000050"]
     again = Checkpoints(tmp_path, keep=2)
@@ -33,8 +33,10 @@ def test_newest_and_best_are_kept(tmp_path: Path) -> None:
     assert again.best is not None
     assert (again.best.step, again.best.value) == (20, 5.0)
     assert Checkpoints.read_state(newest)["value"] == 50
-    assert not again.note_score(60, 4.9, better_is_higher=True)
-    assert again.note_score(70, 4.9, better_is_higher=False)
+    assert not again.note_score(Best(60, 4.9, "val/psnr"), better_is_higher=True)
+    assert not again.note_score(Best(60, float("nan"), "val/ssim"), better_is_higher=True)
+    assert again.note_score(Best(70, 0.4, "val/ssim"), better_is_higher=True)  # another metric: nothing to compare with
+    assert again.note_score(Best(80, 0.3, "val/ssim"), better_is_higher=False)
 
 
 def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:
