@@ -18,6 +18,7 @@ from trainauto.assembly.data import (
     first_plan,
 )
 from trainauto.assembly.keeping import changed_options, keep_options
+from trainauto.assembly.memory import with_memory
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.assembly.placing import component, placed
 from trainauto.automations import AUTOMATIONS, Automation
@@ -83,8 +84,10 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         sinks = standard_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
         with Reporter(sinks) as reporter, build_loader(options, train_set, plan, precision) as loader:
             held.pass_on(reporter)
+            meter = MemoryMeter(precision.device)
+            summary = _summary(loaded, directory, model, plan, precision, surveys)
             run = Run(
-                summary=_summary(loaded, directory, model, plan, precision, surveys),
+                summary=with_memory(summary, options.memory.budget_bytes or meter.limit_bytes, automations),
                 model=model,
                 loader=loader,
                 axes=axes,
@@ -97,7 +100,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
                 ],
                 checkpoints=checkpoints,
                 reporter=reporter,
-                meter=MemoryMeter(precision.device),
+                meter=meter,
                 frequencies=_frequencies(options),
                 budget_bytes=options.memory.budget_bytes,
                 first_plan=plan,
