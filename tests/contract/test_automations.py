@@ -17,6 +17,7 @@ AXES = (Axis("lq_size", "px", 8, 64, 8), Axis("batch_size", "samples", 1, 64))
 START = Plan.of(batch_size=4, lq_size=16)
 FACTS = RunFacts(AXES, START, 2)
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    "DynamicBatchSizeOptimizer": {"adjustment_frequency": 3, "min_batch_size": 1, "min_lq_size": 8, "max_lq_size": 64},
     "PlanSchedule": {"changes": [PlannedChange(3, lq_size=32), PlannedChange(6, batch_size=9)]},
 }
 
@@ -33,7 +34,7 @@ def record(step: int, plan: Plan = START) -> StepRecord:
         grad_norms={"g": 1.0},
         data_seconds=0.0,
         step_seconds=0.1,
-        peak=PeakReading(allocated=100),
+        peak=PeakReading(allocated=100 * plan.batch_size * plan["lq_size"] ** 2, limit=10**7),
     )
 
 

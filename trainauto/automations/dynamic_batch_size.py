@@ -121,7 +121,8 @@ class DynamicBatchSizeOptimizer(Automation):
         if self._plan is None:
             self._configured_batch = facts.plan.batch_size
         self.set_current_parameters(facts.plan.batch_size, facts.plan[LQ_SIZE], facts.plan.micro_batches)
-        self.start_monitoring_period()
+        if not self._peaks:  # a resume in mid-period goes on with it
+            self.start_monitoring_period()
 
     def on_step_end(self, record: StepRecord) -> PlanChange | None:
         """Observe a step; at the end of a period, decide."""

@@ -32,8 +32,8 @@ class Rewind:
     """Random generators and buffers as they were when a pass began.
 
     Gradients need no copy: they are zeroed. Weights need none: only the optimizer's step changes them, and it comes
-    after everything that allocates in proportion to the batch. Of the buffers only those are copied that have ever
-    changed (batch statistics), after a first step that copies all.
+    after everything that allocates in proportion to the batch. Of the buffers only those are copied that the first step
+    changed (batch statistics); their versions do not tell, since kernels write them directly.
 
     Args:
         networks: the networks of the model.
@@ -43,21 +43,17 @@ class Rewind:
     def __init__(self, networks: Iterable[nn.Module], device: torch.device) -> None:
         self._networks = list(networks)
         self._device = device
-        self._versions: dict[int, int] | None = None
-        self._changing: set[int] = set()
+        self._changing: set[int] | None = None
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._random: tuple[Any, Any] = (None, None)
 
     def mark(self) -> None:
         """Remember this moment."""
+        if self._changing is None and self._copies:
+            self._changing = {id(buffer) for buffer, copy in self._copies if not torch.equal(buffer, copy)}
         buffers = [buffer for network in self._networks for buffer in network.buffers()]
-        versions = {id(buffer): buffer._version for buffer in buffers}
-        if self._versions is not None:
-            before = self._versions
-            self._changing |= {key for key, version in versions.items() if version != before.get(key)}
-        copy_all = self._versions is None
-        self._copies = [(b, b.detach().clone()) for b in buffers if copy_all or id(b) in self._changing]
-        self._versions = versions
+        wanted = [b for b in buffers if self._changing is None or id(b) in self._changing]
+        self._copies = [(buffer, buffer.detach().clone()) for buffer in wanted]
         on_cuda = self._device.type == "cuda"
         self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if on_cuda else None)
 

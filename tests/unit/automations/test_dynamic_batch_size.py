@@ -1,0 +1,230 @@
+"""The controller against a simulated memory: it settles in the band, forgets a spike, remembers a failure (C, E)."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.core.errors import InputError
+from trainauto.core.plan import Axis, BatchShape, Plan
+from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
+
+LIMIT = 2**30
+AXES = (Axis("lq_size", "px", 8, 200, 4), Axis("batch_size", "samples", 1, 64))
+START = Plan.of(batch_size=4, lq_size=32)
+FREQUENCY, LOOKAHEAD = 10, 4
+
+
+def memory(plan: Plan) -> int:
+    return int(60e6 + 11_000 * plan.batch_size * plan["lq_size"] ** 2)
+
+
+class Simulation:
+    """Steps of a run whose memory is known; larger plans act after a lookahead, as the loader's do."""
+
+    def __init__(self, automation: DynamicBatchSizeOptimizer, plan: Plan = START) -> None:
+        self.automation, self.plan, self.step = automation, plan, 0
+        self.coming: list[tuple[int, Plan]] = []
+        self.changes: list[tuple[int, PlanChange]] = []
+        automation.check(RunFacts(AXES, plan, 2))
+        automation.on_run_start(RunFacts(AXES, plan, 2))
+
+    def run(self, steps: int, peak_of: Callable[[Plan, int], int] = lambda plan, step: memory(plan)) -> None:
+        for _ in range(steps):
+            self.step += 1
+            self.plan = next((plan for at, plan in reversed(self.coming) if at <= self.step), self.plan)
+            self.automation_sees(peak_of(self.plan, self.step))
+
+    def automation_sees(self, peak: int) -> None:
+        plan = self.plan
+        record = StepRecord(
+            step=self.step,
+            plan=plan,
+            drawn=plan,
+            shape=BatchShape(plan.batch_size, plan["lq_size"]),
+            first_sample=0,
+            losses={},
+            learning_rates={},
+            grad_norms={},
+            data_seconds=0,
+            step_seconds=0,
+            peak=PeakReading(peak, limit=LIMIT),
+        )
+        self.apply(self.automation.on_step_end(record))
+
+    def apply(self, change: PlanChange | None) -> None:
+        if change is None:
+            return
+        self.changes.append((self.step, change))
+        smaller = change.plan.meet(self.plan) == change.plan
+        self.coming.append((self.step + 1 if smaller else self.step + LOOKAHEAD, change.plan))
+
+
+def controller(**arguments: object) -> DynamicBatchSizeOptimizer:
+    defaults: dict[str, object] = {"adjustment_frequency": FREQUENCY, "min_batch_size": 2, "min_lq_size": 16}
+    return DynamicBatchSizeOptimizer(**{**defaults, **arguments})  # type: ignore[arg-type]
+
+
+def test_settles_in_the_band_crop_first() -> None:
+    simulation = Simulation(controller(max_lq_size=96))
+    simulation.run(2000)
+    usage = memory(simulation.plan) / LIMIT
+    assert 0.80 <= usage <= 0.85
+    grown = [change.plan for _, change in simulation.changes]
+    crops = [plan["lq_size"] for plan in grown]
+    batches = [plan.batch_size for plan in grown]
+    assert crops == sorted(crops)
+    assert 96 in crops
+    assert set(batches[: crops.index(96)]) == {4}  # C02 before C03
+    assert all(memory(plan) <= 0.85 * LIMIT for plan in grown)
+    settled = simulation.changes[-1][0]
+    simulation.run(500)
+    assert simulation.changes[-1][0] == settled  # no swinging
+
+
+def test_nothing_is_judged_before_the_first_period_is_complete() -> None:
+    # E06, E17; fault 22: decisions from memory at start-up.
+    simulation = Simulation(controller(adjustment_frequency=25))
+    simulation.run(24)
+    assert simulation.changes == []
+    simulation.run(1)
+    assert [step for step, _ in simulation.changes] == [25]
+
+
+def test_a_spike_shrinks_once_and_the_plan_comes_back() -> None:
+    # Fault 5: one transient spike collapses the plan for good.
+    simulation = Simulation(controller(max_lq_size=96))
+    simulation.run(2000)
+    settled, before = simulation.plan, len(simulation.changes)
+    start = simulation.step
+    simulation.run(60, lambda plan, step: memory(plan) + (LIMIT // 4 if start + 3 <= step < start + 6 else 0))
+    assert len(simulation.changes) == before + 1 + (simulation.plan == settled) or simulation.changes
+    shrunk = simulation.changes[before][1].plan
+    assert shrunk.batch_size < settled.batch_size
+    simulation.run(2000)
+    assert simulation.plan == settled
+
+
+def test_steady_use_above_target_never_stays() -> None:
+    # Fault 6: a dead band that lets steady use sit above the target.
+    simulation = Simulation(controller(), Plan.of(batch_size=8, lq_size=100))
+    simulation.run(3000)
+    assert memory(simulation.plan) <= 0.85 * LIMIT
+    tail = len(simulation.changes)
+    simulation.run(1000)
+    assert len(simulation.changes) == tail
+
+
+def oom(plan: Plan, pieces: int = 2) -> OutOfMemory:
+    return OutOfMemory(1, plan, BatchShape(plan.batch_size, plan["lq_size"]), "g", "no memory", pieces, LIMIT)
+
+
+def test_out_of_memory_shrinks_both_waits_and_is_remembered() -> None:
+    # C07, C08, E21
+    automation = controller()
+    simulation = Simulation(automation, Plan.of(batch_size=8, lq_size=40))
+    change = automation.on_out_of_memory(oom(simulation.plan))
+    assert isinstance(change, PlanChange)
+    assert change.plan == Plan.of(batch_size=6, lq_size=28)
+    simulation.apply(change)
+    simulation.run(2 * FREQUENCY - 1)
+    assert len(simulation.changes) == 1  # the cooldown is twice a period
+    simulation.run(3000)
+    failed = Plan.of(batch_size=8, lq_size=40)
+    for _, later in simulation.changes[1:]:
+        assert later.plan["lq_size"] < failed["lq_size"] or later.plan.batch_size < failed.batch_size
+    assert automation.get_vram_stats()["oom_recovery_count"] == 1
+
+
+def test_max_adjustments_blocks_growth_never_protection() -> None:
+    # C22; fault 20: never enforced.
+    automation = controller(max_adjustments=2)
+    simulation = Simulation(automation)
+    simulation.run(500)
+    assert len(simulation.changes) == 2
+    simulation.run(FREQUENCY, lambda plan, step: int(0.99 * LIMIT))
+    assert len(simulation.changes) == 3
+
+
+KEYS = {
+    "peak_usage", "avg_usage", "current_usage", "current_batch_size", "current_lq_size", "oom_recovery_count",
+    "target_usage", "safety_margin", "adjustments", "adjustment_history", "vram_history",
+}  # fmt: skip
+
+
+def test_stats_hold_every_documented_key_always() -> None:
+    # C34, C35: the source's own example failed with KeyError on an empty history.
+    automation = controller()
+    assert set(automation.get_vram_stats()) == KEYS
+    simulation = Simulation(automation)
+    simulation.run(100)
+    stats = automation.get_vram_stats()
+    assert set(stats) == KEYS
+    assert stats["adjustments"] == len(simulation.changes) == len(stats["adjustment_history"])
+    assert stats["current_lq_size"] == simulation.coming[-1][1]["lq_size"]
+    assert 0 < stats["avg_usage"] <= stats["peak_usage"] < 1
+
+
+def test_target_parameters_steer() -> None:
+    # C32; fault 21: setters that only record a value.
+    automation = controller()
+    simulation = Simulation(automation)
+    automation.set_target_parameters(batch_size=6, lq_size=48)
+    simulation.run(2000)
+    assert simulation.plan == Plan.of(batch_size=6, lq_size=48)
+
+
+def test_in_a_loop_of_ones_own_it_changes_the_loader() -> None:
+    # C30, C31, C36, E09, E10
+    class Loader:
+        plan = START
+
+        def update_plan(self, plan: Plan) -> None:
+            self.plan = plan
+
+    automation, loader = controller(), Loader()
+    automation.set_dynamic_wrappers(loader, dataset=None)
+    automation.start_monitoring_period()
+    answers = []
+    for _ in range(FREQUENCY):
+        automation.observe(PeakReading(memory(loader.plan), limit=LIMIT))
+        answers.append(automation.update_vram_monitoring())
+    assert answers[:-1] == [(None, None)] * (FREQUENCY - 1)
+    assert answers[-1] == (None, 8)
+    assert loader.plan == Plan.of(batch_size=4, lq_size=40)
+    automation.handle_oom_recovery(2, 32)
+    assert (automation.get_vram_stats()["current_batch_size"], automation.get_vram_stats()["current_lq_size"]) == (
+        2,
+        32,
+    )
+
+
+def test_resume_goes_on_within_a_period() -> None:
+    whole, first, second = controller(), controller(), controller()
+    one, two = Simulation(whole), Simulation(first)
+    one.run(57)
+    two.run(57)
+    second.load_state_dict(first.state_dict())
+    two.automation = second
+    second.on_run_start(RunFacts(AXES, two.coming[-1][1], 2))
+    one.run(300)
+    two.run(300)
+    assert one.changes == two.changes
+
+
+def test_bounds_are_checked_before_the_run() -> None:
+    with pytest.raises(ValueError, match="max_lq_size 16 is below min_lq_size 32"):
+        DynamicBatchSizeOptimizer(max_lq_size=16)
+    with pytest.raises(ValueError, match="safety_margin"):
+        DynamicBatchSizeOptimizer(safety_margin=0.9)
+    with pytest.raises(InputError, match=r"no lq_size lies in 32\.\.256"):
+        DynamicBatchSizeOptimizer().check(RunFacts((Axis("lq_size", "px", 8, 24, 8),), START, 2))
+
+
+def test_status_lines_say_peak_and_target(caplog: pytest.LogCaptureFixture) -> None:
+    # E12, E14
+    caplog.set_level(logging.INFO, "trainauto")
+    Simulation(controller(adjustment_frequency=100)).run(50)
+    assert any("period's peak" in line and "target 85%" in line for line in caplog.messages)
