@@ -64,12 +64,13 @@ def test_steps_give_decisions_within_the_axes(automation: Automation) -> None:
 
 def test_state_is_plain_and_resumes_exactly(automation: Automation, tmp_path) -> None:  # type: ignore[no-untyped-def]
     automation.on_run_start(FACTS)
+    plan = START
     for step in range(1, 5):
-        automation.on_step_end(record(step))
+        decision = automation.on_step_end(record(step))
+        plan = decision.plan if isinstance(decision, PlanChange) else plan
     torch.save(automation.state_dict(), tmp_path / "state.pt")
     other = type(automation)(**ARGUMENTS[automation.name])
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    plan = Plan.of(batch_size=4, lq_size=32)
     other.on_run_start(RunFacts(AXES, plan, 2))
     for step in range(5, 20):
         assert other.on_step_end(record(step, plan)) == automation.on_step_end(record(step, plan))

@@ -127,9 +127,8 @@ def judge(now: Situation) -> Judgement:
 
 
 def _grow(now: Situation, measured: str) -> Judgement:
-    order = [LQ_SIZE, BATCH_SIZE]
-    if now.plan.batch_size < now.configured_batch:
-        order = [BATCH_SIZE, LQ_SIZE]
+    # A batch that pressure has made smaller comes back before crops grow again.
+    order = [BATCH_SIZE] if now.plan.batch_size < now.configured_batch else [LQ_SIZE, BATCH_SIZE]
     refusals = []
     for name in order:
         found = _step_up(now, name)
