@@ -1,5 +1,7 @@
 """From nothing to a finished training run: makes the environment, trains, says where the results are.
 
+A run as long as its option file says is judged: exit code 1 where the network is not clearly better than bicubic.
+
 python scripts/quickstart.py                                            a few minutes on a CPU
 python scripts/quickstart.py --force_yml train:total_iter=50            every other argument is train.py's
 python scripts/quickstart.py --here                                     use this Python's own packages (and its CUDA)
@@ -10,18 +12,19 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from environment import ROOT, Environment, prepare_or_exit
 from processes import exit_on_sigterm, run_in_foreground, shell_command, short_path
 
 OPTION_FILE = Path("options/train/quickstart.yml")
-INPUT_ERROR = 2  # train.py's exit code where nothing was started
+JUDGED_METRIC, LEAST_GAIN_DB = "psnr_y", 1.0  # a run of the option file's own length gains more on every machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and tell; returns the exit code of train.py."""
+    """Train, judge and tell; returns the exit code of train.py, or 1 if the network is no better than bicubic."""
     here, rest = split_arguments(arguments)
     exit_on_sigterm()
     environment = prepare_or_exit(here=here)
@@ -30,8 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("quickstart:", shell_command(command), flush=True)
     code = run_in_foreground(command, cwd=ROOT, env=environment.variables)
     run = latest_run(experiment_folder(rest))
-    print(closing_words(code, run if run and was_touched(run, start) else None, environment), flush=True)
-    return code
+    run = run if run and was_touched(run, start) else None
+    passed, verdict = True, ""
+    if code == 0 and run and has_own_length(rest):
+        passed, verdict = judgement(last_validation(run))
+    print(closing_words(code, run, environment, verdict), flush=True)
+    return code if passed else 1
 
 
 def split_arguments(arguments: Sequence[str] | None) -> tuple[bool, list[str]]:
@@ -74,13 +81,54 @@ def was_touched(run: Path, since: float) -> bool:
     return max(entry.lstat().st_mtime for entry in (run, *run.iterdir())) >= since - slack_s
 
 
-def closing_words(code: int, run: Path | None, environment: Environment) -> str:
+def has_own_length(rest: Sequence[str]) -> bool:
+    """Whether train.py was told nothing that changes the run of the option file."""
+    return set(rest) <= {"--auto_resume"}
+
+
+def last_validation(run: Path) -> dict[str, Any] | None:
+    """Last record of a run's validations; `None` if it stopped before its first."""
+    try:
+        record = json.loads((run / "validation.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    except (OSError, ValueError, LookupError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def judgement(record: Mapping[str, Any] | None) -> tuple[bool, str]:
+    """Whether the network is as much better than bicubic as it must be after the full run, and that in words."""
+    try:
+        mean = gain_db(record or {})
+        gains = {score["name"]: gain_db(score) for score in (record or {})["scores"]}
+    except (LookupError, TypeError, ValueError):
+        return False, f"quickstart: FAILED: the run left no {JUDGED_METRIC} of its last validation to judge it by"
+    # Asked this way round, NaN fails as well.
+    faults = [f"{name} {gain:+.2f} dB" for name, gain in gains.items() if not gain >= 0]
+    if not mean >= LEAST_GAIN_DB:
+        faults.insert(0, f"mean {mean:+.2f} dB")
+    if faults or not gains:
+        wanted = f"at least {LEAST_GAIN_DB:+.1f} dB in the mean and no photograph below"
+        return (
+            False,
+            f"quickstart: FAILED: PSNR-Y over bicubic must be {wanted}: {', '.join(faults) or 'no photographs'}",
+        )
+    return True, f"quickstart: passed: PSNR-Y is {mean:+.2f} dB over bicubic in the mean, and no photograph is below it"
+
+
+def gain_db(scored: Mapping[str, Any]) -> float:
+    """PSNR-Y over that of bicubic, in dB; NaN and the infinities are text in a record."""
+    return float(scored["metrics"][JUDGED_METRIC]) - float(scored["bicubic"][JUDGED_METRIC])
+
+
+def closing_words(code: int, run: Path | None, environment: Environment, verdict: str = "") -> str:
     """Compose the last lines: how it went, where the run is, the command that shows its curves."""
     if run is None:
         return f"quickstart: no run was made (exit code {code}); the reason stands above"
     curves = run / "tb" if (run / "tb").is_dir() else run
     python = short_path(environment.python)
-    lines = photograph_table(run / "validation.jsonl")
+    lines = photograph_table(last_validation(run))
+    if verdict:
+        lines.append(verdict)
     if code:
         lines.append(f"quickstart: train.py ended with exit code {code}")
     lines.append(f"The run is in   {short_path(run)}")
@@ -88,18 +136,19 @@ def closing_words(code: int, run: Path | None, environment: Environment) -> str:
     return "\n".join(lines)
 
 
-def photograph_table(records: Path) -> list[str]:
+def photograph_table(last: Mapping[str, Any] | None) -> list[str]:
     """Last validation, photograph by photograph: what the network does, and plain bicubic enlargement beside it."""
+    if last is None:
+        return []
     try:
-        last = json.loads(records.read_text(encoding="utf-8").splitlines()[-1])
         rows = [(score["name"], score["metrics"], score["bicubic"]) for score in last["scores"]]
         rows.append(("mean", last["metrics"], last["bicubic"]))
         cells = [
             f"{name:14}" + "".join(f"{m[k]:10.4f}{b[k]:10.4f}{m[k] - b[k]:+9.4f}" for k in m) for name, m, b in rows
         ]
-    except (OSError, ValueError, LookupError):
-        return []  # stopped before its first validation
-    title = f"{'':14}" + "".join(f"{metric:>10}{'bicubic':>10}{'gain':>9}" for metric in last["metrics"])
+        title = f"{'':14}" + "".join(f"{metric:>10}{'bicubic':>10}{'gain':>9}" for metric in last["metrics"])
+    except (ValueError, LookupError, TypeError):
+        return []  # such as NaN, which is text in a record
     return ["", f"Photographs never trained on, after step {last['step']}:", title, *cells, ""]
 
 

@@ -11,47 +11,88 @@ from typing import Any
 
 import pytest
 
-from tests.integration.doors import latest_weights, run_directory, step_records, tiny_options, train, write_options
+from tests.integration.doors import (
+    latest_weights,
+    merged,
+    run_directory,
+    step_records,
+    tiny_options,
+    train,
+    write_options,
+)
 
 PLUGIN = Path(__file__).parents[1] / "assets" / "plugins" / "killer.py"
-STEPS, SAMPLES = 60, 11
+STEPS, SAMPLES, SAVED_EVERY = 60, 11, 7
 CHANGES = [{"step": 12, "lq_size": 24, "batch_size": 9}, {"step": 33, "lq_size": 8, "batch_size": 2}]
 
-
-def planned_kills() -> list[tuple[str, int]]:
-    """Ten seeded moments: the first before the first checkpoint (step 7), then ever later in the run."""
-    generator = random.Random(20261121)
-    steps = sorted(generator.sample(range(9, STEPS), 6))
-    kills: list[tuple[str, int]] = [("step", generator.randint(1, 5)), *(("step", step) for step in steps)]
-    kills.insert(2, ("loss", generator.randint(2, 6)))
-    kills.insert(4, ("replace", generator.randint(3, 8)))
-    kills.insert(6, ("replace", generator.randint(3, 8)))
-    return kills
+Kills = list[tuple[str, int]]
+Records = list[dict[str, Any]]
 
 
-def options_of(folder: Path, gt: Path, workers: int, kills: list[tuple[str, int]]) -> Path:
-    folder.mkdir()
-    shutil.copy(PLUGIN, folder / "killer.py")
-    (folder / "kills.json").write_text(json.dumps(kills))
-    options = tiny_options(
+def planned_kills() -> Kills:
+    """Ten seeded moments, each in reach of the checkpoint that the one before it leaves."""
+    pick = random.Random(20261121).randint
+    return [
+        ("step", pick(1, 5)),  # before the first checkpoint: from nothing again
+        ("step", pick(8, 13)),
+        ("log", 1),  # while the records after step 7 are dropped
+        ("checkpoint", 1),  # 14 is written but not in place: from 7 again
+        ("loss", pick(2, 6)),
+        ("pointer", pick(1, 2)),  # 14, or 20 of the first validation: in place, and nothing points at it
+        ("step", pick(22, 27)),
+        ("checkpoint", pick(1, 2)),  # 28 or 35
+        ("log", 1),
+        ("step", pick(50, 55)),
+    ]
+
+
+def kills_in_half_precision() -> Kills:
+    pick = random.Random(20261122).randint
+    return [("step", pick(1, 3)), ("pointer", pick(1, 2)), ("loss", pick(7, 9))]
+
+
+def mixed(gt: Path, workers: int) -> dict[str, Any]:
+    return tiny_options(
         gt,
-        plugins=["killer"],
         datasets={"train": {"num_worker_per_gpu": workers}},
         train={"total_iter": STEPS, "losses": [{"type": "killing_l1"}], "scheduler": {"type": "cosine"}},
         val={"val_freq": 20},
-        logger={"save_checkpoint_freq": 7},
-        training_automations={"PlanSchedule": {"changes": CHANGES}, "Killer": {}},
+        logger={"save_checkpoint_freq": SAVED_EVERY},
+        training_automations={"PlanSchedule": {"changes": CHANGES}},
     )
-    return write_options(folder / "run.yml", options)
 
 
-def outcome(options: Path) -> tuple[list[Any], dict[str, bytes]]:
-    run = run_directory(options)
-    kept = ("step", "losses", "lr", "grad_norm", "plan", "drawn", "first_sample", "samples", "pixels")
-    return [{key: record[key] for key in kept} for record in step_records(run)], latest_weights(run)
+def in_half_precision(gt: Path) -> dict[str, Any]:
+    """Counted in samples, with a loss so large that the first steps overflow and loss scaling has something to keep."""
+    second = {"type": "GTImageDataset", "name": "second", "dataroot_gt": str(gt / "image_001.png")}
+    options = tiny_options(
+        gt,
+        use_amp=True,
+        amp_bf16=False,
+        datasets={"val_2": second},
+        train={
+            "total_samples": 64,
+            "losses": [{"type": "killing_l1", "loss_weight": 1000.0}],
+            "scheduler": {"type": "linear"},
+            "warmup_ratio": 0.3,
+        },
+        val={"val_freq": 6},
+        logger={"save_checkpoint_freq": 4, "use_tb_logger": True},
+    )
+    del options["train"]["total_iter"]
+    return options
 
 
-def run_with_kills(options: Path, kills: list[tuple[str, int]]) -> None:
+def placed(folder: Path, options: dict[str, Any], kills: Kills) -> Path:
+    """Write an option file and the plugin that carries out ``kills`` into a folder of their own."""
+    folder.mkdir()
+    shutil.copy(PLUGIN, folder / "killer.py")
+    (folder / "kills.json").write_text(json.dumps(kills))
+    killing = {"plugins": ["killer"], "training_automations": {"Killer": {}}}
+    return write_options(folder / "run.yml", merged(options, killing))
+
+
+def run_with_kills(options: Path, kills: Kills) -> None:
     for kill in kills:
         done = train(options, "--auto_resume")
         assert done.returncode == -signal.SIGKILL, f"{kill}: {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -60,26 +101,51 @@ def run_with_kills(options: Path, kills: list[tuple[str, int]]) -> None:
     assert len(list((options.parent / "experiments" / "tiny").glob("2*"))) == 1  # it went on in its own directory
 
 
-@pytest.mark.timeout(600)
-def test_killed_ten_times_equals_uninterrupted(tmp_path: Path, write_images: Callable[..., Path]) -> None:
-    gt, kills = write_images("gt", SAMPLES, (90, 100)), planned_kills()
-    whole = options_of(tmp_path / "whole", gt, 0, [])
-    killed = {workers: options_of(tmp_path / f"killed{workers}", gt, workers, kills) for workers in (0, 2)}
-    with ThreadPoolExecutor(2) as threads:
-        chains = [threads.submit(run_with_kills, options, kills) for options in killed.values()]
-        for chain in chains:
-            chain.result()
-    done = train(whole)
-    assert done.returncode == 0, done.stderr
-    want_records, want_weights = outcome(whole)
-    for workers, options in killed.items():
-        records, weights = outcome(options)
-        assert records == want_records, f"{workers} workers"
-        assert weights == want_weights, f"{workers} workers"
+def outcome(options: Path) -> tuple[Records, Records, dict[str, bytes]]:
+    """Return what the steps were, what the validations measured, and the last weights."""
+    run = run_directory(options)
+    kept = ("step", "losses", "lr", "grad_norm", "skipped", "plan", "drawn", "first_sample", "samples", "pixels")
+    steps = [{key: record[key] for key in kept} for record in step_records(run)]
+    lines = [json.loads(line) for line in (run / "validation.jsonl").read_text().splitlines()]
+    scores = [{key: line[key] for key in ("step", "dataset", "metrics", "bicubic", "scores")} for line in lines]
+    return steps, scores, latest_weights(run)
 
-    assert [record["step"] for record in want_records] == list(range(1, STEPS + 1))
-    assert {record["plan"]["lq_size"] for record in want_records} == {16, 24, 8}
-    assert {record["plan"]["batch_size"] for record in want_records} == {4, 9, 2}
-    positions = [r["first_sample"] + i for r in want_records for i in range(r["samples"])]
+
+@pytest.mark.timeout(600)
+def test_killed_again_and_again_equals_uninterrupted(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    gt, kills, few = write_images("gt", SAMPLES, (90, 100)), planned_kills(), kills_in_half_precision()
+    assert len(kills) == 10
+    assert {kind for kind, _ in kills} == {"step", "loss", "checkpoint", "pointer", "log"}
+    whole = placed(tmp_path / "whole", mixed(gt, 0), [])
+    alone = placed(tmp_path / "killed0", mixed(gt, 0), kills)
+    helped = placed(tmp_path / "killed2", mixed(gt, 2), kills)
+    half_whole = placed(tmp_path / "half_whole", in_half_precision(gt), [])
+    half_killed = placed(tmp_path / "half_killed", in_half_precision(gt), few)
+    with ThreadPoolExecutor(2) as threads:
+        plans: dict[Path, Kills] = {helped: kills, alone: kills, half_killed: few, whole: [], half_whole: []}
+        for chain in [threads.submit(run_with_kills, options, planned) for options, planned in plans.items()]:
+            chain.result()
+
+    steps, scores, weights = outcome(whole)
+    for killed in (alone, helped):
+        found_steps, found_scores, found_weights = outcome(killed)
+        assert found_steps == steps, killed
+        assert found_scores == scores, killed
+        assert found_weights == weights, killed
+    assert [record["step"] for record in steps] == list(range(1, STEPS + 1))
+    assert {record["plan"]["lq_size"] for record in steps} == {16, 24, 8}
+    assert {record["plan"]["batch_size"] for record in steps} == {4, 9, 2}
+    positions = [r["first_sample"] + i for r in steps for i in range(r["samples"])]
     assert positions == list(range(len(positions)))  # with the order's own test: every sample once an epoch
-    assert set(want_weights) == {"net_g.safetensors", "net_g_ema.safetensors"}
+    assert set(weights) == {"net_g.safetensors", "net_g_ema.safetensors"}
+
+    steps, scores, weights = outcome(half_whole)
+    assert outcome(half_killed) == (steps, scores, weights)
+    assert [(score["step"], score["dataset"]) for score in scores] == [
+        (step, name) for step in (6, 12, 16) for name in ("val", "second")
+    ]
+    assert steps[0]["skipped"]  # the scale of the loss was changed before the first checkpoint ...
+    assert not steps[-1]["skipped"]  # ... to one that fits
+    rates = [record["lr"]["g"] for record in steps]
+    assert rates.index(max(rates)) not in (0, len(rates) - 1)  # up while it warms up, then down
+    assert list((run_directory(half_killed) / "tb").iterdir())

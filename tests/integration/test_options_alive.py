@@ -1,8 +1,10 @@
 """No option is dead: runs read every key of the schema, outside the options room itself."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -10,12 +12,17 @@ from pydantic import BaseModel
 
 import trainauto.options.schema as schema
 from tests.integration.doors import tiny_options, write_options
-from trainauto.build import build_run
+from trainauto.assembly.data import _dataset_arguments, _warn_of_many_workers
+from trainauto.build import _summary, build_run
+from trainauto.data import DATASETS
 from trainauto.engine.loop import train
 from trainauto.options.load import load_options
 
 OPTIONS_ROOM = Path(schema.__file__).parent
 PROPERTIES = Path(schema.__file__)  # properties of the sections read for their callers
+TELLING = (_summary.__code__, _warn_of_many_workers.__code__)  # whoever reads there does not use it
+HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
+FOR_DATASETS = {name for kind in DATASETS for name in inspect.signature(DATASETS.get(kind)).parameters}
 SECTIONS = [
     section
     for section in vars(schema).values()
@@ -25,16 +32,24 @@ SECTIONS = [
 Read = set[tuple[str, str]]
 
 
+def is_within(code: CodeType, function: CodeType) -> bool:
+    """Whether code is that of a function, or of a comprehension inside it."""
+    return code.co_filename == function.co_filename and code.co_qualname.startswith(function.co_qualname)
+
+
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Read:
-    """Collect (section, key) of every read that does not come from the options room or from pydantic."""
+    """Collect (section, key) of every read by what uses it: not by the options room, by pydantic, or to be printed."""
     seen: Read = set()
     plain = BaseModel.__getattribute__ if "__getattribute__" in vars(BaseModel) else object.__getattribute__
 
     def reading(self: BaseModel, name: str) -> Any:
         if name in type(self).model_fields:
-            caller = Path(sys._getframe(1).f_code.co_filename)
-            if caller == PROPERTIES or (caller.parent != OPTIONS_ROOM and "pydantic" not in caller.parts):
+            code = sys._getframe(1).f_code
+            caller = Path(code.co_filename)
+            outside = caller == PROPERTIES or (caller.parent != OPTIONS_ROOM and "pydantic" not in caller.parts)
+            used = code not in TELLING and (not is_within(code, HANDING_OVER) or name in FOR_DATASETS)
+            if outside and used:
                 seen.add((type(self).__name__, name))
         return plain(self, name)
 
@@ -52,14 +67,11 @@ def test_every_key_is_read_by_a_run(
     in_steps = tiny_options(
         gt, train={"total_iter": 2}, use_amp=True, training_automations={"PlanSchedule": {"changes": []}}
     )
-    in_samples = tiny_options(gt, datasets={"train": {"type": "PairedImageDataset", "dataroot_lq": str(lq)}})
-    in_samples["train"] = {**in_steps["train"], "total_samples": 8}
+    in_samples = tiny_options(gt, train={"total_samples": 8})
     del in_samples["train"]["total_iter"]
-    in_samples["datasets"]["train"] = {
-        **in_steps["datasets"]["train"],
-        "type": "PairedImageDataset",
-        "dataroot_lq": str(lq),
-    }
+    for which, roots in (("train", (gt, lq)), ("val", (gt / "image_001.png", lq / "image_001.png"))):
+        paired = {"type": "PairedImageDataset", "dataroot_gt": str(roots[0]), "dataroot_lq": str(roots[1])}
+        in_samples["datasets"][which] |= paired
     for number, options in enumerate((in_steps, in_samples)):
         if number:
             weights = next((tmp_path / "experiments").glob("tiny/current/checkpoints/*/net_g.safetensors"))

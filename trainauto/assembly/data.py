@@ -1,11 +1,13 @@
 """Datasets, validation and the knobs of the plan from options."""
 
+import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -26,34 +28,56 @@ from trainauto.reporting.run_directory import RunDirectory
 logger = logging.getLogger(__name__)
 
 LARGEST_BATCH = 2**16
+MetricsByName = dict[str, tuple[Callable[..., float], bool]]
+
+NOT_OF_THE_DATASET = frozenset(
+    {"type", "name", "lq_size", "batch_size_per_gpu", "accum_iter", "num_worker_per_gpu", "lookahead"}
+)
+"""Options of a set that the plan and the loader read, whatever its dataset takes."""
 
 
 def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset, network: nn.Module) -> DynamicDataset:
-    own = set(type(chosen).model_fields) - {"type"}
-    given: dict[str, Any] = {name: getattr(chosen, name) for name in own if getattr(chosen, name) is not None}
-    given |= {"scale": loaded.options.scale, "channels": channels_of(network)}
-    dataset: DynamicDataset = component(loaded, DATASETS, ("datasets", key), chosen.type, {}, given)()
+    path = ("datasets", key)
+    with placed(loaded, (*path, "type")):
+        taken = inspect.signature(DATASETS.get(chosen.type)).parameters
+    arguments = _dataset_arguments(chosen, taken.keys() - {"type"})
+    given = {"scale": loaded.options.scale, "channels": channels_of(network)}
+    dataset: DynamicDataset = component(loaded, DATASETS, path, chosen.type, arguments, given)()
+    dataset.name = chosen.name  # whether it takes one or not: surveys, curves and folders go by it
     return dataset
+
+
+def _dataset_arguments(chosen: TrainDataset | ValDataset, taken: Set[str]) -> dict[str, Any]:
+    """Return what the dataset takes, and what the file sets for it: what of that it does not take is then refused."""
+    asked = chosen.model_fields_set - NOT_OF_THE_DATASET
+    names = [name for name in type(chosen).model_fields if name in taken | asked]
+    return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
 def build_train_set(loaded: LoadedOptions, network: nn.Module) -> tuple[DynamicDataset, dict[str, Survey]]:
     """Return the training set, and what a look at its files found, by the name of the set."""
     chosen = loaded.options.datasets.train
     dataset = _dataset(loaded, "train", chosen, network)
+    _warn_of_many_workers(chosen)
+    return dataset, {dataset.name: _surveyed(loaded, "train", dataset)}
+
+
+def _warn_of_many_workers(chosen: TrainDataset) -> None:
     cores = os.cpu_count() or 1
     if chosen.num_worker_per_gpu > cores:
         logger.warning("num_worker_per_gpu is %d, this machine has %d cores", chosen.num_worker_per_gpu, cores)
-    return dataset, {dataset.name: _surveyed(loaded, "train", dataset)}
 
 
 def build_val_sets(loaded: LoadedOptions, network: nn.Module, surveys: dict[str, Survey]) -> list[DynamicDataset]:
     """Return the validation sets in file order; what was found of them is added to ``surveys``."""
     if not loaded.options.val.val_enabled:
         return []
+    metrics = build_metrics(loaded)
     datasets = []
     for key, chosen in loaded.options.datasets.validation_sets.items():
         dataset = _dataset(loaded, key, chosen, network)
-        surveys[dataset.name] = _surveyed(loaded, key, dataset)
+        surveys[dataset.name] = survey = _surveyed(loaded, key, dataset)
+        _try_metrics(loaded, metrics, dataset, survey, channels_of(network))
         datasets.append(dataset)
     return datasets
 
@@ -61,6 +85,25 @@ def build_val_sets(loaded: LoadedOptions, network: nn.Module, surveys: dict[str,
 def _surveyed(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> Survey:
     with placed(loaded, ("datasets", key)):
         return dataset.survey()
+
+
+def _try_metrics(
+    loaded: LoadedOptions, metrics: MetricsByName, dataset: DynamicDataset, survey: Survey, channels: int
+) -> None:
+    """Measure an image of the smallest size: one that a metric's window does not fit into would end the run later."""
+    side = survey.smallest_lq_px * dataset.scale
+    image = np.zeros((side, side, channels), np.uint8)
+    for name, (metric, _) in metrics.items():
+        with placed(loaded, ("val", "metrics", name)):
+            try:
+                metric(image, image.copy())
+            except ValueError as error:
+                raise InputError(
+                    Problem(
+                        f"dataset '{dataset.name}': {name} cannot be computed for {survey.smallest_name}: {error}",
+                        advice="Leave smaller images out of the set, or remove the metric.",
+                    )
+                ) from error
 
 
 def build_axes(loaded: LoadedOptions, network: nn.Module, survey: Survey) -> tuple[Axis, ...]:
@@ -110,9 +153,9 @@ def build_loader(options: Options, dataset: DynamicDataset, plan: Plan, precisio
     )
 
 
-def build_metrics(loaded: LoadedOptions) -> dict[str, tuple[Callable[..., float], bool]]:
+def build_metrics(loaded: LoadedOptions) -> MetricsByName:
     """Return each metric with its arguments bound, and whether a higher value is better."""
-    found: dict[str, tuple[Callable[..., float], bool]] = {}
+    found: MetricsByName = {}
     for name, chosen in loaded.options.val.metrics.items():
         path = ("val", "metrics", name)
         with placed(loaded, (*path, "type")):

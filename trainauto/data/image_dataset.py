@@ -9,7 +9,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
 from trainauto.data.dynamic_dataset import DynamicDataset, SampleKey, Survey
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
-from trainauto.data.image_files import ImageFile, list_images, pair_images
+from trainauto.data.image_files import ImageFile, distinct_names, list_images, pair_images
 from trainauto.data.image_io import Pixels, image_size_px, read_image
 from trainauto.data.pixel_cache import PixelCache
 from trainauto.data.registry import DATASETS
@@ -49,6 +49,7 @@ class ImageDataset(DynamicDataset):
         self._use_hflip = use_hflip
         self._use_rot = use_rot
         self._gt = list_images(dataroot_gt, set_name=name, argument="dataroot_gt")
+        self._names = distinct_names(self._gt)
         self._cache = PixelCache(cache_dir, channels) if cache_dir else None
 
     def __len__(self) -> int:
@@ -59,8 +60,8 @@ class ImageDataset(DynamicDataset):
         return self._gt[index].path
 
     def sample_key(self, index: int) -> str:
-        """Return the name a picture of this sample is saved under."""
-        return self._gt[index].key
+        """Return the name a picture of this sample is saved under; no other sample has it."""
+        return self._names[index]
 
     def cut(self, tensors: Mapping[str, Tensor], lq_size: int) -> dict[str, Tensor]:
         """Keep the upper left corner of every crop."""

@@ -1,6 +1,7 @@
 """Which image files a dataset root means, and which belong together."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,10 +15,17 @@ PACKAGE_PREFIX = "package:"
 
 @dataclass(frozen=True)
 class ImageFile:
-    """A file and the name it is paired and reported by: its path below its root, without the extension."""
+    """An image under a root.
+
+    Attributes:
+        path: where it is.
+        key: the name it is paired by: its path below its root, without the extension.
+        folder: name of the root, or of the folder that a root which is a file lies in.
+    """
 
     path: str
     key: str
+    folder: str
 
 
 def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = "") -> list[ImageFile]:
@@ -32,7 +40,7 @@ def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     files: list[ImageFile] = []
     for root in [roots] if isinstance(roots, str) else roots:
         path = _resolve(root, set_name, argument)
-        found = [ImageFile(str(path), path.stem)] if path.is_file() else _images_below(path)
+        found = [_lone_image(path)] if path.is_file() else _images_below(path)
         if not found:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             raise InputError(
@@ -87,6 +95,28 @@ def pair_images(
     raise InputError(problems)
 
 
+def distinct_names(files: Sequence[ImageFile]) -> list[str]:
+    """Return a name for each file that no other has: its key; below its root's name where another has its key.
+
+    Names that still meet, of roots named alike or of ``a.png`` beside ``a.jpg``, are numbered: ``hr/a``, ``hr_2/a``.
+    """
+    # Some file systems do not tell A from a.
+    repeated = {key for key, count in Counter(file.key.casefold() for file in files).items() if count > 1}
+    taken = {file.key.casefold() for file in files}
+    names = []
+    for file in files:
+        name, number = file.key, 1
+        if name.casefold() in repeated:
+            folder = file.folder or "root"  # the root of a file system has no name
+            name = f"{folder}/{file.key}"
+            while name.casefold() in taken:
+                number += 1
+                name = f"{folder}_{number}/{file.key}"
+            taken.add(name.casefold())
+        names.append(name)
+    return names
+
+
 def _resolve(root: str, set_name: str, argument: str) -> Path:
     path = _in_package(root, set_name, argument) if root.startswith(PACKAGE_PREFIX) else Path(root).expanduser()
     if path.exists():
@@ -112,12 +142,17 @@ def _in_package(root: str, set_name: str, argument: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)), inside)
 
 
+def _lone_image(path: Path) -> ImageFile:
+    return ImageFile(str(path), path.stem, path.resolve().parent.name)
+
+
 def _images_below(folder: Path) -> list[ImageFile]:
     found = []
+    name = folder.resolve().name  # of `.` too
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         if path.suffix.lower() in IMAGE_SUFFIXES and not any(part.startswith(".") for part in relative.parts):
-            found.append(ImageFile(str(path), relative.with_suffix("").as_posix()))
+            found.append(ImageFile(str(path), relative.with_suffix("").as_posix(), name))
     return found
 
 

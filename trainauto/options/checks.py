@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from trainauto.options.findings import Finding
-from trainauto.options.places import KeyPath
+from trainauto.options.places import KeyPath, dotted
 from trainauto.options.schema import Datasets, Options, TrainDataset, ValDataset
 
 Check = Callable[[Options], Iterator[Finding]]
@@ -118,15 +118,16 @@ def something_to_learn(options: Options) -> Iterator[Finding]:
 
 @_reads("datasets")
 def names_differ(options: Options) -> Iterator[Finding]:
-    """Names of validation sets become names of curves and folders."""
-    seen: dict[str, str] = {}
-    for key, dataset in options.datasets.validation_sets.items():
+    """Names of sets become names of curves, folders and figures about their images."""
+    seen: dict[str, KeyPath] = {}
+    for path, dataset in image_sets(options.datasets):
         # Some file systems do not tell A from a.
-        first = seen.setdefault(dataset.name.casefold(), key)
-        if first != key:
-            what = f"datasets.{first} and datasets.{key} are both named '{dataset.name}'"
-            path = ("datasets", key, "name") if "name" in dataset.model_fields_set else ("datasets", key)
-            yield Finding(path, what, f"Give each a name of its own, e.g. name: {key}.", at_key=True)
+        first = seen.setdefault(dataset.name.casefold(), path)
+        if first != path:
+            what = f"{dotted(first)} and {dotted(path)} are both named '{dataset.name}'"
+            free = str(path[-1]).casefold() not in seen
+            advice = f"Give each a name of its own{f', e.g. name: {path[-1]}' if free else ''}."
+            yield Finding((*path, "name") if "name" in dataset.model_fields_set else path, what, advice, at_key=True)
 
 
 @_reads("val", "logger")

@@ -1,8 +1,9 @@
 """A plugin that kills its own process, as a power cut would, at moments a test has planned.
 
 `kills.json` beside the option file lists [kind, count] pairs; each process takes the next one that `kills.done` has not
-counted yet. Kinds: `step` (after that optimizer step), `loss` (in the n-th loss of this process), `replace`
-(before the n-th file of this process is put in place, so while a checkpoint or a log is being written).
+counted yet. Kinds: `step` (after that optimizer step), `loss` (in the n-th loss of this process), and before the n-th
+time that this process puts in place: `checkpoint` (a checkpoint directory), `pointer` (latest.json), `log` (the
+training_log.jsonl of a resumed run, taken back to its checkpoint).
 """
 
 import json
@@ -24,7 +25,7 @@ DONE = HERE / "kills.done"
 KIND, COUNT = (PLANNED[len(DONE.read_text()) if DONE.exists() else 0 :] or [["none", 0]])[0]
 
 _real_replace = os.replace
-_counts = {"loss": 0, "replace": 0}
+_counts = {"loss": 0, "checkpoint": 0, "pointer": 0, "log": 0}
 
 
 def strike() -> None:
@@ -41,8 +42,16 @@ def count(kind: str) -> None:
         strike()
 
 
+def kind_of(target: str) -> str | None:
+    name = Path(target).name
+    if name.startswith("step_"):
+        return "checkpoint"
+    return {"latest.json": "pointer", "training_log.jsonl": "log"}.get(name)
+
+
 def replace(source: str, target: str) -> None:
-    count("replace")
+    if kind := kind_of(target):
+        count(kind)
     _real_replace(source, target)
 
 

@@ -94,6 +94,32 @@ def test_several_roots_single_files_and_packages(write_images: Write) -> None:
     assert len(keys) == 7
 
 
+def test_equal_keys_of_several_roots_get_names_of_their_own(write_images: Write, tmp_path: Path) -> None:
+    """Pictures and scores are kept by these names: equal ones would overwrite each other."""
+    roots = [write_images(folder, 1) for folder in ("r1", "r2", "other/r1")]
+    write_images("r1", 1, suffix=".jpg")
+    cv2.imwrite(str(roots[1] / "alone.png"), np.zeros((40, 40, 3), np.uint8))
+    write_images("other/r1/r2", 1)  # below its root, what the second root's image is to be called
+    lone = str(write_images("lone", 1) / "image_000.png")
+    dataset = GTImageDataset([*map(str, roots), lone], scale=2)
+    by_name = {dataset.sample_key(index): dataset.sample_name(index) for index in range(len(dataset))}
+    assert {name: str(Path(file).relative_to(tmp_path).as_posix()) for name, file in by_name.items()} == {
+        "r1/image_000": "r1/image_000.jpg",
+        "r1_2/image_000": "r1/image_000.png",
+        "alone": "r2/alone.png",
+        "r2_2/image_000": "r2/image_000.png",
+        "r1_3/image_000": "other/r1/image_000.png",
+        "r2/image_000": "other/r1/r2/image_000.png",
+        "lone/image_000": "lone/image_000.png",
+    }
+
+
+def test_the_root_here_has_the_name_of_its_folder(write_images: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_images("here", 1))
+    dataset = GTImageDataset([".", str(write_images("there", 1))], scale=2)
+    assert [dataset.sample_key(index) for index in range(2)] == ["here/image_000", "there/image_000"]
+
+
 @pytest.mark.parametrize(
     ("root", "words"),
     [

@@ -26,6 +26,7 @@ TILES = "tiles of 32 px with 16 px of overlap"
         (["datasets:val:dataroot_lq=['']"], 1, "dataroot_lq names nothing"),
         (["scale=1", "datasets:val={type: GTImageDataset, dataroot_gt: x}"], 1, "at scale 1 they equal the gt images"),
         (["datasets:val_2={dataroot_gt: x, dataroot_lq: y, name: VAL_small}"], 1, "are both named 'VAL_small'"),
+        (["datasets:train:name=Val_small"], 0, "datasets.train and datasets.val are both named 'val_small'"),
         (["logger:best_metric=lpips"], 1, "best_metric 'lpips' is not among val.metrics"),
         (["logger:best_metric=", "val:metrics={}", "logger:best_metric=psnr"], 1, "best_metric 'psnr' is not among"),
         (["val:val_enabled=false"], 0, "best_metric 'psnr' is never measured"),
@@ -85,3 +86,11 @@ def test_combinations_are_judged_where_their_sections_are_valid(
         "scale takes a whole number",
         "val.val_freq takes a number of at least 1",
     ]
+
+
+def test_a_name_that_is_proposed_is_free(problems: Callable[..., tuple[Problem, ...]]) -> None:
+    (problem,) = problems("datasets:train:name=val", "datasets:val:name=val")
+    assert "datasets.train and datasets.val are both named 'val'" in problem.what
+    assert problem.advice == "Give each a name of its own."
+    (problem,) = problems("datasets:val_2={name: train_small, dataroot_gt: x, dataroot_lq: y}")
+    assert "name: val_2" in problem.advice

@@ -1,6 +1,8 @@
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import quickstart
@@ -14,6 +16,8 @@ if "fail-early" in sys.argv:
 (run / "tb").mkdir(parents=True)
 (run.parent / "current").write_text(run.name + "\\n")
 (run / "arguments").write_text("\\n".join(sys.argv[1:]))
+if pathlib.Path("validation.jsonl").exists():
+    pathlib.Path("validation.jsonl").rename(run / "validation.jsonl")
 sys.exit(7 if "fail-late" in sys.argv else 0)
 """
 
@@ -120,3 +124,59 @@ def test_without_a_run_there_is_no_place_to_tell(tmp_path: Path):
     assert quickstart.latest_run(tmp_path) is None
     (tmp_path / "current").write_text("gone")
     assert quickstart.latest_run(tmp_path) is None
+
+
+def record(*gains_db: float | str, mean: float | str | None = None) -> dict[str, Any]:
+    """A validation in which bicubic has 30 dB everywhere; the mean is that of the gains unless given."""
+
+    def scored(gain: float | str) -> dict[str, Any]:
+        value = gain if isinstance(gain, str) else 30.0 + gain
+        return {"metrics": {"psnr_y": value}, "bicubic": {"psnr_y": 30.0}}
+
+    whole = mean if mean is not None else sum(gain for gain in gains_db if isinstance(gain, float)) / len(gains_db)
+    return {**scored(whole), "step": 9, "scores": [{"name": f"p{i}", **scored(g)} for i, g in enumerate(gains_db)]}
+
+
+@pytest.mark.parametrize(
+    ("validation", "passed", "word"),
+    [
+        (record(2.0, 1.0, 0.5), True, "+1.17 dB"),
+        (record(2.0, 0.0, 1.0), True, "+1.00 dB"),
+        (record(0.9, 0.9, 0.9), False, "mean +0.90 dB"),
+        (record(4.0, -0.25, 2.0), False, "p1 -0.25 dB"),
+        (record(0.5, -0.5), False, "mean +0.00 dB, p1 -0.50 dB"),
+        (record(2.0, "NaN", mean=2.0), False, "p1 +nan dB"),
+        (record(2.0, mean="NaN"), False, "mean +nan dB"),
+        ({**record(2.0), "scores": []}, False, "no photographs"),
+        ({"step": 9}, False, "left no psnr_y"),
+        (None, False, "left no psnr_y"),
+    ],
+)
+def test_the_network_is_judged_by_bicubic(validation: dict[str, Any] | None, passed: bool, word: str):
+    found, words = quickstart.judgement(validation)
+    assert found is passed
+    assert word in words
+    assert ("FAILED" in words) is not passed
+    assert "\n" not in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gain", "code", "line"),
+    [
+        ([], 1.5, 0, "passed"),
+        ([], 0.5, 1, "FAILED"),
+        (["--auto_resume"], 0.5, 1, "FAILED"),
+        (["--force_yml", "train:total_iter=3"], 0.5, 0, None),
+        (["fail-late"], 0.5, 7, None),
+    ],
+)
+def test_only_a_run_of_its_own_length_is_judged(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], gain: float, code: int, line: str | None
+):
+    (project / "validation.jsonl").write_text(json.dumps(record(gain)) + "\n")
+    assert quickstart.main(arguments) == code
+    *lines, before, place, curves = capsys.readouterr().out.splitlines()
+    assert "p0" in "".join(lines)
+    assert place.startswith("The run is in")
+    assert curves.startswith("Its curves")
+    assert (f"quickstart: {line}" in before) if line else "PSNR-Y" not in before
