@@ -77,6 +77,8 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         model = build_model(loaded, network, precision)
         schedule = build_schedule(loaded, model)
         automations = _automations(loaded, RunFacts(axes, plan, options.scale))
+        for automation in automations:
+            axes = automation.floored(axes, plan)
         metrics = build_metrics(loaded)
 
         directory = earlier or _new_run(loaded)

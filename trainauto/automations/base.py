@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainauto.core.decisions import Decision, RunFacts
+from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import OutOfMemory, StepRecord, ValidationRecord
 
 
@@ -28,6 +29,14 @@ class Automation:
         Raises:
             InputError: the arguments cannot work with this run's axes.
         """
+
+    def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
+        """Return the axes with the minima this automation sets; the engine shrinks no plan below them.
+
+        A run that starts below a minimum (``plan``) may stay there.
+        """
+        del plan
+        return axes
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Before the first step, and after a resume has loaded the state."""

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 from typing import Any, Literal, Protocol
 
@@ -114,6 +115,12 @@ class DynamicBatchSizeOptimizer(Automation):
                         argument=f"max_{axis.name}",
                     )
                 )
+
+    def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
+        """Raise the minima to those of the options (C17, C19)."""
+        return tuple(
+            replace(axis, minimum=min(max(axis.minimum, self._limits(axis.name)[0]), plan[axis.name])) for axis in axes
+        )
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up bounds and plan of the run."""

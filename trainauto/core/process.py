@@ -3,6 +3,8 @@
 import os
 import platform
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 ENVIRONMENT = {
     # Read when torch is loaded. oneDNN's cache of primitives reserves memory it never touches: with its default of 1024
@@ -44,3 +46,36 @@ def limit_private_memory(limit_bytes: int | None) -> bool:
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard if limit_bytes is None else limit_bytes, hard))
     return True
+
+
+Limited = Callable[[], AbstractContextManager[None]]
+"""Makes a context in which the memory limit holds again."""
+
+
+@contextmanager
+def without_memory_limit() -> Iterator[Limited]:
+    """Take the cap off for a while: a budget is for what networks compute, not for decoding images or writing files.
+
+    What it gives puts the cap back on for a part of that while.
+    """
+    if platform.system() != "Linux":
+        yield nullcontext
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    off = (before[1], before[1])
+
+    @contextmanager
+    def limited() -> Iterator[None]:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, off)
+
+    resource.setrlimit(resource.RLIMIT_DATA, off)
+    try:
+        yield limited
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, RunFacts
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, TrainautoError
+from trainauto.core.process import without_memory_limit
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.reports import RunEnd
 from trainauto.engine.checkpoint import Best
@@ -16,6 +17,7 @@ from trainauto.engine.pressure import answer_recovered, answer_too_large
 from trainauto.engine.recovery import BatchTooLarge
 from trainauto.engine.run import Run
 from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
+from trainauto.memory.oom import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,8 @@ def _train_until_done(run: Run) -> None:
     while not (run.finished or run.signals.received or run.controls.stop_reason):
         start = time.perf_counter()
         try:
-            batch = next(batches)
+            with without_memory_limit():
+                batch = next(batches)
         except InputError:
             run.save()  # an unreadable file: every step so far is whole
             raise
@@ -129,9 +132,12 @@ def _is_due(run: Run, every: int) -> bool:
 def _validate_or_save(run: Run) -> None:
     try:
         _validate(run)
-    except Exception:
+    except Exception as error:
         run.save()  # whatever is wrong with the validation set: every step so far is whole
-        raise
+        if not is_out_of_memory(error):
+            raise
+        advice = "Take smaller validation images, a smaller tile_overlap, or more memory."
+        raise TrainautoError(f"validation does not fit, not even in the smallest tiles\n  {advice}") from None
 
 
 def _validate(run: Run) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainauto.core.decisions import AutomationLike, Decision, PlanChange
 from trainauto.core.plan import Axis, Plan
+from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.reports import ReporterLike, RunSummary
 from trainauto.data.dynamic_loader import DynamicDataLoader
@@ -80,7 +81,8 @@ class Run:
     def save(self) -> Path:
         """Write a checkpoint of this moment; once is enough for a step."""
         if self.last_checkpoint is None or not self.last_checkpoint.name.endswith(f"{self.progress.steps:08d}"):
-            self.last_checkpoint = self.checkpoints.save(self.progress.steps, self._state(), self.model.save)
+            with without_memory_limit():
+                self.last_checkpoint = self.checkpoints.save(self.progress.steps, self._state(), self.model.save)
         return self.last_checkpoint
 
     def restore(self, checkpoint: Path) -> None:

@@ -82,11 +82,16 @@ class MemoryMeter:
         found = budget.status_bytes("VmHWM", "RssAnon", "RssFile", "RssShmem", "VmData")
         # Pages of mapped files and of batches that workers share are not the step's; the budget does not count them.
         private = found["VmHWM"] - found["RssFile"] - found["RssShmem"]
+        reserved = max(0, found["VmData"] - self.baseline_data_bytes)
+        current = max(0, found["RssAnon"] - self.baseline_bytes)
+        # The budget bounds what is reserved, the high-water mark is of what was touched. What libraries reserved and
+        # never touched counts too, so that peak and limit speak of the same thing.
+        untouched = max(0, reserved - current) if self.baseline_data_bytes else 0
         return PeakReading(
-            allocated=max(0, private - self.baseline_bytes),
-            reserved=max(0, found["VmData"] - self.baseline_data_bytes),
+            allocated=max(0, private - self.baseline_bytes) + untouched,
+            reserved=reserved,
             limit=self.limit_bytes,
-            current=max(0, found["RssAnon"] - self.baseline_bytes),
+            current=current,
         )
 
     def _cuda_reading(self, retries_before: int) -> PeakReading:  # pragma: no cuda

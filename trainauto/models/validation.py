@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.reports import Picture, Pixels
 from trainauto.data.dynamic_dataset import DynamicDataset
@@ -57,13 +58,19 @@ class Validator:
 
         ``stop`` is asked before each image; once it says so, there is no result.
         """
+        with without_memory_limit() as limited:
+            return self._run(enlarge, step, stop, limited)
+
+    def _run(
+        self, enlarge: Enlarge, step: int, stop: Callable[[], bool], limited: Limited
+    ) -> tuple[ValidationRecord, list[Picture]] | None:
         start = time.perf_counter()
         scores: list[ImageScore] = []
         shown: list[Picture] = []
         for index in range(len(self.dataset)):
             if stop():
                 return None
-            picture, reference = self._enlarged(enlarge, index)
+            picture, reference = self._enlarged(enlarge, index, limited)
             if index not in self._bicubic and picture.bicubic is not None:
                 self._bicubic[index] = self._measured(picture.bicubic, reference)
             scores.append(ImageScore(picture.name, self._measured(picture.output, reference), self._bicubic[index]))
@@ -89,11 +96,13 @@ class Validator:
         for metric in self._metrics.values():
             metric(image, image)
 
-    def _enlarged(self, enlarge: Enlarge, index: int) -> tuple[Picture, Pixels]:
+    def _enlarged(self, enlarge: Enlarge, index: int, limited: Limited) -> tuple[Picture, Pixels]:
         sample = self.dataset.whole(index)
         lq = sample["lq"][None].float() / 255
         reference = _to_pixels(sample["gt"])
-        output = _to_pixels(self._enlarger(enlarge, lq.to(self._device))[0] * 255)
+        with limited():
+            enlarged = self._enlarger(enlarge, lq.to(self._device))
+        output = _to_pixels(enlarged[0] * 255)
         bicubic = None
         if index not in self._bicubic or index < SHOWN_PICTURES:
             size = reference.shape[:2]

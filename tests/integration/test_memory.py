@@ -1,0 +1,100 @@
+"""A real memory budget through the door: growth into it, real failures, recovery (C01-C11, E01-E18)."""
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+
+Write = Callable[..., Path]
+
+
+def options(gt: Path, lq_size: int, batch: int, budget: str, steps: int, **controller: Any) -> dict[str, Any]:
+    defaults = {"adjustment_frequency": 4, "min_batch_size": 2, "min_lq_size": 8, "max_lq_size": 96}
+    return tiny_options(
+        gt,
+        network_g={"type": "compact", "num_feat": 32, "num_conv": 4},
+        datasets={"train": {"lq_size": lq_size, "batch_size_per_gpu": batch}},
+        train={"total_iter": steps},
+        val={"val_freq": steps},
+        memory={"budget": budget},
+        training_automations={"DynamicBatchSizeOptimizer": {**defaults, **controller}},
+    )
+
+
+def ledger(records: list[dict[str, Any]]) -> list[int]:
+    return [r["first_sample"] + i for r in records for i in range(r["samples"])]
+
+
+def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Write) -> None:
+    gt = write_images("gt", 4, (200, 200))
+    file = write_options(tmp_path / "run.yml", options(gt, 24, 2, "60MiB", 120, max_lq_size=40))
+    done = train(file)
+    assert done.returncode == 0, done.stderr
+    run = run_directory(file)
+    records = step_records(run)
+    assert sum(record["ooms"] for record in records) == 0
+    assert ledger(records) == list(range(sum(r["samples"] for r in records)))
+    crops = [r["plan"]["lq_size"] for r in records]
+    batches = [r["plan"]["batch_size"] for r in records]
+    assert crops[0] == 24
+    assert crops[-1] == 40
+    assert batches[-1] > 2
+    first_growth_of_batch = next(i for i, batch in enumerate(batches) if batch > 2)
+    assert crops[first_growth_of_batch] == 40  # the crop first (C02, C03)
+    limit = 60 * 2**20
+    assert all(r["peak"]["limit"] == limit for r in records)
+    settled = [r["peak"]["allocated"] / limit for r in records[-4:]]
+    log = (run / "training.log").read_text()
+    assert max(settled) <= 0.85
+    assert max(settled) >= 0.80 or "is expected to peak at" in log or "at its bound" in log
+    decisions = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]
+    assert decisions
+    assert decisions[0]["step"] >= 4  # nothing before the first period is complete
+    assert all("is below the band" in decision["reason"] for decision in decisions)
+
+
+@pytest.mark.parametrize("with_controller", [True, False])
+def test_a_budget_too_small_for_the_first_plan(tmp_path: Path, write_images: Write, with_controller: bool) -> None:
+    gt = write_images("gt", 4, (200, 200))
+    changes = options(gt, 64, 12, "60MiB", 24)
+    if not with_controller:
+        changes["training_automations"] = {}
+    file = write_options(tmp_path / "run.yml", changes)
+    done = train(file)
+    assert done.returncode == 0, done.stderr
+    records = step_records(run_directory(file))
+    assert len(records) == 24
+    assert ledger(records) == list(range(sum(r["samples"] for r in records)))
+    assert records[0]["ooms"] >= 1
+    assert "out of memory in pass 'g'" in done.stdout
+    if with_controller:
+        assert records[-1]["plan"]["batch_size"] < 12
+        assert records[-1]["plan"]["lq_size"] < 64
+    else:
+        # The crop and the batch stay what the file says; later batches run in as many pieces as the first one needed.
+        assert records[-1]["plan"]["batch_size"] == 12
+        assert records[-1]["plan"]["micro_batches"] > 1
+        assert sum(r["ooms"] for r in records[9:]) == 0
+
+
+def test_nothing_fits_is_said_in_words(tmp_path: Path, write_images: Write) -> None:
+    gt = write_images("gt", 2, (200, 200))
+    file = write_options(tmp_path / "run.yml", options(gt, 64, 2, "1MiB", 4, min_lq_size=64, min_batch_size=2))
+    done = train(file)
+    assert done.returncode == 1
+    assert "does not fit" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_size_that_is_none_is_refused(tmp_path: Path, write_images: Write) -> None:
+    file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 2), memory={"budget": "lots"}))
+    done = train(file)
+    assert done.returncode == 2
+    assert "'lots' is no size; write it like 600MiB" in done.stderr
