@@ -18,7 +18,7 @@ from trainauto.assembly.data import (
     first_plan,
 )
 from trainauto.assembly.keeping import changed_options, keep_options
-from trainauto.assembly.memory import with_memory
+from trainauto.assembly.memory import controller_defaults, preset_for, with_memory
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.assembly.placing import component, placed
 from trainauto.automations import AUTOMATIONS, Automation
@@ -76,7 +76,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         plan = first_plan(options)
         model = build_model(loaded, network, precision)
         schedule = build_schedule(loaded, model)
-        automations = _automations(loaded, RunFacts(axes, plan, options.scale))
+        automations = _automations(loaded, RunFacts(axes, plan, options.scale), precision.device)
         for automation in automations:
             axes = automation.floored(axes, plan)
         metrics = build_metrics(loaded)
@@ -152,11 +152,14 @@ def _load_plugins(loaded: LoadedOptions) -> None:
             import_plugin(name, [loaded.path.resolve().parent, Path.cwd()])
 
 
-def _automations(loaded: LoadedOptions, facts: RunFacts) -> list[Automation]:
+def _automations(loaded: LoadedOptions, facts: RunFacts, device: torch.device) -> list[Automation]:
+    active = loaded.options.training_automations.active
+    preset = preset_for(device, loaded.options.memory.budget_bytes) if active else None
+    defaults = controller_defaults(preset, facts.plan)
     built: list[Automation] = []
-    for name, switch in loaded.options.training_automations.active.items():
+    for name, switch in active.items():
         path = ("training_automations", name)
-        automation = component(loaded, AUTOMATIONS, path, name, switch.arguments)()
+        automation = component(loaded, AUTOMATIONS, path, name, switch.arguments, defaults)()
         with placed(loaded, path):
             automation.check(facts)
         built.append(automation)

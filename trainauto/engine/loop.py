@@ -89,8 +89,10 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
             run.save()
             raise
     if outcome is None:
+        run.uncounted_ooms += 1
         run.decided += answer_too_large(run, batch, too_large) if too_large else ()
         return None
+    ooms, run.uncounted_ooms = run.uncounted_ooms + len(outcome.failures), 0
     run.decided += answer_recovered(run, batch, outcome.failures)
     return StepRecord(
         step=run.progress.steps + 1,
@@ -106,7 +108,7 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         pixels=batch.pixels,
         peak=window.reading,
         skipped=outcome.skipped,
-        ooms=len(outcome.failures),
+        ooms=ooms,
     )
 
 

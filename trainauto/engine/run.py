@@ -47,6 +47,7 @@ class Run:
     Attributes:
         first_plan: the plan the option file starts with.
         decided: what was decided outside of a step; it is reported with the next one.
+        uncounted_ooms: failures of batches that went back to the loader; the next record counts them.
     """
 
     summary: RunSummary
@@ -67,6 +68,7 @@ class Run:
     last_checkpoint: Path | None = None
     trained_plan: Plan | None = None
     decided: list[Decision] = field(default_factory=list)
+    uncounted_ooms: int = 0
     budget_bytes: int | None = None
     rewind: Rewind = field(init=False)
 
