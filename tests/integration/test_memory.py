@@ -16,13 +16,8 @@ Write = Callable[..., Path]
 
 
 def options(gt: Path, lq_size: int, batch: int, budget: str, steps: int, **controller: Any) -> dict[str, Any]:
-    defaults = {
-        "target_vram_usage": 0.85,
-        "adjustment_frequency": 4,
-        "min_batch_size": 2,
-        "min_lq_size": 8,
-        "max_lq_size": 96,
-    }
+    bounds = {"min_batch_size": 2, "max_batch_size": 64, "min_lq_size": 8, "max_lq_size": 96}
+    defaults = {"target_vram_usage": 0.85, "safety_margin": 0.05, "adjustment_frequency": 4, **bounds}
     return tiny_options(
         gt,
         network_g={"type": "compact", "num_feat": 32, "num_conv": 4},

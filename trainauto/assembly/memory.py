@@ -23,7 +23,7 @@ def preset_for(device: torch.device, budget_bytes: int | None) -> CardPreset | N
 
 
 def controller_defaults(preset: CardPreset | None, plan: Plan) -> Mapping[str, float]:
-    """Return what a preset gives a controller where the option file says nothing; bounds leave the first plan inside."""
+    """Return what a preset gives a controller where the option file is silent; the first plan lies within."""
     if preset is None:
         return {}
     logger.info("memory preset: %s (%s)", preset.name, preset.rule)
