@@ -43,6 +43,8 @@ class Registry(Generic[T]):
                             advice="Rename one of them.",
                         )
                     )
+                if taken is component:
+                    continue  # a module imported twice under two names
                 self._entries[key] = component
                 self._shown[key] = name
                 if position:
