@@ -39,9 +39,9 @@ def train(run: Run) -> RunEnd:
         run.reporter.end(RunEnd("interrupted", "stopped at once", run.progress, str(run.last_checkpoint or "")))
         raise
     except BaseException as error:
-        run.reporter.end(
-            RunEnd("failed", f"{type(error).__name__}: {error}", run.progress, str(run.last_checkpoint or ""))
-        )
+        # The first line is enough here: the door prints the whole of it.
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        run.reporter.end(RunEnd("failed", reason, run.progress, str(run.last_checkpoint or "")))
         raise
     finally:
         lift_budget(run)

@@ -76,7 +76,7 @@ def optimize_parameters(
     """
     start = time.perf_counter()
     rewind = rewind or Rewind(model.networks.values(), model.device)
-    tensors = model.feed_data(batch)
+    tensors = _on_device(model, batch)
     losses: dict[str, float] = {}
     norms: dict[str, float] = {}
     skipped: list[str] = []
@@ -90,6 +90,17 @@ def optimize_parameters(
             skipped.append(one.name)
     _after_step(model)
     return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures))
+
+
+def _on_device(model: BaseModel, batch: Batch) -> MicroBatch:
+    try:
+        return model.feed_data(batch)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+    release_memory(model.device)
+    raise BatchTooLarge("data", len(batch), message)
 
 
 def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[tuple[MicroBatch, float]]:

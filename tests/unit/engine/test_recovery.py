@@ -250,3 +250,12 @@ def test_moving_average_moves_once_when_its_update_is_repeated(monkeypatch: pyte
     assert calls
     ours, theirs = (one.averages["net_g"].network.state_dict() for one in (failing, plain))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_batch_that_does_not_even_reach_the_device_is_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = model()
+    monkeypatch.setattr(one, "feed_data", lambda batch: fail_for_real())
+    old = weights(one)
+    with pytest.raises(BatchTooLarge, match="'data'"):
+        optimize_parameters(one, batch_of(4))
+    assert torch.equal(weights(one), old)
