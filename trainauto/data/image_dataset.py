@@ -1,5 +1,6 @@
 """The two image datasets: pairs of folders, and high-quality images alone."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -93,9 +94,9 @@ class ImageDataset(DynamicDataset):
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
         return Survey(len(self), sides[smallest], self.sample_name(smallest), gt_bytes)
 
+    @abstractmethod
     def _look_at(self, index: int) -> tuple[int, int] | Problem:
         """Return (height, width) of the low-quality image, or what is wrong with the sample."""
-        raise NotImplementedError
 
     def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
         return [
