@@ -234,3 +234,24 @@ def test_help_and_wrong_arguments() -> None:
         assert done.returncode == code, done.stderr
         assert word in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
+
+
+BROKEN_FILES = Path(__file__).parents[1] / "assets" / "broken_options"
+
+
+@pytest.mark.parametrize("name", ["unknown_network", "unknown_argument"])
+def test_broken_files_that_only_building_can_judge(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainauto.cli import main
+
+    text = (BROKEN_FILES / f"{name}.yml").read_text()
+    expected = next(line for line in text.splitlines() if line.startswith("# expect: ")).removeprefix("# expect: ")
+    place, _, words = expected.partition(" ")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "-opt", str(BROKEN_FILES / f"{name}.yml")]) == 2
+    printed = capsys.readouterr().err
+    assert f"{name}.yml:{place}:" in printed
+    for fragment in words.split(" | "):
+        assert fragment.strip() in printed
+    assert not list(tmp_path.iterdir())

@@ -100,7 +100,6 @@ def test_a_spike_shrinks_once_and_the_plan_comes_back() -> None:
     settled, before = simulation.plan, len(simulation.changes)
     start = simulation.step
     simulation.run(60, lambda plan, step: memory(plan) + (LIMIT // 4 if start + 3 <= step < start + 6 else 0))
-    assert len(simulation.changes) == before + 1 + (simulation.plan == settled) or simulation.changes
     shrunk = simulation.changes[before][1].plan
     assert shrunk.batch_size < settled.batch_size
     simulation.run(2000)
