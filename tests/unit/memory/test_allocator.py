@@ -237,8 +237,9 @@ def test_peaks_count_from_their_reset(expandable: bool) -> None:
 
 
 def test_a_published_measurement() -> None:
-    # pytorch/pytorch#193400: 64 MiB live, then cycles of 91 and 45.5 MiB that are freed after 2 MiB that stay. A 16 GiB
-    # card reserved 220 MiB in the first, and stayed below 500 MiB for 100 cycles.
+    # pytorch/pytorch#193400, on a card of 16 GiB: each cycle allocates 91 and 45.5 MiB, 2 MiB that stay, and frees the
+    # first two. After the first cycle 66 MiB were live (so 64 before it) and 220 reserved; max_split_size_mb:128 was set
+    # too, which does nothing until there is a larger cached block. Without it 100 cycles stayed below 500 MiB.
     allocator = allocator_with(64, expandable=True)
     for cycle in range(101):
         for ident, size_mib in ((1, 91), (2, 45.5), (10 + cycle, 2)):
