@@ -238,7 +238,7 @@ def test_peaks_count_from_their_reset(expandable: bool) -> None:
 
 def test_a_published_measurement() -> None:
     # pytorch/pytorch#193400, on a card of 16 GiB: each cycle allocates 91 and 45.5 MiB, 2 MiB that stay, and frees the
-    # first two. After the first cycle 66 MiB were live (so 64 before it) and 220 reserved; max_split_size_mb:128 was set
+    # first two. After the first cycle 66 MiB were live (64 before it) and 220 reserved; max_split_size_mb:128 was set
     # too, which does nothing until there is a larger cached block. Without it 100 cycles stayed below 500 MiB.
     allocator = allocator_with(64, expandable=True)
     for cycle in range(101):
