@@ -67,6 +67,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         checkpoint = checkpoints.latest() if checkpoints else None
         _load_plugins(loaded)
         precision = choose_precision(loaded)
+        budget_bytes = options.memory.budget_bytes(precision.device.type)
         seed_everything(options.manual_seed)
         # The weights of a checkpoint replace pretrained ones, which need not exist any more.
         network = build_network(loaded, pretrained=checkpoint is None)
@@ -89,7 +90,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
             meter = MemoryMeter(precision.device)
             summary = _summary(loaded, directory, model, plan, precision, surveys)
             run = Run(
-                summary=with_memory(summary, options.memory.budget_bytes or meter.limit_bytes, automations),
+                summary=with_memory(summary, budget_bytes or meter.limit_bytes, automations),
                 model=model,
                 loader=loader,
                 axes=axes,
@@ -104,7 +105,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
                 reporter=reporter,
                 meter=meter,
                 frequencies=_frequencies(options),
-                budget_bytes=options.memory.budget_bytes,
+                budget_bytes=budget_bytes,
                 first_plan=plan,
             )
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
@@ -154,7 +155,7 @@ def _load_plugins(loaded: LoadedOptions) -> None:
 
 def _automations(loaded: LoadedOptions, facts: RunFacts, device: torch.device) -> list[Automation]:
     active = loaded.options.training_automations.active
-    preset = preset_for(device, loaded.options.memory.budget_bytes) if active else None
+    preset = preset_for(device, loaded.options.memory.budget_bytes(device.type)) if active else None
     defaults = controller_defaults(preset, facts.plan)
     built: list[Automation] = []
     for name, switch in active.items():

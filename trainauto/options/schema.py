@@ -217,18 +217,23 @@ class MemoryOptions(Section):
         "process, enforced by the operating system where it can (Linux).",
         reason="null: all of the card; no limit on the CPU",
     )
+    cpu_budget: str | None = option(
+        None,
+        "As budget, where the run trains on a CPU: for files that are used on both, where a card should be filled.",
+        reason="null: budget holds on both",
+    )
 
-    @field_validator("budget")
+    @field_validator("budget", "cpu_budget")
     @classmethod
     def _is_a_size(cls, text: str | None) -> str | None:
         if text is not None:
             parse_size_bytes(text)
         return text
 
-    @property
-    def budget_bytes(self) -> int | None:
-        """The budget in bytes."""
-        return None if self.budget is None else parse_size_bytes(self.budget)
+    def budget_bytes(self, device_type: str) -> int | None:
+        """Return the budget that holds on a kind of device (``cpu``, ``cuda``), in bytes."""
+        text = self.cpu_budget if device_type == "cpu" and self.cpu_budget is not None else self.budget
+        return None if text is None else parse_size_bytes(text)
 
 
 class AutomationSwitch(BaseModel):
