@@ -75,7 +75,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         val_sets = build_val_sets(loaded, network, surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
         plan = first_plan(options)
-        model = build_model(loaded, network, precision)
+        model = build_model(loaded, network, precision, pretrained=checkpoint is None)
         schedule = build_schedule(loaded, model)
         automations = _automations(loaded, RunFacts(axes, plan, options.scale), precision.device)
         for automation in automations:
@@ -185,6 +185,7 @@ def _summary(
     options = loaded.options
     total, unit = run_length(options)
     train = options.datasets.train
+    against = f" against {options.network_d.type}" if options.network_d else ""
     facts = (
         ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),
         ("workers", f"{train.num_worker_per_gpu}, looking {train.lookahead} batches ahead"),
@@ -195,7 +196,7 @@ def _summary(
         name=options.name,
         run_directory=str(directory.path),
         device=_device_name(precision.device),
-        network=f"{options.network_g.type} x{options.scale}",
+        network=f"{options.network_g.type} x{options.scale}{against}",
         parameters=sum(
             p.numel() for network in model.networks.values() for p in network.parameters() if p.requires_grad
         ),

@@ -140,7 +140,7 @@ class PathOptions(Section):
         True, "Refuse weights whose names or shapes differ; false loads what fits and lists the rest."
     )
     pretrain_network_d: str | None = option(None, "As pretrain_network_g, for the discriminator.")
-    param_key_d: str | None = option(None, "As param_key_g.", reason="as there")
+    param_key_d: str | None = option(None, "As param_key_g.")
     strict_load_d: bool = option(True, "As strict_load_g.")
 
 
@@ -162,7 +162,9 @@ class TrainOptions(Section):
     )
     optim_g: Component = option(..., "Optimizer of the generator: Adam, AdamW or SGD with its arguments.")
     optim_d: Component | None = option(
-        None, "Optimizer of the discriminator, for SRGANModel.", reason="null: there is no discriminator"
+        None,
+        "Optimizer of the discriminator of SRGANModel; scheduler and grad_clip hold for it too.",
+        reason="null: there is none",
     )
     scheduler: Component = option(
         Component(type="constant"),
