@@ -67,6 +67,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         checkpoint = checkpoints.latest() if checkpoints else None
         _load_plugins(loaded)
         precision = choose_precision(loaded)
+        budget_bytes = options.memory.budget_bytes(precision.device.type)
         seed_everything(options.manual_seed)
         # The weights of a checkpoint replace pretrained ones, which need not exist any more.
         network = build_network(loaded, pretrained=checkpoint is None)
@@ -74,7 +75,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         val_sets = build_val_sets(loaded, network, surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
         plan = first_plan(options)
-        model = build_model(loaded, network, precision)
+        model = build_model(loaded, network, precision, pretrained=checkpoint is None)
         schedule = build_schedule(loaded, model)
         automations = _automations(loaded, RunFacts(axes, plan, options.scale), precision.device)
         for automation in automations:
@@ -89,7 +90,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
             meter = MemoryMeter(precision.device)
             summary = _summary(loaded, directory, model, plan, precision, surveys)
             run = Run(
-                summary=with_memory(summary, options.memory.budget_bytes or meter.limit_bytes, automations),
+                summary=with_memory(summary, budget_bytes or meter.limit_bytes, automations),
                 model=model,
                 loader=loader,
                 axes=axes,
@@ -104,7 +105,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
                 reporter=reporter,
                 meter=meter,
                 frequencies=_frequencies(options),
-                budget_bytes=options.memory.budget_bytes,
+                budget_bytes=budget_bytes,
                 first_plan=plan,
             )
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
@@ -154,7 +155,7 @@ def _load_plugins(loaded: LoadedOptions) -> None:
 
 def _automations(loaded: LoadedOptions, facts: RunFacts, device: torch.device) -> list[Automation]:
     active = loaded.options.training_automations.active
-    preset = preset_for(device, loaded.options.memory.budget_bytes) if active else None
+    preset = preset_for(device, loaded.options.memory.budget_bytes(device.type)) if active else None
     defaults = controller_defaults(preset, facts.plan)
     built: list[Automation] = []
     for name, switch in active.items():
@@ -184,6 +185,7 @@ def _summary(
     options = loaded.options
     total, unit = run_length(options)
     train = options.datasets.train
+    against = f" against {options.network_d.type}" if options.network_d else ""
     facts = (
         ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),
         ("workers", f"{train.num_worker_per_gpu}, looking {train.lookahead} batches ahead"),
@@ -194,7 +196,7 @@ def _summary(
         name=options.name,
         run_directory=str(directory.path),
         device=_device_name(precision.device),
-        network=f"{options.network_g.type} x{options.scale}",
+        network=f"{options.network_g.type} x{options.scale}{against}",
         parameters=sum(
             p.numel() for network in model.networks.values() for p in network.parameters() if p.requires_grad
         ),

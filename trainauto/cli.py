@@ -64,7 +64,7 @@ def _train(parsed: argparse.Namespace) -> int:
         # cuBLAS reads it when CUDA starts; without it torch refuses deterministic matrix products.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
-    if loaded.options.memory.budget:
+    if loaded.options.memory.has_budget:
         set_environment()
 
     from trainauto.build import build_run

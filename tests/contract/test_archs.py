@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainauto.archs import ARCHS, SPAN, SwinIR
+from trainauto.archs import ARCHS, SPAN, SwinIR, is_discriminator
 from trainauto.archs.padding import pad_to_multiple
 from trainauto.archs.span_arch import Conv3XC
 from trainauto.core.plan import SizeRequirements
@@ -35,7 +35,7 @@ SMALL = {
         "drop_path_rate": 0.0,
     },
 }
-"""Arguments that make each network small; every registered network has an entry."""
+"""Arguments that make each network small; every registered network that enlarges has an entry."""
 SCALES = [(name, scale) for name in SMALL for scale in (1, 2, 4)] + [
     ("compact", 3),
     ("rrdbnet", 8),
@@ -77,7 +77,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 def test_every_registered_network_is_tested():
     ours = {name for name in ARCHS if ARCHS.get(name).__module__.startswith("trainauto.")}
-    assert ours == set(SMALL)
+    assert {name for name in ours if not is_discriminator(ARCHS.get(name))} == set(SMALL)
 
 
 @pytest.mark.parametrize("alias", ["SRVGGNetCompact", "RRDBNet", "ESRGAN", "SPAN", "SwinIR"])

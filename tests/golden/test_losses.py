@@ -66,7 +66,7 @@ def test_values_are_the_pinned_ones(name: str) -> None:
 
 
 def test_every_loss_is_pinned() -> None:
-    assert set(LOSSES) == set(PINNED)
+    assert set(LOSSES) - {"GANLoss"} == set(PINNED)  # GANLoss compares no images: see tests/unit/losses
 
 
 def test_charbonnier_is_smooth_where_eps_is_large() -> None:

@@ -15,6 +15,7 @@ NETWORKS = {
     "realesr-general-x4v3": ("compact", {"num_conv": 32, "scale": 4}),
     "RealESRGAN_x4plus": ("rrdbnet", {"scale": 4}),
     "RealESRGAN_x2plus": ("rrdbnet", {"scale": 2}),
+    "RealESRGAN_x4plus_netD": ("unetdiscriminatorsn", {}),
     "SPAN_x4_ch48": ("span", {"scale": 4}),
     "SwinIR_lightweight_x2": ("swinir_light", {"scale": 2}),
 }
@@ -23,11 +24,13 @@ TENSORS_AND_ELEMENTS = {
     "realesr-general-x4v3": (101, 1_213_296),
     "RealESRGAN_x4plus": (702, 16_697_987),
     "RealESRGAN_x2plus": (702, 16_703_171),
+    "RealESRGAN_x4plus_netD": (28, 4_394_753),
     "SPAN_x4_ch48": (204, 2_236_728),
     "SwinIR_lightweight_x2": (366, 4_154_184),
 }
 """Counts reported by people who had the files; see manifests/README.md (that of SwinIR's elements follows from 910 152
-parameters, 12 masks of 64 x 64 x 64 and 24 indices of 64 x 64)."""
+parameters, 12 masks of 64 x 64 x 64 and 24 indices of 64 x 64; nobody's count of the
+discriminator's was found, so that these follow from the published structure alone)."""
 
 
 def manifest(name: str) -> dict[str, list[int]]:

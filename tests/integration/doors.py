@@ -40,6 +40,19 @@ def tiny_options(gt: Path, **changes: Any) -> dict[str, Any]:
     return merged(base, changes)
 
 
+def gan_options(**changes: Any) -> dict[str, Any]:
+    """Return changes of :func:`tiny_options` that train against a discriminator, with further ``changes``."""
+    base: dict[str, Any] = {
+        "model_type": "SRGANModel",
+        "network_d": {"type": "unetdiscriminatorsn", "num_feat": 4},
+        "train": {
+            "losses": [{"type": "l1loss"}, {"type": "ganloss", "loss_weight": 0.1}],
+            "optim_d": {"type": "Adam", "lr": 1e-3},
+        },
+    }
+    return merged(base, changes)
+
+
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in changes.items():

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.integration.doors import environment, run_directory, step_records, tiny_options, train, write_options
+from tests.integration.doors import (
+    environment,
+    gan_options,
+    run_directory,
+    step_records,
+    tiny_options,
+    train,
+    write_options,
+)
 
 Write = Callable[..., Path]
 
@@ -130,6 +138,62 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     ),
     "cache folder that is a file": ({"datasets": {"train": {"cache_dir": "run.yml"}}}, "cache_dir", ["cannot be made"]),
     "runs in a file": ({"path": {"experiments_root": "run.yml"}}, "experiments_root", ["cannot be made"]),
+    "a GAN without its parts": (
+        {"model_type": "SRGANModel"},
+        "model_type: SRGANModel",
+        [
+            "needs network_d",
+            "Add `network_d: {type: unetdiscriminatorsn}`",
+            "needs train.optim_d",
+            "needs a ganloss among train.losses",
+            "Add `- {type: ganloss",
+        ],
+    ),
+    "parts of a GAN without a discriminator": (
+        {
+            "network_d": {"type": "unetdiscriminatorsn"},
+            "train": {"optim_d": {"type": "Adam"}, "losses": [{"type": "ganloss"}]},
+            "path": {"strict_load_d": False},
+        },
+        "network_d:",
+        [
+            "network_d is about a discriminator, and model_type SRModel has none",
+            "train.optim_d is about",
+            "path.strict_load_d is about",
+            "ganloss needs a discriminator",
+            "Write model_type: SRGANModel, or remove it.",
+        ],
+    ),
+    "two GAN losses": (
+        gan_options(train={"losses": [{"type": "gan"}, {"type": "ganloss", "gan_type": "hinge"}]}),
+        "type: ganloss",
+        ["more than one ganloss"],
+    ),
+    "a discriminator that enlarges": (
+        gan_options(network_d={"type": "span"}),
+        "type: span",
+        ["'span' enlarges images and judges none", "unetdiscriminatorsn"],
+    ),
+    "a generator that judges": (
+        {"network_g": {"type": "unetdiscriminatorsn"}},
+        "type: unetdiscriminatorsn",
+        ["judges images and enlarges none", "network_d"],
+    ),
+    "a discriminator of other images": (
+        gan_options(network_d={"type": "unetdiscriminatorsn", "num_in_ch": 1, "num_feat": 4}),
+        "network_d:",
+        ["judges images of 1 channels, and there are 3", "Write num_in_ch: 3."],
+    ),
+    "missing weights of the discriminator": (
+        gan_options(path={"pretrain_network_d": "net_d.pth"}),
+        "pretrain_network_d",
+        ["net_d.pth"],
+    ),
+    "hinge with labels": (
+        gan_options(train={"losses": [{"type": "ganloss", "gan_type": "hinge", "real_label_val": 0.9}]}),
+        "gan_type: hinge",
+        ["hinge has no labels"],
+    ),
     "no cuda here": ({"device": "cuda"}, "device: cuda", ["no CUDA device"]),
 }
 

@@ -11,8 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 import trainauto.options.schema as schema
-from tests.integration.doors import tiny_options, write_options
+from tests.integration.doors import gan_options, tiny_options, write_options
 from trainauto.assembly.data import _dataset_arguments, _warn_of_many_workers
+from trainauto.assembly.discriminator import _given
 from trainauto.build import _summary, build_run
 from trainauto.data import DATASETS
 from trainauto.engine.loop import train
@@ -20,7 +21,8 @@ from trainauto.options.load import load_options
 
 OPTIONS_ROOM = Path(schema.__file__).parent
 PROPERTIES = Path(schema.__file__)  # properties of the sections read for their callers
-TELLING = (_summary.__code__, _warn_of_many_workers.__code__)  # whoever reads there does not use it
+# Whoever reads there does not use it.
+TELLING = (_summary.__code__, _warn_of_many_workers.__code__, _given.__code__)
 HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
 FOR_DATASETS = {name for kind in DATASETS for name in inspect.signature(DATASETS.get(kind)).parameters}
 SECTIONS = [
@@ -65,17 +67,17 @@ def test_every_key_is_read_by_a_run(
     gt = write_images("gt", 3, (60, 60))
     lq = write_images("lq", 3, (30, 30), shrink=2)
     in_steps = tiny_options(
-        gt, train={"total_iter": 2}, use_amp=True, training_automations={"PlanSchedule": {"changes": []}}
+        gt, **gan_options(train={"total_iter": 2}, use_amp=True, training_automations={"PlanSchedule": {"changes": []}})
     )
-    in_samples = tiny_options(gt, train={"total_samples": 8})
+    in_samples = tiny_options(gt, **gan_options(train={"total_samples": 8}))
     del in_samples["train"]["total_iter"]
     for which, roots in (("train", (gt, lq)), ("val", (gt / "image_001.png", lq / "image_001.png"))):
         paired = {"type": "PairedImageDataset", "dataroot_gt": str(roots[0]), "dataroot_lq": str(roots[1])}
         in_samples["datasets"][which] |= paired
     for number, options in enumerate((in_steps, in_samples)):
         if number:
-            weights = next((tmp_path / "experiments").glob("tiny/current/checkpoints/*/net_g.safetensors"))
-            options["path"] = {"pretrain_network_g": str(weights)}
+            weights = next((tmp_path / "experiments").glob("tiny/current/checkpoints/step_*"))
+            options["path"] = {f"pretrain_network_{which}": str(weights / f"net_{which}.safetensors") for which in "gd"}
         with build_run(load_options(write_options(tmp_path / f"{number}.yml", options))) as run:
             train(run)
     every = {(section.__name__, key) for section in SECTIONS for key in section.model_fields}

@@ -2,9 +2,20 @@
 
 from trainauto.archs.compact_arch import SRVGGNetCompact
 from trainauto.archs.old_keys import modern_keys
-from trainauto.archs.registry import ARCHS
+from trainauto.archs.registry import ARCHS, is_discriminator
 from trainauto.archs.rrdbnet_arch import RRDBNet
 from trainauto.archs.span_arch import SPAN
 from trainauto.archs.swinir_arch import SwinIR, swinir_light
+from trainauto.archs.unet_discriminator_arch import UNetDiscriminatorSN
 
-__all__ = ["ARCHS", "SPAN", "RRDBNet", "SRVGGNetCompact", "SwinIR", "modern_keys", "swinir_light"]
+__all__ = [
+    "ARCHS",
+    "SPAN",
+    "RRDBNet",
+    "SRVGGNetCompact",
+    "SwinIR",
+    "UNetDiscriminatorSN",
+    "is_discriminator",
+    "modern_keys",
+    "swinir_light",
+]

@@ -8,6 +8,10 @@ its own, raises ``ValueError`` for arguments that no network can be built from, 
 * ``size_requirements``: the sides that training crops should have. A network pads smaller and odd images itself and
   cuts its output back, so that whole images of any size can be validated.
 
+A discriminator judges images instead: it maps (N, num_in_ch, H, W), of any size, to logits with N first, says so with
+the class attribute ``is_discriminator = True``, and has neither ``scale`` nor ``size_requirements``. Both kinds are
+networks by name and share one registry, as in BasicSR; the attribute tells which key of an option file may name which.
+
 Images are floats in [0, 1]. No network here has BatchNorm or anything else that couples the samples of a batch.
 """
 
@@ -19,3 +23,8 @@ from trainauto.core.registry import Registry
 
 ARCHS: Registry[Callable[..., nn.Module]] = Registry("network")
 """Networks by registered name."""
+
+
+def is_discriminator(constructor: Callable[..., nn.Module]) -> bool:
+    """Whether a registered network judges images; one that does not say enlarges them."""
+    return bool(getattr(constructor, "is_discriminator", False))

@@ -1,12 +1,12 @@
 """SPAN: six blocks whose attention is computed from the features themselves, without weights of its own."""
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainauto.archs.autocast import without_autocast
 from trainauto.archs.checks import require_positive_integers
 from trainauto.archs.registry import ARCHS
 from trainauto.core.plan import SizeRequirements
@@ -67,7 +67,7 @@ class Conv3XC(nn.Module):
         The products are taken in float32 even under autocast and for weights of half precision.
         """
         shortcut = self.sk.weight
-        with _without_autocast(shortcut.device.type):
+        with without_autocast(shortcut.device.type):
             first, first_bias, middle, middle_bias, last, last_bias = (part.float() for part in self.conv.parameters())
             first, last = first[:, :, 0, 0], last[:, :, 0, 0]
             chain = middle.permute(0, 2, 3, 1) @ first  # (GAIN * C_out, 3, 3, C_in)
@@ -182,10 +182,3 @@ class SPAN(nn.Module):
         deep, inside_last = self.block_6(deep)
         fused = self.conv_cat(torch.cat((shallow, self.conv_2(deep), after_first, inside_last), 1))
         return self.upsampler(fused)
-
-
-def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """Switch autocast off on devices that have it (the meta device has none and refuses)."""
-    if torch.amp.is_autocast_available(device_type):
-        return torch.autocast(device_type, enabled=False)
-    return nullcontext()

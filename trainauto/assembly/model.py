@@ -1,13 +1,17 @@
 """Network, losses, optimizer and schedule from options."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from trainauto.archs import ARCHS
+from trainauto.archs import ARCHS, is_discriminator
 from trainauto.archs.old_keys import modern_keys
+from trainauto.assembly.discriminator import discriminator_options
 from trainauto.assembly.placing import component, placed
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
@@ -20,7 +24,7 @@ from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
-from trainauto.options.schema import Options
+from trainauto.options.schema import Component, Options
 
 logger = logging.getLogger(__name__)
 
@@ -46,21 +50,34 @@ def choose_precision(loaded: LoadedOptions) -> Precision:
 def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Module:
     """Build the network, check that it enlarges as it should, and load pretrained weights if wanted."""
     options, chosen = loaded.options, loaded.options.network_g
+    with placed(loaded, ("network_g", "type")):
+        if is_discriminator(ARCHS.get(chosen.type)):
+            raise InputError(
+                Problem(f"network '{chosen.type}' judges images and enlarges none", advice="Write it as network_d.")
+            )
     network: nn.Module = component(
         loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
     with placed(loaded, ("network_g",)):
         _check_scale(network, options.scale)
-    if options.path.pretrain_network_g and pretrained:
-        with placed(loaded, ("path", "pretrain_network_g")):
-            file = Path(options.path.pretrain_network_g).expanduser()
-            weights = _modern(read_weights(file, options.path.param_key_g), file)
-            left_out = load_pretrained(network, weights, file=file, strict=options.path.strict_load_g)
-        if left_out:
-            logger.warning(
-                "%d entries of %s do not fit and were left out: %s", len(left_out), file, ", ".join(left_out)
-            )
+    if pretrained:
+        _load_start(loaded, network, "g", options.path.pretrain_network_g)
     return network
+
+
+def _load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "d"], chosen: str | None) -> None:
+    """Load the weights a network starts from, where the option file names some."""
+    if not chosen:
+        return
+    path = loaded.options.path
+    with placed(loaded, ("path", f"pretrain_network_{which}")):
+        file = Path(chosen).expanduser()
+        key, strict = (path.param_key_g, path.strict_load_g) if which == "g" else (path.param_key_d, path.strict_load_d)
+        left_out = load_pretrained(
+            network, _modern(read_weights(file, key), file), file=file, strict=strict, which=which
+        )
+    if left_out:
+        logger.warning("%d entries of %s do not fit and were left out: %s", len(left_out), file, ", ".join(left_out))
 
 
 def _modern(weights: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
@@ -99,29 +116,53 @@ def channels_of(network: nn.Module) -> int:
     return int(getattr(network, "num_in_ch", 3))
 
 
-def build_model(loaded: LoadedOptions, network: nn.Module, precision: Precision) -> BaseModel:
-    """Build losses, optimizer and the model that holds them all."""
+def build_model(
+    loaded: LoadedOptions, network: nn.Module, precision: Precision, *, pretrained: bool = True
+) -> BaseModel:
+    """Build losses, optimizers, the discriminator where the model has one, and the model that holds them all."""
     options = loaded.options
     losses: dict[str, nn.Module] = {}
     for position, chosen in enumerate(options.train.losses):
         name = chosen.type.lower()
         label = name if name not in losses else f"{name}_{position + 1}"
         losses[label] = component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
-    optim = options.train.optim_g
-    make_optimizer = component(
-        loaded, OPTIMIZERS, ("train", "optim_g"), optim.type, optim.arguments, later=frozenset({"params"})
-    )
     with placed(loaded, ("model_type",)):
         model_class = MODELS.get(options.model_type)
+    network_d, optim_d = discriminator_options(loaded, model_class, list(losses.values()))
+    others: dict[str, Any] = {}
+    if network_d is not None and optim_d is not None:
+        others["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
+        others["make_optimizer_d"] = _optimizer(loaded, "optim_d", optim_d)
     return model_class(
         network,
         losses,
-        make_optimizer,
+        _optimizer(loaded, "optim_g", options.train.optim_g),
         precision,
         ema_decay=options.train.ema_decay,
         channels_last=options.use_channels_last,
         compile_network=options.use_compile,
+        **others,
     )
+
+
+def _optimizer(loaded: LoadedOptions, key: str, chosen: Component) -> Callable[..., Optimizer]:
+    return component(loaded, OPTIMIZERS, ("train", key), chosen.type, chosen.arguments, later=frozenset({"params"}))
+
+
+def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int, *, pretrained: bool) -> nn.Module:
+    """Build the discriminator, check that it judges the images there are, and load pretrained weights if wanted."""
+    network: nn.Module = component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
+    with placed(loaded, ("network_d",)):
+        if hasattr(network, "scale") and not is_discriminator(type(network)):
+            known = ", ".join(name for name in ARCHS if is_discriminator(ARCHS.get(name)))
+            what = f"network '{chosen.type}' enlarges images and judges none"
+            raise InputError(Problem(what, argument="type", advice=f"Known discriminators: {known}."))
+        if channels_of(network) != channels:
+            what = f"the discriminator judges images of {channels_of(network)} channels, and there are {channels}"
+            raise InputError(Problem(what, advice=f"Write num_in_ch: {channels}."))
+    if pretrained:
+        _load_start(loaded, network, "d", loaded.options.path.pretrain_network_d)
+    return network
 
 
 def run_length(options: Options) -> tuple[int, LengthUnit]:

@@ -1,6 +1,7 @@
 """Steering crop and batch by peak memory."""
 
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,6 +22,9 @@ GIB = 1024**3
 STATUS_EVERY = 50
 REMEMBERED_PLANS = 12
 """Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
+
+
+_FIGURES = re.compile(r"[\d.]+")
 
 
 class PlannedLoader(Protocol):
@@ -94,7 +98,7 @@ class DynamicBatchSizeOptimizer(Automation):
         self._changes: list[dict[str, Any]] = []
         self._oom_count = 0
         self._highest = 0.0
-        self._last_reason = ""
+        self._last_said = ""
 
     # --- in the engine
 
@@ -311,9 +315,11 @@ class DynamicBatchSizeOptimizer(Automation):
             )
         )
         if judgement.plan == self._plan:
-            if judgement.reason != self._last_reason:
+            # Said once: of the same words with figures that waver a little only the first are news.
+            said = f"{self._plan}: {_FIGURES.sub('#', judgement.reason)}"
+            if said != self._last_said:
                 logger.info("%s: %s stays: %s", self.name, self._plan, judgement.reason)
-            self._last_reason = judgement.reason
+            self._last_said = said
             self._peaks = []
         return judgement
 

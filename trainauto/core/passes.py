@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 LossTerms = Mapping[str, Tensor]
 """Named scalars; the pass minimises their sum. Each is a mean over the samples of the micro-batch."""
 
-MicroBatch = Mapping[str, Tensor]
+MicroBatch = dict[str, Tensor]
 """Some samples of a batch, on the device: the same names, a shorter first dimension."""
 
 
@@ -19,6 +19,8 @@ class Pass:
     """One loss, one optimizer: the generator's, then the discriminator's.
 
     The engine runs ``loss`` on micro-batches, weights each by its share of the samples, clips, and steps the optimizer.
+    A loss may add tensors to its micro-batch under new names (an output, detached): the passes after it find those of
+    all samples in theirs, whatever pieces either runs in. A failed attempt hands nothing on.
 
     Attributes:
         name: key of its rate and gradient norm in the records.

@@ -82,7 +82,9 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
     outcome = too_large = None
     with run.meter.window() as window:
         try:
-            outcome = optimize_parameters(run.model, batch, max_norm=run.controls.max_norm, rewind=run.rewind)
+            outcome = optimize_parameters(
+                run.model, batch, max_norm=run.controls.max_norm, rewind=run.rewind, axes=run.axes
+            )
         except BatchTooLarge as error:
             too_large = error.with_traceback(None)
         except OptimizerOutOfMemory:

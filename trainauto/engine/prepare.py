@@ -34,10 +34,7 @@ def prepare_memory(run: Run) -> None:
         for validator in run.validators:
             validator.warm_up()
         release_memory(run.model.device)
-        run.meter.set_baseline()
-    enforced = budget.enforce(run.budget_bytes, run.model.device)
-    run.meter.limit_bytes = run.budget_bytes
-    how = "enforced" if enforced else "watched"
+    how = "enforced" if run.meter.set_budget(run.budget_bytes) else "watched"
     logger.info("memory budget of %.0f MiB, %s", run.budget_bytes / MIB, how)
 
 

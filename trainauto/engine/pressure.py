@@ -27,11 +27,11 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
     for failure in failures:
         event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
         logger.warning(
-            "out of memory in pass '%s' with %d samples of %d px; the batch is run again in %d pieces",
+            "out of memory in pass '%s' with %d samples; the batch is run again in %d pieces of %d px",
             failure.pass_name,
             failure.samples,
-            batch.shape.extent,
             failure.pieces,
+            failure.extent,
         )
         decisions += _asked(run, event)
     if failures and not any(isinstance(decision, PlanChange) for decision in decisions):
@@ -41,6 +41,12 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
             plan = run.loader.plan.with_micro_batches(micro_batches)
             decisions.append(PlanChange(plan, f"out of memory: no more than {largest} samples at once from now on"))
     run.controls.apply(decisions)
+    if failures and (extent := min(failure.extent for failure in failures)) < min(
+        batch.shape.extent, run.loader.plan[LQ_SIZE]
+    ):
+        plan = run.loader.plan.changed(lq_size=extent)
+        decisions.append(PlanChange(plan, f"out of memory: crops of no more than {extent} px from now on"))
+        run.controls.apply(decisions[-1:])
     return decisions
 
 

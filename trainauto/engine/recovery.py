@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainauto.core.errors import TrainautoError
+from trainauto.core.passes import MicroBatch
 
 
 class BatchTooLarge(TrainautoError):  # noqa: N818
@@ -65,6 +66,25 @@ class Rewind:
         torch.set_rng_state(self._random[0])
         if self._random[1] is not None:  # pragma: no cuda
             torch.cuda.set_rng_state(self._random[1], self._device)
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, in one line."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def upper_left(tensors: MicroBatch, extent: int, smaller: int) -> MicroBatch:
+    """Cut crops of ``extent`` to ``smaller`` pixels, as the loader cuts them for a smaller plan.
+
+    Tensors whose sides are a multiple of ``extent`` (references, outputs) keep that ratio; all others stay whole.
+    """
+    cut = {}
+    for name, tensor in tensors.items():
+        height, width = tensor.shape[-2:] if tensor.ndim >= 3 else (0, 0)
+        is_image = height == width and height > 0 and height % extent == 0
+        side = height // extent * smaller if is_image else 0
+        cut[name] = tensor[..., :side, :side] if is_image else tensor
+    return cut
 
 
 def release_memory(device: torch.device) -> None:

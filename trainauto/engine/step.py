@@ -2,13 +2,13 @@
 
 The transaction is one pass up to its optimizer step. When memory runs out in it, what the attempt made is dropped,
 random generators and buffers go back to where they were, and the same samples run again in smaller pieces. Passes that
-have stepped before are not undone.
+have stepped before are not undone: where no pieces fit after them, the pass runs on smaller crops of the same samples.
 """
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -16,8 +16,10 @@ from torch import Tensor
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError, TrainautoError
 from trainauto.core.passes import MicroBatch, Pass
-from trainauto.engine.recovery import BatchTooLarge, Rewind, release_memory
+from trainauto.core.plan import LQ_SIZE, Axis, Plan
+from trainauto.engine.recovery import BatchTooLarge, Rewind, first_line, release_memory, upper_left
 from trainauto.memory.oom import is_out_of_memory
+from trainauto.memory.step_policy import shrunk_after_oom
 from trainauto.models.base_model import BaseModel
 
 SHOWN_FILES = 8
@@ -32,12 +34,14 @@ class Failure:
         samples: samples in the largest forward pass that failed.
         pieces: micro-batches it then ran in.
         message: what the allocator said.
+        extent: side of the crops it then ran with, in low-quality pixels.
     """
 
     pass_name: str
     samples: int
     pieces: int
     message: str
+    extent: int
 
 
 @dataclass(frozen=True)
@@ -60,15 +64,24 @@ class StepOutcome:
 
 
 def optimize_parameters(
-    model: BaseModel, batch: Batch, *, max_norm: float | None = None, rewind: Rewind | None = None
+    model: BaseModel,
+    batch: Batch,
+    *,
+    max_norm: float | None = None,
+    rewind: Rewind | None = None,
+    axes: Sequence[Axis] = (),
 ) -> StepOutcome:
     """Train a batch: each pass of the model in order, then the moving averages.
+
+    What a pass adds to its micro-batches (detached tensors under new names) is handed to the passes after it.
 
     Args:
         model: what to train.
         batch: its plan says in how many micro-batches.
         max_norm: gradients with a larger norm are scaled down to it.
         rewind: keeps what a pass may change; one for all steps knows which buffers ever change.
+        axes: bounds of crops. A pass that fits in no pieces once another has stepped goes on with smaller crops down to
+            these; without them, and in the first pass, that is :class:`BatchTooLarge`.
 
     Raises:
         NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
@@ -81,13 +94,16 @@ def optimize_parameters(
     norms: dict[str, float] = {}
     skipped: list[str] = []
     failures: list[Failure] = []
-    for one in model.passes():
-        terms, found = _run_pass(one, tensors, batch, rewind, model.device)
-        values, norms[one.name] = _read_and_clip(one, terms, max_norm, batch)
+    for position, one in enumerate(model.passes()):
+        # Passes that have stepped are never undone, so the batch cannot be given back any more.
+        crop = next((axis for axis in axes if axis.name == LQ_SIZE), None) if position else None
+        done = _run_pass(one, tensors, batch, rewind, model.device, crop)
+        values, norms[one.name] = _read_and_clip(one, done.terms, max_norm, batch)
         losses |= values
-        failures += found
+        failures += done.failures
         if not _step(one):
             skipped.append(one.name)
+        tensors = {**tensors, **done.handed_on}
     _after_step(model)
     return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures))
 
@@ -98,12 +114,12 @@ def _on_device(model: BaseModel, batch: Batch) -> MicroBatch:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        message = first_line(error)
     release_memory(model.device)
     raise BatchTooLarge("data", len(batch), message)
 
 
-def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[tuple[MicroBatch, float]]:
+def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[tuple[dict[str, Tensor], float]]:
     """Split a batch into the fewest parts of at most ``largest`` samples, as equal as possible, with their weights.
 
     The weight of a part is its share of the samples: averaging the means of unequal parts would give the samples of the
@@ -117,34 +133,48 @@ def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[t
         start = stop
 
 
+@dataclass(frozen=True)
+class _Gradients:
+    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how often it failed before."""
+
+    terms: dict[str, Tensor]
+    handed_on: dict[str, Tensor]
+    failures: tuple[Failure, ...] = ()
+
+
 def _run_pass(
-    one: Pass, tensors: MicroBatch, batch: Batch, rewind: Rewind, device: torch.device
-) -> tuple[dict[str, Tensor], list[Failure]]:
-    """Compute the gradients of a pass, in smaller pieces as often as memory runs out."""
-    largest = min(batch.plan.forward_batch_size, len(batch))
+    one: Pass, tensors: MicroBatch, batch: Batch, rewind: Rewind, device: torch.device, crop: Axis | None
+) -> _Gradients:
+    """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller crops."""
+    largest, extent = min(batch.plan.forward_batch_size, len(batch)), batch.shape.extent
     failures: list[Failure] = []
     rewind.mark()
     while True:
         try:
-            return _accumulate_gradients(one, tensors, batch, largest), failures
+            return replace(_accumulate_gradients(one, tensors, batch, largest), failures=tuple(failures))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+            message = first_line(error)
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         one.optimizer.zero_grad(set_to_none=True)
         rewind.back()
         release_memory(device)
-        if largest == 1 or not one.splittable:
-            raise BatchTooLarge(one.name, largest, message)
-        smaller = math.ceil(largest / 2)
-        failures.append(Failure(one.name, largest, math.ceil(len(batch) / smaller), message))
-        largest = smaller
+        failed = largest
+        if largest > 1 and one.splittable:
+            largest = math.ceil(largest / 2)
+        else:
+            smaller = shrunk_after_oom(Plan.of(lq_size=extent), [crop]) if crop is not None else None
+            if smaller is None:
+                raise BatchTooLarge(one.name, largest, message)
+            tensors, extent = upper_left(tensors, extent, smaller[LQ_SIZE]), smaller[LQ_SIZE]
+        failures.append(Failure(one.name, failed, math.ceil(len(batch) / largest), message, extent))
 
 
-def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest: int) -> dict[str, Tensor]:
+def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest: int) -> _Gradients:
     one.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
+    added: dict[str, list[Tensor]] = {}
     for part, weight in micro_batches(tensors, len(batch), largest):
         terms = one.loss(part)
         total = torch.stack(list(terms.values())).sum() * weight
@@ -152,7 +182,10 @@ def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest:
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-    return sums
+        for name in part.keys() - tensors.keys():
+            added.setdefault(name, []).append(part[name].detach())
+    handed_on = {name: pieces[0] if len(pieces) == 1 else torch.cat(pieces) for name, pieces in added.items()}
+    return _Gradients(sums, handed_on)
 
 
 def _read_and_clip(

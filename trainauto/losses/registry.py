@@ -5,4 +5,7 @@ from torch import nn
 from trainauto.core.registry import Registry
 
 LOSSES: Registry[type[nn.Module]] = Registry("loss")
-"""Classes whose instances map (prediction, target) to a scalar, see :mod:`trainauto.losses.base`."""
+"""Classes whose instances map (prediction, target) to a scalar, see :mod:`trainauto.losses.base`.
+
+The loss between a generator and its discriminator is one of them by name only: it is a
+:class:`~trainauto.losses.gan_loss.GANLoss`, and the model calls it otherwise."""

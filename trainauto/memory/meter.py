@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from trainauto.core.records import PeakReading
-from trainauto.memory import budget
+from trainauto.memory import budget, device_use
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
 
@@ -37,10 +37,21 @@ class MemoryMeter:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.limit_bytes: int | None = None
+        self.is_enforced = False
         self.baseline_bytes = 0
         self.baseline_data_bytes = 0
         if device.type == "cuda":  # pragma: no cuda
             self.limit_bytes = torch.cuda.get_device_properties(device).total_memory
+
+    def set_budget(self, budget_bytes: int) -> bool:
+        """Let this process use so much and no more; return whether that is enforced.
+
+        On the CPU it is counted from what is held now.
+        """
+        self.set_baseline()
+        self.limit_bytes = budget_bytes
+        self.is_enforced = budget.enforce(budget_bytes, self.device)
+        return self.is_enforced
 
     def set_baseline(self) -> None:
         """Count from what is held now (CPU)."""
@@ -58,6 +69,8 @@ class MemoryMeter:
             yield window
             window.reading = self._cuda_reading(retries)
         elif platform.system() == "Linux":
+            if self.is_enforced and self.limit_bytes is not None:
+                budget.renew(self.limit_bytes, self.baseline_bytes)
             # "5" sets the high-water mark back to the present; it walks no pages.
             with suppress(OSError):
                 CLEAR_REFS.write_text("5")
@@ -82,25 +95,19 @@ class MemoryMeter:
         found = budget.status_bytes("VmHWM", "RssAnon", "RssFile", "RssShmem", "VmData")
         # Pages of mapped files and of batches that workers share are not the step's; the budget does not count them.
         private = found["VmHWM"] - found["RssFile"] - found["RssShmem"]
-        reserved = max(0, found["VmData"] - self.baseline_data_bytes)
-        current = max(0, found["RssAnon"] - self.baseline_bytes)
-        # The budget bounds what is reserved, the high-water mark is of what was touched. What libraries reserved and
-        # never touched counts too, so that peak and limit speak of the same thing.
-        untouched = max(0, reserved - current) if self.baseline_data_bytes else 0
         return PeakReading(
-            allocated=max(0, private - self.baseline_bytes) + untouched,
-            reserved=reserved,
+            allocated=max(0, private - self.baseline_bytes),
+            reserved=max(0, found["VmData"] - self.baseline_data_bytes),
             limit=self.limit_bytes,
-            current=current,
+            current=max(0, found["RssAnon"] - self.baseline_bytes),
         )
 
     def _cuda_reading(self, retries_before: int) -> PeakReading:  # pragma: no cuda
         statistics = torch.cuda.memory_stats(self.device)
-        free, total = torch.cuda.mem_get_info(self.device)
         return PeakReading(
             allocated=statistics["allocated_bytes.all.peak"],
             reserved=statistics["reserved_bytes.all.peak"],
-            device_used=total - free,
+            device_used=device_use.used_bytes(self.device),
             limit=self.limit_bytes,
             alloc_retries=statistics.get("num_alloc_retries", 0) - retries_before,
             current=statistics["allocated_bytes.all.current"],

@@ -43,8 +43,7 @@ class SRModel(BaseModel):
         super().__init__(precision.device)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._precision = precision
-        self._network = network_g.to(self.device, memory_format=self._format).train()  # type: ignore[call-overload]
-        self.networks["net_g"] = self._network
+        self._network = self.networks["net_g"] = self._on_device(network_g)
         if ema_decay:
             self.averages["net_g"] = Ema(self._network, ema_decay)
         self._losses = {name: loss.to(self.device) for name, loss in losses.items()}
@@ -53,11 +52,7 @@ class SRModel(BaseModel):
             torch.compile(self._network, dynamic=True) if compile_network else self._network
         )
         self.optimizers["g"] = make_optimizer(p for p in self._network.parameters() if p.requires_grad)
-        self._passes = (
-            Pass(
-                "g", self.optimizers["g"], self._loss, splittable=self._is_splittable(), scaler=precision.new_scaler()
-            ),
-        )
+        self._passes: tuple[Pass, ...] = (self._new_pass("g", self._loss, self._network),)
 
     def passes(self) -> Sequence[Pass]:
         """Return the one pass."""
@@ -83,14 +78,29 @@ class SRModel(BaseModel):
                 self._network.train()
 
     def _loss(self, micro_batch: MicroBatch) -> LossTerms:
-        lq, gt = (micro_batch[name].to(torch.float32, memory_format=self._format).div_(255) for name in ("lq", "gt"))
         with self._precision.autocast():
-            output = self._forward(lq)
-            return {name: loss(output, gt) for name, loss in self._losses.items()}
+            output = self._forward(self._image(micro_batch["lq"]))
+            return self._differences(output, micro_batch)
 
-    def _is_splittable(self) -> bool:
+    def _differences(self, output: Tensor, micro_batch: MicroBatch) -> dict[str, Tensor]:
+        """Return the terms that compare an output with its reference."""
+        gt = self._image(micro_batch["gt"])
+        return {name: loss(output, gt) for name, loss in self._losses.items()}
+
+    def _image(self, pixels: Tensor) -> Tensor:
+        """Return uint8 pixels as float32 from 0 to 1."""
+        return pixels.to(torch.float32, memory_format=self._format).div_(255)
+
+    def _on_device(self, network: nn.Module) -> nn.Module:
+        placed: nn.Module = network.to(self.device, memory_format=self._format)  # type: ignore[call-overload]
+        return placed.train()
+
+    def _new_pass(self, name: str, loss: Callable[[MicroBatch], LossTerms], *networks: nn.Module) -> Pass:
+        """Return the pass of the optimizer of that name, whose loss runs ``networks`` in training mode."""
         # Batch statistics make the parts of a batch depend on each other.
-        return not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self._network.modules())
+        modules = (module for network in networks for module in network.modules())
+        splittable = not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules)
+        return Pass(name, self.optimizers[name], loss, splittable=splittable, scaler=self._precision.new_scaler())
 
     @staticmethod
     def _bounded(image: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError
@@ -58,8 +59,17 @@ def read_weights(file: Path, key: str | None = None) -> dict[str, Tensor]:
     return _tensors_under(found, key, file)
 
 
-def load_pretrained(network: nn.Module, state: Mapping[str, Tensor], *, file: Path, strict: bool) -> list[str]:
+def load_pretrained(
+    network: nn.Module, state: Mapping[str, Tensor], *, file: Path, strict: bool, which: Literal["g", "d"] = "g"
+) -> list[str]:
     """Copy weights into a network; return the names that were left out (none if ``strict``).
+
+    Args:
+        network: what to copy into.
+        state: the weights by name.
+        file: where they come from, for messages.
+        strict: refuse weights whose names or shapes differ.
+        which: letter of the network in the keys of an option file.
 
     Raises:
         InputError: ``strict``, and names or shapes differ; lists the first of each kind.
@@ -77,7 +87,8 @@ def load_pretrained(network: nn.Module, state: Mapping[str, Tensor], *, file: Pa
         raise InputError(
             Problem(
                 f"the weights in {file} are not of this network: {found}",
-                advice="Check the arguments of network_g, or set `path: strict_load_g: false` to load what fits.",
+                advice=f"Check the arguments of network_{which}, "
+                f"or set `path: strict_load_{which}: false` to load what fits.",
             )
         )
     network.load_state_dict(

@@ -179,7 +179,11 @@ def tiles_outweigh_overlap(options: Options) -> Iterator[Finding]:
 @_reads("path")
 def keys_only_inside_pickles(options: Options) -> Iterator[Finding]:
     """A safetensors file holds one set of weights, without keys to choose from."""
-    weights = options.path.pretrain_network_g
-    if weights and options.path.param_key_g and weights.lower().endswith(".safetensors"):
-        what = "param_key_g chooses inside a .pth, and the weights are a .safetensors"
-        yield Finding(("path", "param_key_g"), what, "Remove param_key_g.", at_key=True)
+    path = options.path
+    for which, weights, key in (
+        ("g", path.pretrain_network_g, path.param_key_g),
+        ("d", path.pretrain_network_d, path.param_key_d),
+    ):
+        if weights and key and weights.lower().endswith(".safetensors"):
+            what = f"param_key_{which} chooses inside a .pth, and the weights are a .safetensors"
+            yield Finding(("path", f"param_key_{which}"), what, f"Remove param_key_{which}.", at_key=True)

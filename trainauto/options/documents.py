@@ -12,9 +12,9 @@ from trainauto.options.places import dotted
 from trainauto.options.schema import Automations, Component, Options
 
 _KINDS = {
-    "network": ("Networks", "network_g"),
+    "network": ("Networks", "network_g, network_d"),
     "loss": ("Losses", "items of train.losses"),
-    "optimizer": ("Optimizers", "train.optim_g"),
+    "optimizer": ("Optimizers", "train.optim_g, train.optim_d"),
     "schedule": ("Schedules", "train.scheduler"),
     "metric": ("Metrics", "values of val.metrics"),
     "dataset": ("Datasets", "type of datasets.train, val and val_*"),
@@ -43,9 +43,11 @@ def json_schema(components: Components) -> dict[str, Any]:
         return {"$ref": f"#/$defs/{kind}"}
 
     train, val = definitions["TrainOptions"]["properties"], definitions["ValOptions"]["properties"]
-    schema["properties"]["network_g"] |= slot("network")
+    schema["properties"]["network_g"] |= (network := slot("network"))
+    schema["properties"]["network_d"]["anyOf"][0] = network
     train["losses"]["items"] = slot("loss")
-    train["optim_g"] |= slot("optimizer")
+    train["optim_g"] |= (optimizer := slot("optimizer"))
+    train["optim_d"]["anyOf"][0] = optimizer
     train["scheduler"] |= slot("schedule")
     val["metrics"]["additionalProperties"] = slot("metric")
     del definitions["Component"]

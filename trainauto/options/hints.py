@@ -5,7 +5,7 @@ from typing import Any
 from trainauto.options.places import KeyPath
 
 _LOSSES = "Write it as an item of train.losses, e.g. `- {type: l1loss, loss_weight: 1.0}`."
-_GENERATOR_ONLY = "Remove it: the models here train a generator alone."
+_ONE_STEP_EACH = "Remove it: the discriminator steps once with every step of the generator, from the first on."
 _NOT_NEEDED = "Remove it: nothing here needs it."
 
 _HINTS = {
@@ -47,11 +47,8 @@ _HINTS = {
     "compile": "Write use_compile.",
     "channels_last": "Write use_channels_last.",
     "ema": "Write ema_decay under train.",
-    "optim_d": _GENERATOR_ONLY,
-    "network_d": _GENERATOR_ONLY,
-    "pretrain_network_d": _GENERATOR_ONLY,
-    "net_d_iters": _GENERATOR_ONLY,
-    "net_d_init_iters": _GENERATOR_ONLY,
+    "net_d_iters": _ONE_STEP_EACH,
+    "net_d_init_iters": _ONE_STEP_EACH,
     "wandb": "Remove it: use_tb_logger writes curves.",
     "metrics_enabled": "Remove it: metrics are computed where val.metrics names some.",
     "pbar": _NOT_NEEDED,

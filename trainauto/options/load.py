@@ -118,9 +118,9 @@ def _unknown(path: KeyPath, tree: dict[str, Any]) -> Finding:
 
 def _hint_or_nearest(path: KeyPath, tree: dict[str, Any], known: list[str]) -> str:
     key = str(path[-1])
-    homes = [dotted(home) or "the top level" for home, section in sections(Options) if key in fields_of(section)]
+    homes = [dotted(home) for home, section in sections(Options) if key in fields_of(section)]
     if len(homes) in (1, 2):
-        return f"Write it under {' or '.join(homes)}."
+        return f"Write it under {' or '.join(homes)}." if all(homes) else "Write it at the top level."
     return hint(path, tree) or nearest(key, known)
 
 

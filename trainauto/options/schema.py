@@ -139,6 +139,9 @@ class PathOptions(Section):
     strict_load_g: bool = option(
         True, "Refuse weights whose names or shapes differ; false loads what fits and lists the rest."
     )
+    pretrain_network_d: str | None = option(None, "As pretrain_network_g, for the discriminator.")
+    param_key_d: str | None = option(None, "As param_key_g.")
+    strict_load_d: bool = option(True, "As strict_load_g.")
 
 
 class TrainOptions(Section):
@@ -153,9 +156,16 @@ class TrainOptions(Section):
         unit="samples",
     )
     losses: Annotated[list[Component], Field(min_length=1)] = option(
-        ..., "Loss terms of the generator; each takes loss_weight."
+        ...,
+        "Loss terms of the generator; each takes loss_weight. SRGANModel needs one ganloss among them, from which its "
+        "discriminator learns too.",
     )
     optim_g: Component = option(..., "Optimizer of the generator: Adam, AdamW or SGD with its arguments.")
+    optim_d: Component | None = option(
+        None,
+        "Optimizer of the discriminator of SRGANModel; scheduler and grad_clip hold for it too.",
+        reason="null: there is none",
+    )
     scheduler: Component = option(
         Component(type="constant"),
         "multistep, cosine, linear or constant; counted in steps with total_iter, in samples with total_samples.",
@@ -217,8 +227,13 @@ class MemoryOptions(Section):
         "process, enforced by the operating system where it can (Linux).",
         reason="null: all of the card; no limit on the CPU",
     )
+    cpu_budget: str | None = option(
+        None,
+        "As budget, where the run trains on a CPU: for files that are used on both, where a card should be filled.",
+        reason="null: budget holds on both",
+    )
 
-    @field_validator("budget")
+    @field_validator("budget", "cpu_budget")
     @classmethod
     def _is_a_size(cls, text: str | None) -> str | None:
         if text is not None:
@@ -226,9 +241,14 @@ class MemoryOptions(Section):
         return text
 
     @property
-    def budget_bytes(self) -> int | None:
-        """The budget in bytes."""
-        return None if self.budget is None else parse_size_bytes(self.budget)
+    def has_budget(self) -> bool:
+        """Whether a budget holds on some device."""
+        return self.budget is not None or self.cpu_budget is not None
+
+    def budget_bytes(self, device_type: str) -> int | None:
+        """Return the budget that holds on a kind of device (``cpu``, ``cuda``), in bytes."""
+        text = self.cpu_budget if device_type == "cpu" and self.cpu_budget is not None else self.budget
+        return None if text is None else parse_size_bytes(text)
 
 
 class AutomationSwitch(BaseModel):
@@ -264,7 +284,9 @@ class Options(Section):
     """One training run."""
 
     name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
-    model_type: str = option("SRModel", "Registered model: what is minimised.")
+    model_type: str = option(
+        "SRModel", "Registered model: what is minimised. SRModel trains network_g alone, SRGANModel against network_d."
+    )
     scale: Annotated[int, Field(ge=1, le=16), BeforeValidator(whole)] = option(4, "Enlargement factor.", unit="times")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to train; auto takes CUDA where there is one.")
     num_threads: PositiveInt | None = option(
@@ -283,13 +305,18 @@ class Options(Section):
     )
     use_channels_last: bool = option(False, "Keep images as NHWC in memory; faster with autocast on recent GPUs.")
     use_compile: bool = option(
-        False, "Run the network through torch.compile with dynamic shapes.", reason="compiling costs minutes"
+        False, "Run network_g through torch.compile with dynamic shapes.", reason="compiling costs minutes"
     )
     plugins: list[str] = option(
         [], "Python modules to import first (beside this file, or installed); they register components of your own."
     )
     datasets: Datasets = option(..., "Training and validation sets.")
     network_g: Component = option(..., "The network to train, with its arguments; scale is filled in.")
+    network_d: Component | None = option(
+        None,
+        "The discriminator of SRGANModel, with its arguments, e.g. `{type: unetdiscriminatorsn}`.",
+        reason="null: there is none",
+    )
     path: PathOptions = option(PathOptions(), "Weights in, runs out.")
     train: TrainOptions = option(..., "Losses, optimizer, schedule, length.")
     val: ValOptions = option(ValOptions(), "Validation.")

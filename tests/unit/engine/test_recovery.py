@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tests.unit.engine.test_step import batch_of, weights
 from trainauto.core.batch import Batch
 from trainauto.core.passes import LossTerms, MicroBatch, Pass
+from trainauto.core.plan import LQ_SIZE, Axis
 from trainauto.engine.prepare import make_optimizer_state
 from trainauto.engine.recovery import BatchTooLarge, Rewind
 from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
@@ -153,16 +154,16 @@ def test_other_errors_are_never_retried() -> None:
 class TwoPasses(BaseModel):
     """A generator and a discriminator: two passes, two optimizers; what one hands on is detached."""
 
-    def __init__(self, largest: dict[str, int]) -> None:
+    def __init__(self, largest: dict[str, float]) -> None:
         super().__init__(CPU)
         torch.manual_seed(0)
-        self.networks = {"net_g": network(), "net_d": nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(1))}
-        self.networks["net_d"](torch.zeros(1, 3, 16, 16))
+        self.networks = {"net_g": network(), "net_d": nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 1, 3))}
         self.optimizers = {
             name: torch.optim.Adam(self.networks[f"net_{name}"].parameters(), lr=0.01) for name in ("g", "d")
         }
         self.largest = largest
         self.passes_run: list[str] = []
+        self.seen: list[Tensor] = []  # what the discriminator was handed
         self._passes = (Pass("g", self.optimizers["g"], self._loss_g), Pass("d", self.optimizers["d"], self._loss_d))
 
     def passes(self) -> Sequence[Pass]:
@@ -171,7 +172,7 @@ class TwoPasses(BaseModel):
     def enlarge(self, lq: Tensor) -> Tensor:
         return self.networks["net_g"](lq)
 
-    def _guard(self, name: str, samples: int) -> None:
+    def _guard(self, name: str, samples: float) -> None:
         self.passes_run.append(name)
         if samples > self.largest[name]:
             fail_for_real()
@@ -180,14 +181,14 @@ class TwoPasses(BaseModel):
         lq, gt = batch["lq"].float() / 255, batch["gt"].float() / 255
         fake = self.networks["net_g"](lq)
         self._guard("g", len(lq))
+        batch["sr"] = fake.detach()
         return {"pixel": (fake - gt).abs().mean(), "gan": -0.01 * self.networks["net_d"](fake).mean()}
 
     def _loss_d(self, batch: MicroBatch) -> LossTerms:
-        lq, gt = batch["lq"].float() / 255, batch["gt"].float() / 255
-        with torch.no_grad():
-            fake = self.networks["net_g"](lq)
-        self._guard("d", len(lq))
+        gt, fake = batch["gt"].float() / 255, batch["sr"]
+        self._guard("d", len(gt) * (gt.shape[-1] / 16) ** 2)
         net_d = self.networks["net_d"]
+        self.seen.append(fake.clone())
         return {"real": (1 - net_d(gt)).square().mean(), "fake": net_d(fake).square().mean()}
 
 
@@ -200,8 +201,40 @@ def test_a_failing_second_pass_leaves_the_first_as_it_stepped() -> None:
     outcome = optimize_parameters(failing, batch_of(8))
     assert [(f.pass_name, f.pieces) for f in outcome.failures] == [("d", 2), ("d", 4)]
     assert failing.passes_run.count("g") == 1  # committed passes are never run again
+    assert [len(seen) for seen in failing.seen] == [2, 2, 2, 2]
     optimize_parameters(whole, batch_of(8))
     torch.testing.assert_close(all_weights(failing), all_weights(whole), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("first_in_pieces", [1, 3])
+def test_what_a_pass_hands_on_is_of_all_samples_whatever_pieces_either_runs_in(first_in_pieces: int) -> None:
+    handing, whole = TwoPasses({"g": math.ceil(6 / first_in_pieces), "d": 2}), TwoPasses({"g": 99, "d": 99})
+    for one in (handing, whole):
+        optimize_parameters(one, batch_of(6))
+    torch.testing.assert_close(torch.cat(handing.seen), torch.cat(whole.seen), rtol=1e-6, atol=1e-6)
+
+
+def test_a_second_pass_that_fits_in_no_pieces_goes_on_with_smaller_crops() -> None:
+    """The first pass has stepped: it neither steps again nor is undone (E17, E18)."""
+    crops = [Axis(LQ_SIZE, "px", 4, 64, 4)]
+    small = TwoPasses({"g": 99, "d": 0.3})
+    batch = batch_of(4)
+    outcome = optimize_parameters(small, batch, axes=crops)
+    assert small.passes_run.count("g") == 1
+    assert [(f.samples, f.pieces, f.extent) for f in outcome.failures] == [(4, 2, 8), (2, 4, 8), (1, 4, 4)]
+    assert [tuple(seen.shape) for seen in small.seen] == [(1, 3, 8, 8)] * 4
+    assert torch.equal(small.seen[0], optimize_and_see(batch)[:1, :, :8, :8])
+
+
+def test_a_second_pass_that_fits_no_crop_either_ends_the_step() -> None:
+    with pytest.raises(BatchTooLarge, match="'d'"):
+        optimize_parameters(TwoPasses({"g": 99, "d": -1}), batch_of(4), axes=[Axis(LQ_SIZE, "px", 4, 64, 4)])
+
+
+def optimize_and_see(batch: Batch) -> Tensor:
+    whole = TwoPasses({"g": 99, "d": 99})
+    optimize_parameters(whole, batch)
+    return whole.seen[0]
 
 
 def test_optimizer_state_exists_beforehand_and_changes_nothing() -> None:

@@ -35,6 +35,7 @@ TILES = "tiles of 32 px with 16 px of overlap"
         (["val:tile_size=32"], 1, TILES),
         (["val:tile_size=32", "val:tile_overlap=16"], 1, TILES),
         (["path:pretrain_network_g=x.safetensors", "path:param_key_g=params"], 1, "param_key_g chooses inside a .pth"),
+        (["path:pretrain_network_d=x.safetensors", "path:param_key_d=params"], 1, "param_key_d chooses inside a .pth"),
     ],
 )
 def test_what_cannot_work_together(

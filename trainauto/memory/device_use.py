@@ -1,0 +1,41 @@
+"""What everybody uses of a card, us included: NVML's word, or the driver's where NVML has none.
+
+The caching allocator knows only this process. NVML counts every process on the card, and needs no context of its own.
+"""
+
+import logging
+from functools import cache
+from typing import Any
+
+import pynvml
+import torch
+
+logger = logging.getLogger(__name__)
+
+
+def used_bytes(device: torch.device) -> int:
+    """Return the bytes in use on a CUDA device by all processes, contexts included."""
+    handle = _handle(_uuid(device))
+    if handle is not None:
+        try:
+            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        except pynvml.NVMLError as error:
+            logger.debug("NVML does not tell the use of %s: %s", device, error)
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def _uuid(device: torch.device) -> str:
+    """Return the name by which NVML knows a device; its own numbers ignore ``CUDA_VISIBLE_DEVICES``."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
+@cache
+def _handle(uuid: str) -> Any | None:
+    """Return NVML's handle; ``None`` where there is no NVML (Jetson) or it does not know the card (MIG)."""
+    try:
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except pynvml.NVMLError as error:
+        logger.info("NVML is of no use here (%s); the driver tells what is in use on the card", error)
+        return None
