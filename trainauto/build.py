@@ -21,11 +21,11 @@ from trainauto.assembly.keeping import changed_options, keep_options
 from trainauto.assembly.memory import controller_defaults, preset_for, with_memory
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.assembly.placing import component, placed
+from trainauto.assembly.plugins import load_plugins
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
-from trainauto.core.plugins import import_installed_plugins, import_plugin
 from trainauto.core.reports import RunSummary
 from trainauto.data import Survey
 from trainauto.engine.checkpoint import Checkpoints
@@ -65,7 +65,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
     with HeldMessages() as held:
         earlier, checkpoints = _earlier_run(options) if auto_resume else (None, None)
         checkpoint = checkpoints.latest() if checkpoints else None
-        _load_plugins(loaded)
+        load_plugins(loaded)
         precision = choose_precision(loaded)
         budget_bytes = options.memory.budget_bytes(precision.device.type)
         seed_everything(options.manual_seed)
@@ -144,13 +144,6 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
             "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
         )
         run.controls.stop_reason = ""
-
-
-def _load_plugins(loaded: LoadedOptions) -> None:
-    import_installed_plugins()
-    for position, name in enumerate(loaded.options.plugins):
-        with placed(loaded, ("plugins", position)):
-            import_plugin(name, [loaded.path.resolve().parent, Path.cwd()])
 
 
 def _automations(loaded: LoadedOptions, facts: RunFacts, device: torch.device) -> list[Automation]:

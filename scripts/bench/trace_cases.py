@@ -1,0 +1,245 @@
+"""Networks that traces are checked with: those of the repository, a GPT, and modules as people write them.
+
+Each case builds the same model for real and on fake tensors, through the same code, and steps it through the engine.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import yaml
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from trainauto.archs import ARCHS
+from trainauto.assembly.model import build_model, build_network, choose_precision
+from trainauto.assembly.tracing import FakeRun, TracedModel, empty_batch
+from trainauto.core.batch import Batch
+from trainauto.core.passes import LossTerms, MicroBatch, Pass
+from trainauto.core.plan import BatchShape, Plan
+from trainauto.models.base_model import BaseModel
+from trainauto.optim.ema import Ema
+from trainauto.optim.precision import Precision
+from trainauto.options.load import load_options
+
+VOCABULARY = 512
+CPU = torch.device("cpu")
+MAX_NORM = 0.01
+"""Below every gradient norm of a first step, so that real runs clip."""
+
+
+@ARCHS.register("own_module")
+class OwnModule(nn.Module):
+    """A module as a person writes it: batch statistics, checkpointing, weights used twice, a constant from outside.
+
+    Its initial weights come from ``trunc_normal_``, which draws until all are within bounds.
+    """
+
+    num_in_ch = 3
+
+    def __init__(self, scale: int = 2, features: int = 16, checkpointed: bool = True) -> None:
+        super().__init__()
+        self.scale = scale
+        self.checkpointed = checkpointed
+        self.first = nn.Conv2d(3, features, 3, padding=1)
+        self.body = nn.Sequential(nn.Conv2d(features, features, 3, padding=1), nn.BatchNorm2d(features), nn.GELU())
+        self.gate = nn.Parameter(torch.zeros(features))
+        self.last = nn.Sequential(nn.Conv2d(features, 3 * scale**2, 3, padding=1), nn.PixelShuffle(scale))
+        nn.init.trunc_normal_(self.first.weight, std=0.02)
+        self.mean = torch.tensor([0.4488, 0.4371, 0.4040]).view(1, 3, 1, 1)  # no buffer, as it happens
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Enlarge (N, 3, H, W) to (N, 3, H * scale, W * scale)."""
+        features = self.first(image - self.mean.to(image))
+        for _ in range(3):
+            deeper = checkpoint(self.body, features, use_reentrant=False) if self.checkpointed else self.body(features)
+            features = features + deeper * torch.sigmoid(self.gate)[:, None, None]
+        if not torch.isfinite(features).all():
+            raise ValueError("features are not finite")
+        return self.last(features).clamp(-1, 2)
+
+
+class Block(nn.Module):
+    """A transformer block; attention is written out or fused."""
+
+    def __init__(self, width: int, heads: int, fused: bool) -> None:
+        super().__init__()
+        self.heads, self.fused = heads, fused
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, T, C) to the same shape."""
+        n, length, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind()
+        if self.fused:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+            mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+            mixed = scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
+        x = x + self.out(mixed.transpose(1, 2).reshape(n, length, width))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(nn.Module):
+    """A small GPT whose output layer is its embedding."""
+
+    def __init__(self, width: int = 96, depth: int = 4, heads: int = 4, longest: int = 256) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.position = nn.Parameter(torch.zeros(longest, width))
+        self.blocks = nn.ModuleList(Block(width, heads, fused=index % 2 == 0) for index in range(depth))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Map (N, T) to logits (N, T, vocabulary)."""
+        x = self.embedding(ids) + self.position[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+class GPTModel(BaseModel):
+    """Next-token prediction; ``lq_size`` of a plan is the length of a row here."""
+
+    def __init__(self, network: nn.Module, precision: Precision) -> None:
+        super().__init__(precision.device)
+        self._network = self.networks["net_g"] = network.to(precision.device)
+        self._precision = precision
+        self.averages["net_g"] = Ema(network, 0.999)
+        self.optimizers["g"] = torch.optim.AdamW(network.parameters(), lr=1e-3)
+        self._passes = (Pass("g", self.optimizers["g"], self._loss, scaler=precision.new_scaler()),)
+
+    def passes(self) -> Sequence[Pass]:
+        """Return the one pass."""
+        return self._passes
+
+    def enlarge(self, lq: Tensor) -> Tensor:
+        """Refuse: it enlarges nothing."""
+        raise NotImplementedError
+
+    def _loss(self, micro_batch: MicroBatch) -> LossTerms:
+        ids = micro_batch["ids"]
+        with self._precision.autocast():
+            logits = self._network(ids[:, :-1])
+            return {"ce": F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())}
+
+
+def token_batch(plan: Plan) -> Batch:
+    """Return rows of tokens, one more than the network sees."""
+    samples, length = plan.batch_size, plan["lq_size"]
+    ids = torch.randint(0, VOCABULARY, (samples, length + 1))
+    return Batch({"ids": ids}, ("",) * samples, 0, plan, plan, BatchShape(samples, length))
+
+
+def pixel_batch(plan: Plan, scale: int) -> Batch:
+    """Return noise, as it would leave the loader."""
+    batch = empty_batch(plan, 3, scale)
+    for tensor in batch.tensors.values():
+        tensor.random_(0, 256)
+    return batch
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with the plans it is traced under.
+
+    Attributes:
+        name: of the network.
+        plans: by number format.
+        fake: makes the run on fake tensors.
+        real: makes the same model for real.
+    """
+
+    name: str
+    plans: Mapping[torch.dtype, Sequence[Plan]]
+    fake: Callable[[torch.dtype], FakeRun]
+    real: Callable[[torch.dtype], TracedModel]
+
+
+def grid(batches: Iterable[int], sizes: Iterable[int], pieces: int = 2) -> list[Plan]:
+    """Return a plan for each batch and size, and the largest batch in pieces at each size."""
+    batches, sizes = list(batches), list(sizes)
+    whole = [Plan.of(batch_size=batch, lq_size=size) for batch in batches for size in sizes]
+    return whole + [Plan.of(batch_size=batches[-1], lq_size=size, micro_batches=pieces) for size in sizes]
+
+
+def option_case(name: str, folder: Path, options: Mapping[str, Any], plans: Sequence[Plan]) -> Case:
+    """Return a case that an option file describes; its optimizer is Adam, it keeps an average and clips."""
+
+    def loaded(dtype: torch.dtype) -> Any:
+        file = folder / f"{name}.yml"
+        amp = {"use_amp": dtype != torch.float32, "amp_bf16": dtype == torch.bfloat16}
+        file.write_text(yaml.safe_dump(options_of({**options, **amp}), sort_keys=False))
+        return load_options(file)
+
+    def real(dtype: torch.dtype) -> TracedModel:
+        found = loaded(dtype)
+        model = build_model(found, build_network(found), choose_precision(found))
+        return TracedModel(model, lambda plan: pixel_batch(plan, found.options.scale), MAX_NORM)
+
+    return Case(name, dict.fromkeys((torch.float32, torch.bfloat16), plans), lambda d: FakeRun.of(loaded(d)), real)
+
+
+def options_of(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a whole option file from what is particular to a case."""
+    train = {
+        "total_iter": 10,
+        "losses": [{"type": "l1loss"}],
+        "optim_g": {"type": "Adam", "lr": 1e-4},
+        "grad_clip": MAX_NORM,
+    }
+    base = {
+        "name": "traced",
+        "scale": 4,
+        "device": "cpu",
+        "num_threads": 1,
+        "datasets": {"train": {"type": "GTImageDataset", "dataroot_gt": "nothing_is_read"}},
+    }
+    return {**base, **changes, "train": {**train, **changes.get("train", {})}}
+
+
+GAN = {
+    "model_type": "SRGANModel",
+    "network_g": {"type": "compact", "num_feat": 16, "num_conv": 4},
+    "network_d": {"type": "unetdiscriminatorsn", "num_feat": 16},
+    "train": {
+        "losses": [{"type": "l1loss"}, {"type": "ssimloss"}, {"type": "ganloss", "loss_weight": 0.1}],
+        "optim_d": {"type": "Adam", "lr": 1e-4},
+    },
+}
+
+
+def gpt_case(plans: Sequence[Plan]) -> Case:
+    """Return the GPT."""
+    return Case(
+        "GPT",
+        dict.fromkeys((torch.float32, torch.bfloat16), plans),
+        lambda dtype: FakeRun(lambda _: GPTModel(GPT(), Precision(CPU, dtype)), token_batch, clips=True),
+        lambda dtype: TracedModel(GPTModel(GPT(), Precision(CPU, dtype)), token_batch, MAX_NORM),
+    )
+
+
+def all_cases(folder: Path) -> list[Case]:
+    """Return every network with its grid; option files are written to ``folder``."""
+    pixels = grid((1, 2, 3, 4), (8, 12, 16, 20))
+    windows = grid((1, 2, 3), (8, 12, 16, 20, 24))
+    small = grid((1, 2, 3), (6, 8, 10, 12, 16))
+    return [
+        option_case("Compact", folder, {"network_g": {"type": "compact"}}, pixels),
+        option_case("RRDBNet-6", folder, {"network_g": {"type": "rrdbnet", "num_block": 6}}, small),
+        option_case("RRDBNet-16", folder, {"network_g": {"type": "rrdbnet", "num_block": 16}}, small),
+        option_case("SPAN", folder, {"network_g": {"type": "span"}}, pixels),
+        option_case("SwinIR-light", folder, {"network_g": {"type": "swinir_light"}}, windows),
+        gpt_case(grid((1, 2, 4, 8), (16, 50, 100, 200))),
+        option_case("GAN", folder, GAN, pixels),
+        option_case("own module", folder, {"scale": 2, "network_g": {"type": "own_module"}}, grid((2, 4, 6, 8), (8, 12, 16, 24))),
+    ]

@@ -1,0 +1,101 @@
+"""A world of fake tensors: shapes, types and devices without data, in which real modules can be built and trained.
+
+``FakeTensorMode`` alone stumbles over what models do on the way: ``module.to(...)`` cannot swap fake parameters, and
+copies of fake modules lose their parameters. Both are mended for as long as a world is open.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
+
+Convert = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def fake_world(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
+    """Open a world in which tensors are fake; real ones that come in (constants of a module) are taken as they are.
+
+    It changes ``nn.Module`` while it is open, for fake parameters only.
+
+    Args:
+        mode: that of a world to go back to; tensors know theirs and work in no other.
+    """
+    mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
+    with _convertible_modules(), _copyable_tensors(), mode:
+        yield mode
+
+
+def as_fake(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
+    """Return a fake copy of a real module; the module is left as it is."""
+    with FakeCopyMode(mode):
+        return copy.deepcopy(module)
+
+
+@contextmanager
+def _convertible_modules() -> Iterator[None]:
+    original = nn.Module._apply
+
+    def apply(self: nn.Module, fn: Convert, recurse: bool = True) -> nn.Module:
+        if not any(isinstance(one, FakeTensor) for one in self._parameters.values()):
+            return cast(nn.Module, original(self, fn, recurse))  # type: ignore[no-untyped-call]
+        for child in self.children() if recurse else ():
+            child._apply(fn)  # type: ignore[no-untyped-call]
+        for parameter in self._parameters.values():
+            if parameter is not None:
+                _convert(parameter, fn)
+                if parameter.grad is not None:
+                    _convert(parameter.grad, fn)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    nn.Module._apply = apply  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module._apply = original  # type: ignore[method-assign]
+
+
+def _convert(tensor: Tensor, fn: Convert) -> None:
+    """Change a tensor in place, as ``module.to`` does with real ones: optimizers and tied weights keep hold of it."""
+    with torch.no_grad():
+        changed = fn(tensor)
+    if changed is not tensor:
+        tensor.data = changed
+        cast(FakeTensor, tensor).fake_device = cast(FakeTensor, changed).fake_device
+
+
+@contextmanager
+def _copyable_tensors() -> Iterator[None]:
+    def deepcopy(self: FakeTensor, memo: dict[int, Any]) -> Tensor:
+        if id(self) in memo:
+            return cast(Tensor, memo[id(self)])
+        with torch.no_grad(), self.fake_mode:
+            duplicate: Tensor = self.detach().clone()
+            if isinstance(self, nn.Parameter):
+                duplicate = nn.Parameter(duplicate, self.requires_grad)
+            else:
+                duplicate.requires_grad_(self.requires_grad)
+        memo[id(self)] = duplicate
+        return duplicate
+
+    FakeTensor.__deepcopy__ = deepcopy  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        del FakeTensor.__deepcopy__
+
+
+def warm_up() -> None:
+    """Run a little of everything, since torch loads much of what fake tensors need when it is first used."""
+    with fake_world():
+        layer = nn.Sequential(nn.Conv2d(3, 4, 3), nn.PixelShuffle(2))
+        optimizer = torch.optim.Adam(layer.parameters())
+        layer(torch.empty(1, 3, 8, 8)).abs().mean().backward()
+        optimizer.step()

@@ -1,0 +1,55 @@
+"""Which part of a training step runs now, seen from outside: torch's own hooks tell, the step says nothing."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
+PHASES = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
+
+
+class PhaseWatch:
+    """The phase of the step that runs in this process, while :meth:`watching`.
+
+    A step begins with ``forward``. What follows a backward pass or an optimizer is ``other`` (reading losses, clipping,
+    averages) until the next module is called, that of the next micro-batch or pass. What a checkpointed network
+    computes again belongs to ``backward``.
+    """
+
+    def __init__(self) -> None:
+        self._outside_backward = FORWARD
+
+    def now(self) -> str:
+        """Return the phase of this moment."""
+        if torch._C._current_graph_task_id() != -1:
+            self._outside_backward = OTHER
+            return BACKWARD
+        return self._outside_backward
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch one step."""
+        self._outside_backward = FORWARD
+        with ExitStack() as hooks:
+            for handle in (
+                register_module_forward_pre_hook(self._module_begins),
+                register_optimizer_step_pre_hook(self._optimizer_begins),
+                register_optimizer_step_post_hook(self._optimizer_ends),
+            ):
+                hooks.callback(handle.remove)
+            yield
+
+    def _module_begins(self, _module: nn.Module, _arguments: Any) -> None:
+        if self._outside_backward == OTHER and torch._C._current_graph_task_id() == -1:
+            self._outside_backward = FORWARD
+
+    def _optimizer_begins(self, *_: Any) -> None:
+        self._outside_backward = OPTIMIZER
+
+    def _optimizer_ends(self, *_: Any) -> None:
+        self._outside_backward = OTHER

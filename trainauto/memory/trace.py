@@ -1,0 +1,157 @@
+"""What a training step takes at its peak, known before it is run: the step itself, on fake tensors.
+
+The same definition holds for fake and for real tensors: live bytes, as they were asked for, of every storage that an
+operator gives or takes. On real tensors it is a measurement, on fake ones a prediction.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch._subclasses import fake_tensor
+
+from trainauto.core.errors import TrainautoError
+from trainauto.memory.allocator import AllocationEvent, peak_reserved_bytes
+from trainauto.memory.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
+from trainauto.memory.live import LiveStorages, StepLog, UntraceableTensorError
+
+MIB = 1024**2
+LARGEST_DIFFERENCE = 0.01
+"""Peaks that follow data by no more than this are one peak: it is the error that traces may have anyway."""
+
+
+class CannotTrace(TrainautoError):  # noqa: N818
+    """A step cannot be traced; the message says why, and where in the model."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One step of a model that has stepped before.
+
+    Attributes:
+        persistent_bytes: live when the step begins: weights, optimizer state, averages, and gradients where the last
+            step left them.
+        peak_bytes: most that was live at one time.
+        phase_peaks_bytes: the same within ``forward``, ``backward``, ``optimizer`` and ``other`` (see
+            :class:`~trainauto.memory.phases.PhaseWatch`); a phase that did not occur is missing.
+        initial: allocations that were live when the step began.
+        events: what the step allocated and freed, in order, for the simulation of an allocator.
+    """
+
+    persistent_bytes: int
+    peak_bytes: int
+    phase_peaks_bytes: Mapping[str, int]
+    initial: tuple[AllocationEvent, ...]
+    events: tuple[AllocationEvent, ...]
+
+    def reserved_bytes(self, *, expandable: bool) -> int:
+        """Return what torch's CUDA allocator reserves for such steps, by simulation."""
+        return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)
+
+
+def trace(step: Callable[[], object], *, steps: int = 2, held: Sequence[Any] = (), device_type: str = "cpu") -> Trace:
+    """Run a step a few times and follow its memory; the last one counts.
+
+    Fake tensors have no data. What the step reads of them outside of forward and backward (losses, norms, loss scaling)
+    is answered so that it goes on. Where the model itself asks, the step is run under both answers, and traced only if
+    its peak does not depend on them.
+
+    Args:
+        step: one whole training step, from the batch to the averages. Fake tensors are its caller's business: their
+            mode is open around this call, not within ``step``.
+        steps: how often it runs; optimizers allocate their state in the first.
+        held: what is live between steps and touched by no operator of them: tensors, modules, optimizers.
+        device_type: which device's memory to follow.
+
+    Raises:
+        CannotTrace: the step fails, or its memory depends on data.
+    """
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    reads = ModelReads(large=False)
+    try:
+        first = _follow(step, steps, held, device_type, reads)
+    except CannotTrace as error:
+        if not reads.found or isinstance(error.__cause__, UnanswerableError):
+            raise
+        first = None  # it may be the answer that the model did not like
+    if first is not None and not reads.found:
+        return first
+    return _under_other_answers(first, reads.found[0], lambda other: _follow(step, steps, held, device_type, other))
+
+
+def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[ModelReads], Trace]) -> Trace:
+    try:
+        second = follow(ModelReads(large=True))
+    except CannotTrace as error:
+        if first is None or isinstance(error.__cause__, UnanswerableError):
+            raise
+        return first
+    if first is None:
+        return second
+    low, high = sorted((first, second), key=lambda found: found.peak_bytes)
+    if high.peak_bytes - low.peak_bytes > LARGEST_DIFFERENCE * high.peak_bytes:
+        raise CannotTrace(
+            f"the memory of a step depends on data: {read.place} asks a tensor for {read.what}, and the peak is "
+            f"{low.peak_bytes / MIB:.1f} MiB or {high.peak_bytes / MIB:.1f} MiB by the answer"
+        )
+    return high
+
+
+def _follow(step: Callable[[], object], steps: int, held: Sequence[Any], device_type: str, reads: ModelReads) -> Trace:
+    live = LiveStorages(device_type, reads)
+    live.hold(held)
+    try:
+        for _ in range(steps):
+            with _no_garbage():
+                live.begin_step()
+                with live.watch.watching(), live:
+                    step()
+    except Exception as error:
+        raise CannotTrace(_reason(error)) from error
+    return _trace_of(live.log)
+
+
+def _trace_of(log: StepLog) -> Trace:
+    peaks = log.peaks()
+    return Trace(
+        persistent_bytes=sum(size for _, size in log.initial),
+        peak_bytes=max(peaks.values(), default=0),
+        phase_peaks_bytes=peaks,
+        initial=tuple(log.initial),
+        events=tuple(log.events),
+    )
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Collect before and not within, so that what hangs in cycles ends at the same moment in every run.
+
+    What a step makes, with collection off, is in the youngest generation: looking at the others would take longer than
+    the step.
+    """
+    gc.collect(0)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _reason(error: Exception) -> str:
+    """Say what stopped a trace, and where in the model."""
+    place = place_of_error(error)
+    match error:
+        case UnanswerableError() | UntraceableTensorError():
+            return str(error)
+        case fake_tensor.DynamicOutputShapeException():
+            return f"the size of what {error.func} gives depends on data, at {place}"
+        case fake_tensor.UnsupportedOperatorException():
+            return f"{error.func} has no kernel for fake tensors, at {place}"
+        case _:
+            lines = str(error).strip().splitlines()
+            return f"{type(error).__name__}{': ' + lines[0] if lines else ''}, at {place}"
