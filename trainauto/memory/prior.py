@@ -1,0 +1,219 @@
+"""What a step should need, before anything was measured: bytes as a function of forward batch and extent.
+
+With b samples in the largest forward pass, crops of x pixels a side, and x rounded up to the network's window, each
+phase of a step (forward and backward, optimizer) peaks at
+
+    constant + square * b * x^2 + quartic * b * x^4
+
+and the step at the largest of its phases. Activations give the square term. Attention that writes out its matrix gives
+the quartic one, which is fitted only where the other two leave a residual. One line through everything would be wrong
+by 18 % below the kink where the optimizer stops being the peak. By phase, four traces of at most 8 samples of 64 pixels
+foretold traces of 4 times the pixels, crops of 256 among them, to 0.01 % (RRDB, SPAN, Swin, global attention).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+Size = tuple[int, int]
+"""Samples in the largest forward pass, and side of a sample in pixels."""
+
+Term = Callable[[Size], float]
+
+TRACED_TOLERANCE = 0.002
+"""Largest relative residual at which a phase needs no quartic term (traces of seven networks left less than 0.01 %)."""
+
+ASSUMED_CONSTANT = 0.5
+"""Share of a lone known peak that is taken as constant below it; above it all of it grows. Both overestimate."""
+
+LONE_CAUTION = 0.1
+"""Growth beyond a lone known peak is so much steeper than proportional: a baseline may have hidden a little of it."""
+
+APART = 1.5
+"""Ratio of work from which two measured peaks tell a slope: half a per cent of noise is then 2 % of the slope."""
+
+CAUTION = 0.25
+"""How far growth beyond the largest measured plan is taken from the secant (a lower bound) towards proportional."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Peak of one phase; ``square`` and ``quartic`` are never negative, ``constant`` may be (a CPU's baseline)."""
+
+    phase: str
+    constant: float
+    square: float = 0.0
+    quartic: float = 0.0
+
+    def bytes(self, size: Size) -> float:
+        """Return the peak at a size whose extent is padded already."""
+        batch, extent = size
+        return self.constant + self.square * batch * extent**2 + self.quartic * batch * extent**4
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Bytes of a step by size. More samples or a larger extent never cost less.
+
+    Attributes:
+        pieces: what the step is the maximum of.
+        exact: peaks that are known, by padded size; they win over the pieces, which stay between them.
+        window_px: extents are rounded up to multiples of this.
+        residual: largest relative difference between the pieces and what they were fitted to.
+    """
+
+    pieces: tuple[Piece, ...]
+    exact: Mapping[Size, float]
+    window_px: int = 1
+    residual: float = 0.0
+
+    def bytes(self, batch: int, extent: int) -> float:
+        """Return the expected peak of a step."""
+        size = padded((batch, extent), self.window_px)
+        fitted = max(piece.bytes(size) for piece in self.pieces)
+        # Known peaks below and above bound it: monotone, and exact at the known sizes themselves.
+        above = min((peak for known, peak in self.exact.items() if within(size, known)), default=fitted)
+        below = max((peak for known, peak in self.exact.items() if within(known, size)), default=0.0)
+        return max(1.0, below, min(fitted, above))
+
+
+def within(size: Size, other: Size) -> bool:
+    """Say whether a size is at most another one in batch and extent."""
+    return size[0] <= other[0] and size[1] <= other[1]
+
+
+def fit_prior(points: Mapping[Size, Mapping[str, float]], window_px: int = 1) -> Prior:
+    """Fit a prior to traced plans.
+
+    Three plans of different work find the square term, four the quartic one. A single plan serves too: growth from it
+    is then taken as proportional, which overestimates.
+
+    Args:
+        points: for each (forward batch, extent), the peak bytes of every phase.
+        window_px: the network pads extents to multiples of this.
+
+    Raises:
+        ValueError: there is no point, or no phase.
+    """
+    traced = {padded(size, window_px): dict(phases) for size, phases in points.items() if phases}
+    if not traced:
+        raise ValueError("a prior needs at least one traced plan with the bytes of its phases")
+    pieces: list[Piece] = []
+    totals = {size: float(max(phases.values())) for size, phases in traced.items()}
+    for phase in sorted({phase for phases in traced.values() for phase in phases}):
+        peaks = {size: float(phases[phase]) for size, phases in traced.items() if phase in phases}
+        found = _fitted(phase, peaks)
+        # A phase that never is the peak and has another form (a kink of its own) would only mislead beyond the points.
+        if max(_worst(piece, peaks) for piece in found) <= TRACED_TOLERANCE or any(
+            peak == totals[size] for size, peak in peaks.items()
+        ):
+            pieces += found
+    return _assembled(pieces, totals, window_px)
+
+
+def measured_prior(peaks: Mapping[Size, float], window_px: int = 1, quartic: bool = False) -> Prior:
+    """Make do with measured peaks where nothing could be traced.
+
+    The need is a maximum of rising lines, so the secant through two plans is a lower bound beyond the larger one, and
+    proportional growth an upper bound: the slope is taken between them (:data:`CAUTION`). One plan: proportional.
+
+    Args:
+        peaks: measured bytes by (forward batch, extent); a few per cent of caution is the business of who asks.
+        window_px: the network pads extents to multiples of this.
+        quartic: attention is written out: fit batch * x^4 from the third plan on, assume it before.
+
+    Raises:
+        ValueError: there is no peak.
+    """
+    known: dict[Size, float] = {}
+    for size, peak in peaks.items():
+        key = padded(size, window_px)
+        known[key] = max(float(peak), known.get(key, 1.0))
+    if not known:
+        raise ValueError("no peak was measured yet")
+    piece = None
+    works = [_pixels(size) for size in known]
+    if quartic and len(known) >= 3 and max(works) >= APART * min(works):
+        piece = _least_squares("measured", known, (_pixels, _pairs)) or _least_squares("measured", known, (_pixels,))
+    terms = (_pixels, _pairs) if quartic else (_pixels,)
+    pieces = [piece] if piece else [line for term in terms for line in _extrapolated(known, term)]
+    return _assembled(pieces, known, window_px)
+
+
+def padded(size: Size, window_px: int) -> Size:
+    """Return a size with its extent rounded up to the window."""
+    return int(size[0]), ceil(size[1] / window_px) * window_px
+
+
+def _pixels(size: Size) -> float:
+    return float(size[0] * size[1] ** 2)
+
+
+def _pairs(size: Size) -> float:
+    return float(size[0] * size[1] ** 4)
+
+
+def _assembled(pieces: Sequence[Piece], peaks: Mapping[Size, float], window_px: int) -> Prior:
+    exact = {size: max(1.0, *(peak for other, peak in peaks.items() if within(other, size))) for size in peaks}
+    residual = max(abs(max(piece.bytes(size) for piece in pieces) / peak - 1) for size, peak in exact.items())
+    return Prior(tuple(pieces), exact, window_px, residual)
+
+
+def _fitted(phase: str, peaks: Mapping[Size, float]) -> Sequence[Piece]:
+    if len({_pixels(size) for size in peaks}) == 1:
+        return _from_one(phase, peaks, _pixels)
+    plain = _least_squares(phase, peaks, (_pixels,))
+    if plain is None:  # it falls with work: a constant, seen with noise
+        return [Piece(phase, max(peaks.values()))]
+    candidates = [plain]
+    if _worst(plain, peaks) > TRACED_TOLERANCE:
+        others = (_least_squares(phase, peaks, terms) for terms in ((_pairs,), (_pixels, _pairs)))
+        candidates += [piece for piece in others if piece is not None]
+    return [min(candidates, key=lambda piece: _worst(piece, peaks))]
+
+
+def _worst(piece: Piece, peaks: Mapping[Size, float]) -> float:
+    return max(abs(piece.bytes(size) / max(1.0, peak) - 1) for size, peak in peaks.items())
+
+
+def _least_squares(phase: str, peaks: Mapping[Size, float], terms: Sequence[Term]) -> Piece | None:
+    """Fit a constant and the terms by least relative squares; ``None`` where they cannot be told or one would fall."""
+    values = np.array([max(1.0, peak) for peak in peaks.values()])
+    table = np.array([[1.0, *(term(size) for term in terms)] for size in peaks])
+    scales = table.max(axis=0)
+    found, _, rank, _ = np.linalg.lstsq(table / scales / values[:, None], np.ones(len(values)), rcond=1e-9)
+    if rank < table.shape[1] or min(found[1:]) < 0:
+        return None
+    slopes = dict(zip(terms, (float(value) for value in (found / scales)[1:]), strict=True))
+    return Piece(phase, float(found[0]), slopes.get(_pixels, 0.0), slopes.get(_pairs, 0.0))
+
+
+def _from_one(phase: str, peaks: Mapping[Size, float], term: Term) -> list[Piece]:
+    """Return growth a little above proportional from the largest peak, and half of it constant below."""
+    size, peak = max(peaks.items(), key=lambda known: (known[1], term(known[0])))
+    slope = peak / term(size)
+    up, down = 1 + LONE_CAUTION, 1 - ASSUMED_CONSTANT
+    return [
+        _line(phase, (1 - up) * peak, up * slope, term),
+        _line(phase, (1 - down) * peak, down * slope, term),
+    ]
+
+
+def _extrapolated(peaks: Mapping[Size, float], term: Term) -> list[Piece]:
+    """Return the line through the largest plan that is a little steeper than the secant to the next one."""
+    known = sorted((term(size), peak) for size, peak in peaks.items())
+    largest, peak = known[-1]
+    apart = [point for point in known if point[0] * APART <= largest]
+    slope = (peak - apart[-1][1]) / (largest - apart[-1][0]) if apart else 0.0
+    if slope <= 0:
+        return _from_one("measured", peaks, term)
+    slope += CAUTION * max(0.0, peak / largest - slope)
+    # Where the constant is negative, the line must not fall to nothing below the smallest plan.
+    least = min(peak / work for work, peak in known) / 2
+    return [_line("measured", peak - slope * largest, slope, term), _line("measured", 0.0, least, term)]
+
+
+def _line(phase: str, constant: float, slope: float, term: Term) -> Piece:
+    return Piece(phase, constant, slope) if term is _pixels else Piece(phase, constant, quartic=slope)
