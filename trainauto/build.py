@@ -18,7 +18,7 @@ from trainauto.assembly.data import (
     first_plan,
 )
 from trainauto.assembly.keeping import changed_options, keep_options
-from trainauto.assembly.memory import controller_defaults, preset_for, with_memory
+from trainauto.assembly.memory import controller_defaults, foretell, preset_for, with_memory
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.assembly.placing import component, placed
 from trainauto.assembly.plugins import load_plugins
@@ -81,6 +81,8 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         for automation in automations:
             axes = automation.floored(axes, plan)
         metrics = build_metrics(loaded)
+        if precision.device.type == "cuda" or budget_bytes is not None:
+            foretell(loaded, axes, precision.device, automations)
 
         directory = earlier or _new_run(loaded)
         checkpoints = checkpoints or Checkpoints(directory.checkpoints, options.logger.keep_checkpoints)

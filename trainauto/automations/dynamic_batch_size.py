@@ -10,19 +10,20 @@ from typing import Any, Literal, Protocol
 
 from trainauto.automations.base import Automation
 from trainauto.automations.registry import AUTOMATIONS
+from trainauto.automations.steering import Jump, Period, SmallSteps, Steering
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
-from trainauto.memory.step_policy import Judgement, Measured, Situation, judge, shrunk_after_oom
+from trainauto.memory.belief import Belief
+from trainauto.memory.prior import Prior
+from trainauto.memory.step_policy import Judgement, shrunk_after_oom
+from trainauto.memory.surface import CostModel
 
 logger = logging.getLogger(__name__)
 
 GIB = 1024**3
 STATUS_EVERY = 50
-REMEMBERED_PLANS = 12
-"""Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
-
 
 _FIGURES = re.compile(r"[\d.]+")
 
@@ -57,7 +58,7 @@ class DynamicBatchSizeOptimizer(Automation):
         max_lq_size: largest crop it goes up to; the smallest image may stop it earlier.
         vram_history_size: periods kept in the history.
         max_adjustments: changes after which it grows no further; it always shrinks where it must.
-        policy: ``step`` takes small steps.
+        policy: ``jump`` goes to the best plan at once and corrects once; ``step`` takes small steps.
     """
 
     priority = 20
@@ -73,7 +74,7 @@ class DynamicBatchSizeOptimizer(Automation):
         max_lq_size: int = 256,
         vram_history_size: int = 50,
         max_adjustments: int = 100,
-        policy: Literal["step"] = "step",
+        policy: Literal["jump", "step"] = "jump",
     ) -> None:
         _check_arguments(locals())
         self.target_vram_usage = target_vram_usage
@@ -92,13 +93,23 @@ class DynamicBatchSizeOptimizer(Automation):
         self._reading: PeakReading | None = None
         self._iteration = 0
         self._cooldown = 0
-        self._measured: dict[Plan, int] = {}
+        self._steering: Steering = SmallSteps() if policy == "step" else Jump(CostModel(None))
         self._failed: Counter[Plan] = Counter()
         self._history: deque[float] = deque(maxlen=vram_history_size)
         self._changes: list[dict[str, Any]] = []
         self._oom_count = 0
         self._highest = 0.0
         self._last_said = ""
+
+    def foresee(self, prior: Prior, belief: Belief) -> None:
+        """Take what a trace says of plans, before the first step; ``policy: step`` has no use for it.
+
+        Args:
+            prior: bytes of a step by forward batch and crop.
+            belief: how the peaks that will be measured compare with it.
+        """
+        if isinstance(self._steering, Jump):
+            self._steering = Jump(CostModel(prior, belief))
 
     # --- in the engine
 
@@ -141,24 +152,22 @@ class DynamicBatchSizeOptimizer(Automation):
             return None
         self._iteration += 1
         self._cooldown = max(0, self._cooldown - 1)
+        if self._steering.foresees() and record.peak.limit and not record.ooms:
+            return self._changed_by(self._judge(None, None, record.peak.limit))
         whole = record.shape.samples == record.plan.batch_size and record.shape.extent == record.plan[LQ_SIZE]
         if record.plan != self._plan or not whole or record.ooms:
             return None  # still batches of the plan before, or pieces of them
         self.observe(record.peak)
         judgement = self._judge_if_complete()
-        if judgement is None or judgement.plan == self._plan:
-            return None
-        change = PlanChange(judgement.plan, judgement.reason, judgement.expected_bytes, max(self._peaks, default=None))
-        self._note_change(judgement.plan, judgement.reason)
-        self._restart(judgement.plan)
-        return change
+        return None if judgement is None else self._changed_by(judgement)
 
     def on_out_of_memory(self, event: OutOfMemory) -> PlanChange | None:
         """Shrink both axes; remember the plan; wait twice as long before growing again."""
         if self._plan is None:
             return None
         failed = event.plan
-        self._failed[failed] += 1 if failed in self._measured else 2
+        self._failed[failed] += 1 if self._steering.knows(failed) else 2
+        self._steering.has_failed(failed, event.limit)
         smaller = shrunk_after_oom(failed, self._axes)
         base = smaller if smaller is not None else failed
         # Never back up to a plan that has become smaller meanwhile.
@@ -265,7 +274,7 @@ class DynamicBatchSizeOptimizer(Automation):
             "iteration": self._iteration,
             "cooldown": self._cooldown,
             "peaks": list(self._peaks),
-            "measured": [[plan.to_dict(), peak] for plan, peak in self._measured.items()],
+            "steering": self._steering.state_dict(),
             "failed": [[plan.to_dict(), count] for plan, count in self._failed.items()],
             "history": list(self._history),
             "changes": list(self._changes),
@@ -279,7 +288,7 @@ class DynamicBatchSizeOptimizer(Automation):
         self._configured_batch = int(state["configured_batch"])
         self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
         self._peaks = list(state["peaks"])
-        self._measured = {Plan.from_dict(plan): int(peak) for plan, peak in state["measured"]}
+        self._steering.load_state_dict(state["steering"])
         self._failed = Counter({Plan.from_dict(plan): int(count) for plan, count in state["failed"]})
         self._history.extend(state["history"])
         self._changes = list(state["changes"])
@@ -292,28 +301,11 @@ class DynamicBatchSizeOptimizer(Automation):
         if len(self._peaks) < self.adjustment_frequency or reading is None or not reading.limit or self._plan is None:
             return None
         peak = max(self._peaks)
-        # The typical peak, so that one spike shrinks the plan once and is then forgotten.
-        self._measured.pop(self._plan, None)
-        self._measured[self._plan] = int(median(self._peaks))
-        while len(self._measured) > REMEMBERED_PLANS:
-            self._measured.pop(next(iter(self._measured)))
         self._history.append(peak / reading.limit)
         if peak > self.target_vram_usage * reading.limit:
             self._failed[self._plan] += 1
-        judgement = judge(
-            Situation(
-                plan=self._plan,
-                peak_bytes=peak,
-                limit_bytes=reading.limit,
-                target=self.target_vram_usage,
-                margin=self.safety_margin,
-                axes=self._axes,
-                configured_batch=self._configured_batch,
-                measured=Measured(self._measured),
-                blocked=tuple(plan for plan, count in self._failed.items() if count >= 2),
-                may_grow=self._cooldown == 0 and len(self._changes) < self.max_adjustments,
-            )
-        )
+        # The typical peak is what the plan needs, so that one spike shrinks it once and is then forgotten.
+        judgement = self._judge(peak, int(median(self._peaks)), reading.limit)
         if judgement.plan == self._plan:
             # Said once: of the same words with figures that waver a little only the first are news.
             said = f"{self._plan}: {_FIGURES.sub('#', judgement.reason)}"
@@ -322,6 +314,32 @@ class DynamicBatchSizeOptimizer(Automation):
             self._last_said = said
             self._peaks = []
         return judgement
+
+    def _judge(self, peak_bytes: int | None, typical_bytes: int | None, limit_bytes: int) -> Judgement:
+        if self._plan is None:
+            raise RuntimeError("set_current_parameters() comes before the first judgement")
+        return self._steering.judge(
+            Period(
+                plan=self._plan,
+                peak_bytes=peak_bytes,
+                typical_bytes=typical_bytes,
+                limit_bytes=limit_bytes,
+                target=self.target_vram_usage,
+                margin=self.safety_margin,
+                axes=self._axes,
+                configured_batch=self._configured_batch,
+                blocked=tuple(plan for plan, count in self._failed.items() if count >= 2),
+                may_grow=self._cooldown == 0 and len(self._changes) < self.max_adjustments,
+            )
+        )
+
+    def _changed_by(self, judgement: Judgement) -> PlanChange | None:
+        if judgement.plan == self._plan:
+            return None
+        change = PlanChange(judgement.plan, judgement.reason, judgement.expected_bytes, max(self._peaks, default=None))
+        self._note_change(judgement.plan, judgement.reason)
+        self._restart(judgement.plan)
+        return change
 
     def _note_change(self, plan: Plan, reason: str) -> None:
         old = self._plan.to_dict() if self._plan else {}

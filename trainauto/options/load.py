@@ -27,12 +27,14 @@ class LoadedOptions:
         places: where each key and value stands, for problems that are found later.
         path: the file they come from.
         tree: the plain values that were given, overrides included.
+        overrides: items of ``--force_yml``.
     """
 
     options: Options
     places: Places
     path: Path
     tree: dict[str, Any]
+    overrides: tuple[str, ...] = ()
 
 
 def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:
@@ -56,7 +58,7 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:
         raise InputError(Problem(what, places.of_value(()), "Write 'key: value' lines at the top level, without '- '."))
     apply_overrides(tree, places, overrides)
     options = _validated(tree, places, file)
-    return LoadedOptions(options, places, path, tree)
+    return LoadedOptions(options, places, path, tree, tuple(overrides))
 
 
 def _validated(tree: dict[str, Any], places: Places, file: str) -> Options:

@@ -93,7 +93,7 @@ def _draw_frontier(
 
 
 def _draw_frame(draw: ImageDraw.ImageDraw, font: Font, field: _Field, title: str) -> None:
-    draw.text((LEFT_PX, 18), title, fill=INK, font=font)
+    draw.text((LEFT_PX, 8), title, fill=INK, font=font)
     for crop in _some(field.crops, 10):
         x, _ = field.middle(crop, field.batches[0])
         draw.text((x, HEIGHT_PX - BOTTOM_PX + 6), str(crop), fill=INK, font=font, anchor="ma")
@@ -102,7 +102,7 @@ def _draw_frame(draw: ImageDraw.ImageDraw, font: Font, field: _Field, title: str
         draw.text((LEFT_PX - 8, y), str(batch), fill=INK, font=font, anchor="rm")
     middle = LEFT_PX + (WIDTH_PX - LEFT_PX - RIGHT_PX) / 2
     draw.text((middle, HEIGHT_PX - 28), "lq_size, px of the low-quality image", fill=INK, font=font, anchor="ma")
-    draw.text((12, TOP_PX - 22), "batch_size", fill=INK, font=font)
+    draw.text((8, TOP_PX - 20), "batch_size", fill=INK, font=font)
 
 
 def _draw_legend(

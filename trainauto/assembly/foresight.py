@@ -1,0 +1,104 @@
+"""What plans will need, known before the first step: traces of some plans, and the prior they give."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainauto.assembly.trace_process import PlanBytes, TraceProcess
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.memory.belief import ALLOCATED, RESERVED_EXPANDABLE, RESERVED_NATIVE, Belief
+from trainauto.memory.prior import Prior, Size, fit_prior
+
+logger = logging.getLogger(__name__)
+
+MIB = 1024**2
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """What a few traced plans tell of all plans.
+
+    Attributes:
+        live: bytes that a step holds at its peak, weights and optimizer included.
+        reserved_native: what torch's CUDA allocator takes from the card for it, by simulation.
+        reserved_expandable: the same with expandable segments.
+        persistent_bytes: what is held between steps: weights, optimizer state, averages.
+        traced: the traced plans, by forward batch and crop.
+        seconds: how long the traces took.
+    """
+
+    live: Prior
+    reserved_native: Prior
+    reserved_expandable: Prior
+    persistent_bytes: int
+    traced: dict[Size, PlanBytes]
+    seconds: float
+
+    def peaks_on(self, device_type: str) -> tuple[Prior, Belief]:
+        """Return what will be measured as a step's peak on a kind of device: prior, and how far to trust it.
+
+        On the CPU peaks are counted from what was held before the first step.
+        """
+        if device_type != "cpu":
+            return self.live, ALLOCATED
+        return self.live, replace(ALLOCATED, constant_bytes=ALLOCATED.constant_bytes - self.persistent_bytes)
+
+    def reserved(self, *, expandable: bool) -> tuple[Prior, Belief]:
+        """Return the same for what the allocator reserves on a card."""
+        if expandable:
+            return self.reserved_expandable, RESERVED_EXPANDABLE
+        return self.reserved_native, RESERVED_NATIVE
+
+
+def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:
+    """Trace six plans between the bounds of the axes, and fit what they tell.
+
+    A trace costs the same for a large plan as for a small one, so they span the whole lattice: nothing is extrapolated.
+
+    Args:
+        tracer: of the run's option file.
+        axes: crop and batch with their bounds; traces of a batch above 64 would tell nothing new.
+
+    Raises:
+        CannotTrace: the model cannot be traced.
+    """
+    plans = spread(axes)
+    found = {(plan.forward_batch_size, plan[LQ_SIZE]): tracer.trace(plan) for plan in plans}
+    window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
+    first = next(iter(found.values()))
+    foresight = Foresight(
+        live=fit_prior({size: one.phase_peaks_bytes for size, one in found.items()}, window_px),
+        reserved_native=_reserved({size: one.reserved_native_bytes for size, one in found.items()}, window_px),
+        reserved_expandable=_reserved({size: one.reserved_expandable_bytes for size, one in found.items()}, window_px),
+        persistent_bytes=first.persistent_bytes,
+        traced=found,
+        seconds=sum(one.seconds for one in found.values()),
+    )
+    logger.info(
+        "traced %d plans in %.1f s: %.0f MiB are held between steps; the fit is within %.2f%%",
+        len(found),
+        foresight.seconds,
+        foresight.persistent_bytes / MIB,
+        100 * foresight.live.residual,
+    )
+    return foresight
+
+
+def spread(axes: Sequence[Axis], largest_batch: int = 64) -> list[Plan]:
+    """Return six plans that span the bounds; fewer where bounds lie close together."""
+    crop, batch = (next(axis for axis in axes if axis.name == name) for name in (LQ_SIZE, BATCH_SIZE))
+    low, middle, high = _three(crop, crop.maximum)
+    few, some, many = _three(batch, min(batch.maximum, max(batch.minimum, largest_batch)))
+    corners = [(few, low), (some, low), (many, low), (few, middle), (some, middle), (few, high)]
+    return list(dict.fromkeys(Plan.of(batch_size=samples, lq_size=side) for samples, side in corners))
+
+
+def _three(axis: Axis, maximum: int) -> tuple[int, int, int]:
+    low, high = axis.clamp(axis.minimum), axis.clamp(maximum)
+    return low, axis.clamp((low + high) // 2), high
+
+
+def _reserved(peaks: dict[Size, int], window_px: int) -> Prior:
+    phases: dict[Size, dict[str, Any]] = {size: {"reserved": peak} for size, peak in peaks.items()}
+    return fit_prior(phases, window_px)

@@ -1,0 +1,182 @@
+"""How the controller goes from whole periods to plans: in small steps, or straight to the best plan.
+
+Both are told of the same things and asked the same question; what they know between two questions is theirs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from trainauto.core.plan import Axis, Plan
+from trainauto.memory import jump_policy, step_policy
+from trainauto.memory.step_policy import Judgement, Measured
+from trainauto.memory.surface import CostModel, shape_of
+
+REMEMBERED_PLANS = 12
+"""Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """What is judged: a whole period under one plan, and what bounds the answer.
+
+    Attributes:
+        plan: the plan of the period.
+        peak_bytes: its largest peak; ``None`` before the first period, when there is only foresight.
+        typical_bytes: its typical peak: a spike is not what the plan needs.
+        limit_bytes: bytes this process may use.
+        target: share of the limit that peaks are steered to.
+        margin: width of the band below target that is left alone.
+        axes: bounds and multiples, batch and crop.
+        configured_batch: the batch of the option file.
+        blocked: plans that failed; nothing as large as one of them is tried again.
+        may_grow: whether growth is allowed at all now.
+    """
+
+    plan: Plan
+    peak_bytes: int | None
+    typical_bytes: int | None
+    limit_bytes: int
+    target: float
+    margin: float
+    axes: tuple[Axis, ...]
+    configured_batch: int
+    blocked: tuple[Plan, ...] = ()
+    may_grow: bool = True
+
+
+class Steering(Protocol):
+    """From periods to plans."""
+
+    def foresees(self) -> bool:
+        """Say whether it can judge before anything was measured."""
+
+    def judge(self, period: Period) -> Judgement:
+        """Take in a period, if one was measured, and say how to go on."""
+
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan has been measured for a whole period."""
+
+    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+        """Take in that a plan ran out of memory."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+
+
+class SmallSteps:
+    """``policy: step``: one axis at a time, 2 to 8 values by headroom."""
+
+    def __init__(self) -> None:
+        self._typical_bytes: dict[Plan, int] = {}
+
+    def foresees(self) -> bool:
+        """Never: it lives by what was measured."""
+        return False
+
+    def judge(self, period: Period) -> Judgement:
+        """Take in a period and take one step, or stay."""
+        if period.peak_bytes is None or period.typical_bytes is None:
+            return Judgement(period.plan, "nothing was measured yet")
+        self._typical_bytes.pop(period.plan, None)
+        self._typical_bytes[period.plan] = period.typical_bytes
+        while len(self._typical_bytes) > REMEMBERED_PLANS:
+            self._typical_bytes.pop(next(iter(self._typical_bytes)))
+        situation = step_policy.Situation(
+            plan=period.plan,
+            peak_bytes=period.peak_bytes,
+            limit_bytes=period.limit_bytes,
+            target=period.target,
+            margin=period.margin,
+            axes=period.axes,
+            configured_batch=period.configured_batch,
+            measured=Measured(self._typical_bytes),
+            blocked=period.blocked,
+            may_grow=period.may_grow,
+        )
+        return step_policy.judge(situation)
+
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan has been measured for a whole period."""
+        return plan in self._typical_bytes
+
+    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+        """Nothing: what failed is in the next period's ``blocked``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the measured peaks."""
+        return {"measured": [[plan.to_dict(), peak] for plan, peak in self._typical_bytes.items()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self._typical_bytes = {Plan.from_dict(plan): int(peak) for plan, peak in state.get("measured", [])}
+
+
+class Jump:
+    """``policy: jump``: the best plan that the cost model admits at once, and one correction.
+
+    Args:
+        cost: what plans need; with a prior it can be asked before the first step.
+    """
+
+    def __init__(self, cost: CostModel) -> None:
+        self.cost = cost
+        self._jumped = self._corrected = False
+        self._measured: set[Plan] = set()
+
+    def foresees(self) -> bool:
+        """Say whether there is a prior."""
+        return self.cost.knows and not self._jumped
+
+    def judge(self, period: Period) -> Judgement:
+        """Take in a period, if there is one, and go to the best plan."""
+        if period.typical_bytes is not None:
+            self.cost.observe(shape_of(period.plan), period.typical_bytes)
+            self._measured.add(period.plan)
+        situation = jump_policy.Situation(
+            plan=period.plan,
+            limit_bytes=period.limit_bytes,
+            target=period.target,
+            margin=period.margin,
+            axes=period.axes,
+            configured_batch=period.configured_batch,
+            cost=self.cost,
+            peak_bytes=period.peak_bytes,
+            blocked=period.blocked,
+            corrected=self._corrected,
+            may_grow=period.may_grow,
+        )
+        judgement = jump_policy.choose(situation)
+        # The first judgement is the jump, the next one its correction; from then on changes must be worth more.
+        self._corrected = self._jumped
+        self._jumped = self._jumped or self.cost.knows
+        return judgement
+
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan has been measured for a whole period."""
+        return plan in self._measured
+
+    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+        """Have the cost model expect more of it than the limit."""
+        if limit_bytes is not None:
+            self.cost.observe_failure(shape_of(plan), limit_bytes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was measured and how far it has come."""
+        return {
+            "cost": self.cost.state_dict(),
+            "jumped": self._jumped,
+            "corrected": self._corrected,
+            "known": [plan.to_dict() for plan in self._measured],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`; what the other policy left says nothing here."""
+        if "cost" not in state:
+            return
+        self.cost.load_state_dict(state["cost"])
+        self._jumped, self._corrected = bool(state["jumped"]), bool(state["corrected"])
+        self._measured = {Plan.from_dict(plan) for plan in state["known"]}
