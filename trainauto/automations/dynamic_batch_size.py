@@ -83,11 +83,13 @@ class DynamicBatchSizeOptimizer(Automation):
         self.min_lq_size, self.max_lq_size = min_lq_size, max_lq_size
         self.max_adjustments = max_adjustments
         self.policy = policy
-        self._axes = self._bounded(())
+        self._wanted: dict[str, int] = {}
+        self._run_axes: tuple[Axis, ...] = ()
+        self._axes = self._bounded()
         self._plan: Plan | None = None
         self._configured_batch = min_batch_size
-        self._wanted: dict[str, int] = {}
         self._loader: PlannedLoader | None = None
+        self._in_flight = 0
         self._peaks: list[int] = []
         self._reading: PeakReading | None = None
         self._iteration = 0
@@ -128,7 +130,8 @@ class DynamicBatchSizeOptimizer(Automation):
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up bounds and plan of the run."""
-        self._axes = self._bounded(facts.axes)
+        self._run_axes = facts.axes
+        self._axes = self._bounded()
         if self._plan is None:
             self._configured_batch = facts.plan.batch_size
         self.set_current_parameters(facts.plan.batch_size, facts.plan[LQ_SIZE], facts.plan.micro_batches)
@@ -180,10 +183,10 @@ class DynamicBatchSizeOptimizer(Automation):
     def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
         """Grow towards these values and no further, as far as memory admits."""
         self._wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
-        self._axes = self._bounded(self._axes)
+        self._axes = self._bounded()
 
     def set_dynamic_wrappers(self, dataloader: PlannedLoader, dataset: object = None) -> None:
-        """Let :meth:`update_vram_monitoring` change ``dataloader`` itself. Sizes reach the dataset through its keys."""
+        """Let what is decided change ``dataloader`` itself. Sizes reach the dataset through its keys."""
         del dataset
         self._loader = dataloader
         self.set_current_parameters(dataloader.plan.batch_size, dataloader.plan[LQ_SIZE], dataloader.plan.micro_batches)
@@ -198,9 +201,12 @@ class DynamicBatchSizeOptimizer(Automation):
     def observe(self, reading: PeakReading) -> None:
         """Take in the peak of one step."""
         self._reading = reading
-        self._peaks.append(reading.allocated)
         if reading.limit:
             self._highest = max(self._highest, reading.allocated / reading.limit)
+        if self._in_flight:
+            self._in_flight -= 1
+            return  # still a batch of the plan before
+        self._peaks.append(reading.allocated)
         if self._iteration % STATUS_EVERY == 0 and reading.limit:
             peak = max(self._peaks)
             logger.info(
@@ -223,8 +229,7 @@ class DynamicBatchSizeOptimizer(Automation):
             return None, None
         before, after = self._plan, judgement.plan
         self._note_change(after, judgement.reason)
-        if self._loader is not None:
-            self._loader.update_plan(after)
+        self._hand_on(after)
         self._restart(after)
         deltas = [after[name] - before[name] or None for name in (BATCH_SIZE, LQ_SIZE)]
         return deltas[0], deltas[1]
@@ -237,6 +242,7 @@ class DynamicBatchSizeOptimizer(Automation):
         plan = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size, micro_batches=min(micro_batches, new_batch_size))
         if plan != self._plan:
             self._note_change(plan, "out of memory")
+        self._hand_on(plan)
         self._restart(plan)
 
     def get_vram_stats(self) -> dict[str, Any]:
@@ -327,6 +333,14 @@ class DynamicBatchSizeOptimizer(Automation):
         old = self._plan.to_dict() if self._plan else {}
         self._changes.append({"iteration": self._iteration, "old": old, "new": plan.to_dict(), "reason": reason})
 
+    def _hand_on(self, plan: Plan) -> None:
+        """Change the loader, where there is one; a larger plan leaves batches of the old one on their way."""
+        if self._loader is None or plan == self._loader.plan:
+            return
+        grows = plan.meet(self._loader.plan) != plan
+        self._in_flight = getattr(self._loader, "lookahead", 0) if grows else 0
+        self._loader.update_plan(plan)
+
     def _restart(self, plan: Plan) -> None:
         self._plan = plan
         self._peaks = []
@@ -337,15 +351,16 @@ class DynamicBatchSizeOptimizer(Automation):
             LQ_SIZE: (self.min_lq_size, self.max_lq_size),
         }.get(name, (1, 2**31))
 
-    def _bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        """Narrow the run's axes to the bounds of the options and the parameters asked for."""
-        axes = axes or (Axis(LQ_SIZE, "px", 1, 2**31), Axis(BATCH_SIZE, "samples", 1, 2**31))
-        wanted = getattr(self, "_wanted", {})
+    def _bounded(self) -> tuple[Axis, ...]:
+        """Return the run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
+        axes = self._run_axes or (Axis(LQ_SIZE, "px", 1, 2**31), Axis(BATCH_SIZE, "samples", 1, 2**31))
         narrowed = []
         for axis in axes:
             low, high = self._limits(axis.name)
-            high = min(high, axis.maximum, wanted.get(axis.name, high))
-            narrowed.append(Axis(axis.name, axis.unit, min(max(low, axis.minimum), high), high, axis.multiple))
+            high = min(high, axis.maximum)
+            low = min(max(low, axis.minimum), high)
+            high = max(low, min(high, self._wanted.get(axis.name, high)))
+            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple))
         return tuple(narrowed)
 
 

@@ -194,6 +194,7 @@ def test_in_a_loop_of_ones_own_it_changes_the_loader() -> None:
     assert answers[-1] == (None, 8)
     assert loader.plan == Plan.of(batch_size=4, lq_size=40)
     automation.handle_oom_recovery(2, 32)
+    assert loader.plan == Plan.of(batch_size=2, lq_size=32)
     assert (automation.get_vram_stats()["current_batch_size"], automation.get_vram_stats()["current_lq_size"]) == (
         2,
         32,
