@@ -146,7 +146,7 @@ def test_the_axes_of_a_run_end_at_the_smallest_image(
 
 @needs_readings
 def test_decisions_rest_on_whole_periods_of_the_steps_own_peaks(options: dict[str, Any]) -> None:
-    """Fault 22: decisions were made from memory at start-up. E01-E06, E14: what decides is what the records hold."""
+    """Fault 22: decisions were made from memory at start-up. E04-E06, E14, E18: they rest on what the log shows."""
     records = trained(steered(options, 20, adjustment_frequency=5))
     first = decisions()[0]
     assert first["step"] == 5
@@ -175,7 +175,7 @@ def test_a_resume_takes_up_the_loaders_plan_and_the_controllers_numbers(options:
 @needs_readings
 @pytest.mark.parametrize("switch", [{"enabled": False}, {NAME: {"enabled": False}}])
 def test_a_checkpoint_switches_nothing_back_on(options: dict[str, Any], switch: dict[str, Any]) -> None:
-    """Fault 12: the checkpoint overrode ``enabled`` of the option file."""
+    """Fault 12: the checkpoint overrode ``enabled`` of the option file (C12, C13)."""
     trained(steered(options, 7))
     before = decisions()
     off = merged(steered(options, 14), {"training_automations": switch})
