@@ -146,7 +146,7 @@ def test_the_axes_of_a_run_end_at_the_smallest_image(
 
 @needs_readings
 def test_decisions_rest_on_whole_periods_of_the_steps_own_peaks(options: dict[str, Any]) -> None:
-    """Fault 22: decisions were made from memory at start-up. E04-E06, E14, E18: they rest on what the log shows."""
+    """Fault 22: decisions were made from memory at start-up. Here the log shows it (E04, E05, E06, E14, E18)."""
     records = trained(steered(options, 20, adjustment_frequency=5))
     first = decisions()[0]
     assert first["step"] == 5

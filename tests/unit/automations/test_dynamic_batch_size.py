@@ -124,7 +124,7 @@ def oom(plan: Plan, pieces: int = 2) -> OutOfMemory:
 
 
 def test_out_of_memory_shrinks_both_waits_and_is_remembered() -> None:
-    """C06-C08: both shrink, and growth waits. E21: by a quarter, and what failed is remembered."""
+    """C06, C07, C08: both shrink, and growth waits. E21: by a quarter, and what failed is remembered."""
     automation = controller()
     simulation = Simulation(automation, Plan.of(batch_size=8, lq_size=40))
     change = automation.on_out_of_memory(oom(simulation.plan))
@@ -290,7 +290,7 @@ def test_a_period_that_begins_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    """C14-C22."""
+    """C14, C15, C16, C17, C18, C19, C20, C21, C22."""
     taken = inspect.signature(DynamicBatchSizeOptimizer).parameters
     assert {name: parameter.default for name, parameter in taken.items() if name != "policy"} == {
         "target_vram_usage": 0.85,

@@ -58,7 +58,7 @@ def looped(
 
 
 def test_what_is_claimed_is_drawn_after_the_lookahead(loader: DynamicDataLoader) -> None:
-    """Fault 21: setters only recorded a value: a batch of 256 was claimed and 12 were drawn (C30-C32, C36, E10)."""
+    """Fault 21: setters only recorded a value: 256 were claimed and 12 drawn (C30, C31, C32, C36, E10)."""
     automation = controller(loader)
     automation.set_target_parameters(batch_size=9, lq_size=40)
     sizes, claims = looped(automation, iter(loader), 40)
