@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 GIB = 1024**3
 STATUS_EVERY = 50
+NEARLY_FULL = 0.95
+"""Use above this is worth a warning (E19): a little more, and a step fails."""
+
 REMEMBERED_PLANS = 12
 """Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
 
@@ -92,6 +95,7 @@ class DynamicBatchSizeOptimizer(Automation):
         self._in_flight = 0
         self._peaks: list[int] = []
         self._reading: PeakReading | None = None
+        self._is_nearly_full = False
         self._iteration = 0
         self._cooldown = 0
         self._measured: dict[Plan, int] = {}
@@ -144,17 +148,15 @@ class DynamicBatchSizeOptimizer(Automation):
             return None
         self._iteration += 1
         self._cooldown = max(0, self._cooldown - 1)
+        if (bounded := self._within_maxima(self._plan)) != self._plan:
+            # Only a resume comes here: the option file's bounds are lower than they were.
+            return self._change(Judgement(bounded, f"{self._plan} is beyond the bounds of the option file"))
         whole = record.shape.samples == record.plan.batch_size and record.shape.extent == record.plan[LQ_SIZE]
         if record.plan != self._plan or not whole or record.ooms:
             return None  # still batches of the plan before, or pieces of them
         self.observe(record.peak)
         judgement = self._judge_if_complete()
-        if judgement is None or judgement.plan == self._plan:
-            return None
-        change = PlanChange(judgement.plan, judgement.reason, judgement.expected_bytes, max(self._peaks, default=None))
-        self._note_change(judgement.plan, judgement.reason)
-        self._restart(judgement.plan)
-        return change
+        return None if judgement is None or judgement.plan == self._plan else self._change(judgement)
 
     def on_out_of_memory(self, event: OutOfMemory) -> PlanChange | None:
         """Shrink both axes; remember the plan; wait twice as long before growing again."""
@@ -202,7 +204,11 @@ class DynamicBatchSizeOptimizer(Automation):
         """Take in the peak of one step."""
         self._reading = reading
         if reading.limit:
-            self._highest = max(self._highest, reading.allocated / reading.limit)
+            use = reading.allocated / reading.limit
+            self._highest = max(self._highest, use)
+            if use > NEARLY_FULL and not self._is_nearly_full:
+                logger.warning("%s: a step used %.1f%% of the memory there is", self.name, 100 * use)
+            self._is_nearly_full = use > NEARLY_FULL
         if self._in_flight:
             self._in_flight -= 1
             return  # still a batch of the plan before
@@ -328,6 +334,16 @@ class DynamicBatchSizeOptimizer(Automation):
             self._last_said = said
             self._peaks = []
         return judgement
+
+    def _change(self, judgement: Judgement) -> PlanChange:
+        change = PlanChange(judgement.plan, judgement.reason, judgement.expected_bytes, max(self._peaks, default=None))
+        self._note_change(judgement.plan, judgement.reason)
+        self._restart(judgement.plan)
+        return change
+
+    def _within_maxima(self, plan: Plan) -> Plan:
+        highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self._axes}
+        return plan.changed(**highest)
 
     def _note_change(self, plan: Plan, reason: str) -> None:
         old = self._plan.to_dict() if self._plan else {}

@@ -325,3 +325,29 @@ def test_numbers_of_the_documented_examples_are_taken(arguments: dict[str, Any])
     assert {name: kept[name] for name in arguments} == arguments
     axes = (Axis("lq_size", "px", 8, 512, 4), Axis("batch_size", "samples", 1, 64))
     automation.check(RunFacts(axes, Plan.of(batch_size=4, lq_size=64)))
+
+
+def test_nearly_full_memory_is_warned_of_once_until_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    """E19: use above 95 %."""
+    simulation = Simulation(controller())
+    shares = [0.5, 0.96, 0.97, 0.9, 0.99]
+    simulation.run(len(shares), lambda plan, step: int(shares[step - 1] * LIMIT))
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [message.split("used ")[1] for message in warnings] == [
+        "96.0% of the memory there is",
+        "99.0% of the memory there is",
+    ]
+
+
+def test_a_resume_under_lower_bounds_goes_down_to_them() -> None:
+    """C42: bounds are the option file's, not the checkpoint's."""
+    simulation = Simulation(controller())
+    simulation.run(400)
+    grown = simulation.plan
+    resumed = controller(max_lq_size=grown["lq_size"] - 5, max_batch_size=3)
+    resumed.load_state_dict(simulation.automation.state_dict())
+    again = Simulation(resumed, grown)
+    again.run(1)
+    (change,) = (change for _, change in again.changes)
+    assert change.plan == Plan.of(batch_size=3, lq_size=(grown["lq_size"] - 5) // 4 * 4)
+    assert "bounds of the option file" in change.reason
