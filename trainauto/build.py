@@ -149,6 +149,9 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
 
 
 def _automations(loaded: LoadedOptions, facts: RunFacts, device: torch.device) -> list[Automation]:
+    for name in loaded.options.training_automations.model_extra or {}:
+        with placed(loaded, ("training_automations", name)):
+            AUTOMATIONS.get(name)  # a misspelt name would switch nothing off
     active = loaded.options.training_automations.active
     preset = preset_for(device, loaded.options.memory.budget_bytes(device.type)) if active else None
     defaults = controller_defaults(preset, facts.plan)

@@ -1,10 +1,10 @@
 """What hooks, meters and reporting cost, as a share of a step of the quick start.
 
-    python scripts/bench/overhead.py [--steps 200] [--rounds 40] [--block 8] [--budget 1GiB] [--json FILE]
+    python scripts/bench/overhead.py [--steps 200] [--rounds 40] [--block 8] [--no-budget] [--json FILE]
 
-The quick start is built as train.py builds it, with a controller (and a memory budget if asked for, which makes steps
-longer: the share is the smaller for it), and trained by the engine's own loop. Plan changes are asked for, reported and
-not carried out, so that all steps are alike and as small as they get.
+The quick start is built as train.py builds it, controller and memory budget included (a budget makes steps longer and
+the share the smaller for it: --no-budget leaves it out), and trained by the engine's own loop under the plan that it
+settles at. Plan changes are asked for, reported and not carried out, so that all steps are alike.
 
 1. Share: CPU time of reporter, automations, controls and meter (in the thread that runs them) and of TensorBoard's
    writing thread, over the process's CPU time of the rest of the step. Torch's idle threads spin for a moment after
@@ -46,7 +46,7 @@ from trainauto.options.load import load_options
 QUICKSTART = Path(__file__).resolve().parents[2] / "options/train/quickstart.yml"
 WARM_UP_STEPS = 20
 MOST_SHARE, MOST_RATIO = 0.01, 1.01
-CONTROLLER = "training_automations:DynamicBatchSizeOptimizer"
+SETTLED = ("datasets:train:lq_size=48", "datasets:train:batch_size_per_gpu=12")
 
 Result = TypeVar("Result")
 
@@ -230,8 +230,8 @@ class Blocks(Listener):
 
 
 @contextmanager
-def quick_start(steps: int, budget: str | None) -> Iterator[Run]:
-    """Build the quick start for so many steps, with a controller, in a folder that goes away."""
+def quick_start(steps: int, with_budget: bool) -> Iterator[Run]:
+    """Build the quick start for so many steps, in a folder that goes away."""
     with tempfile.TemporaryDirectory() as folder:
         forced = [
             f"path:experiments_root={folder}",
@@ -241,9 +241,8 @@ def quick_start(steps: int, budget: str | None) -> Iterator[Run]:
             f"train:warmup_steps={min(50, steps // 2)}",
             "val:val_enabled=false",
             f"logger:save_checkpoint_freq={steps}",
-            f"{CONTROLLER}:enabled=true",
-            f"{CONTROLLER}:adjustment_frequency=25",
-            f"memory:budget={budget or 'null'}",
+            *SETTLED,
+            *([] if with_budget else ["memory:cpu_budget=null"]),
         ]
         # The console is a part of reporting: it writes plain lines into a file here.
         with (
@@ -254,10 +253,10 @@ def quick_start(steps: int, budget: str | None) -> Iterator[Run]:
             yield run
 
 
-def measure_share(steps: int, budget: str | None) -> dict[str, Any]:
+def measure_share(steps: int, with_budget: bool) -> dict[str, Any]:
     """Return the CPU milliseconds a step of each part, and their share of the rest of the step."""
     spent = Spent()
-    with quick_start(WARM_UP_STEPS + steps, budget) as run:
+    with quick_start(WARM_UP_STEPS + steps, with_budget) as run:
         clock = ShareClock(run.reporter, spent)
         run.reporter = clock
         run.automations = [TimedAutomation(automation, spent) for automation in run.automations]
@@ -274,9 +273,9 @@ def measure_share(steps: int, budget: str | None) -> dict[str, Any]:
     }
 
 
-def measure_blocks(rounds: int, block: int, budget: str | None) -> dict[str, Any]:
+def measure_blocks(rounds: int, block: int, with_budget: bool) -> dict[str, Any]:
     """Return on/off and on/on: the median of the ratios of wall time and its 95 % interval."""
-    with quick_start(WARM_UP_STEPS + 3 * rounds * block, budget) as run:
+    with quick_start(WARM_UP_STEPS + 3 * rounds * block, with_budget) as run:
         run.controls = TimedControls(run.controls, Spent())
         blocks = Blocks(run, rounds, block)
         run.reporter = blocks
@@ -298,11 +297,11 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=200, help="steps of the share")
     parser.add_argument("--rounds", type=int, default=40, help="rounds of three blocks; 30 and more for a verdict")
     parser.add_argument("--block", type=int, default=8, help="steps of a block")
-    parser.add_argument("--budget", help="memory budget of the run, e.g. 1GiB; none if not given")
+    parser.add_argument("--no-budget", action="store_true", help="without the memory budget of the quick start")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    share = measure_share(arguments.steps, arguments.budget)
-    blocks = measure_blocks(arguments.rounds, arguments.block, arguments.budget)
+    share = measure_share(arguments.steps, not arguments.no_budget)
+    blocks = measure_blocks(arguments.rounds, arguments.block, not arguments.no_budget)
 
     print(f"CPU time a step: {share['step_ms']:.1f} ms, and besides:")
     for name, part_ms in share["parts_ms"].items():
@@ -313,7 +312,8 @@ def main() -> int:
         print(f"{name:8}{found['median']:.4f}  95 % [{found['low']:.4f}, {found['high']:.4f}], {found['pairs']} pairs")
     if arguments.json:
         machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-        write_json_atomically(arguments.json, {"share": share, "blocks": blocks, "block": arguments.block, **machine})
+        found_all = {"share": share, "blocks": blocks, "block": arguments.block, "budget": not arguments.no_budget}
+        write_json_atomically(arguments.json, {**found_all, **machine})
     return int(share["share"] > MOST_SHARE or blocks["on/off"]["low"] > MOST_RATIO)
 
 

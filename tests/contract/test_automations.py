@@ -44,6 +44,7 @@ def automation(request: pytest.FixtureRequest) -> Automation:
 
 
 def test_has_a_name_of_its_own_and_the_engines_protocol(automation: Automation) -> None:
+    """C29: automations are looked up by name."""
     assert automation.name
     assert AUTOMATIONS.get(automation.name) is type(automation)
     assert isinstance(automation, AutomationLike)
@@ -77,7 +78,7 @@ def test_state_is_plain_and_resumes_exactly(automation: Automation, tmp_path) ->
 
 
 def test_can_be_pickled(automation: Automation) -> None:
-    # Fault 19 of the public implementation: lambdas and local classes break on platforms that spawn.
+    """Fault 19: lambdas and local classes break on platforms that spawn."""
     assert type(pickle.loads(pickle.dumps(automation))) is type(automation)
 
 

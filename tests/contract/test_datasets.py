@@ -2,20 +2,29 @@
 
 import pickle
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from trainauto.data import DATASETS, DynamicDataset, SampleKey
+from trainauto.core.plan import Plan
+from trainauto.data import DATASETS, DynamicDataLoader, DynamicDataset, SampleKey
+
+Write = Callable[..., Path]
+
+
+def build(kind: str, write_images: Write, scale: int, **more: str) -> DynamicDataset:
+    roots = {"dataroot_gt": str(write_images("gt", 4, (30 * scale, 36 * scale)))}
+    if kind == "PairedImageDataset":
+        roots["dataroot_lq"] = str(write_images("lq", 4, (30, 36), shrink=scale))
+    return DATASETS.get(kind)(**roots, **more, scale=scale, name="photos")  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=sorted(DATASETS))
-def dataset(request: pytest.FixtureRequest, write_images: Callable[..., Path]) -> DynamicDataset:
-    roots = {"dataroot_gt": str(write_images("gt", 4, (60, 72)))}
-    if request.param == "PairedImageDataset":
-        roots["dataroot_lq"] = str(write_images("lq", 4, (30, 36), shrink=2))
-    return DATASETS.get(request.param)(**roots, scale=2, name="photos")  # type: ignore[arg-type]
+def dataset(request: pytest.FixtureRequest, write_images: Write) -> DynamicDataset:
+    return build(request.param, write_images, scale=2)
 
 
 def test_a_key_decides_everything(dataset: DynamicDataset) -> None:
@@ -52,9 +61,38 @@ def test_cut_keeps_a_corner_and_shape_tells(dataset: DynamicDataset) -> None:
     assert torch.equal(cut["gt"], stacked["gt"][..., :16, :16])
 
 
-def test_survey_and_pickle(dataset: DynamicDataset) -> None:
+@pytest.mark.parametrize("scale", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", sorted(DATASETS))
+def test_both_crops_keep_to_the_scale_through_plan_changes(kind: str, write_images: Write, scale: int) -> None:
+    """Fault 10: scale 2 was hard-coded (C28): crops of another size than the network makes, or of another place."""
+    dataset = build(kind, write_images, scale)
+    with DynamicDataLoader(dataset, Plan.of(batch_size=3, lq_size=12), seed=5, lookahead=2) as loader:
+        batches = iter(loader)
+        seen = list(islice(batches, 2))
+        loader.update_plan(Plan.of(batch_size=4, lq_size=21))
+        seen += islice(batches, 4)
+        loader.update_plan(Plan.of(batch_size=2, lq_size=9))  # what is under way is cut
+        seen += islice(batches, 3)
+    assert [batch.shape.extent for batch in seen] == [12] * 4 + [21] * 2 + [9] * 3
+    for batch in seen:
+        lq, gt = batch.tensors["lq"], batch.tensors["gt"]
+        assert gt.shape == (*lq.shape[:2], lq.shape[2] * scale, lq.shape[3] * scale)
+        assert batch.pixels == len(batch) * (batch.shape.extent * scale) ** 2
+        shrunk = F.avg_pool2d(gt.float(), scale)
+        assert float((shrunk - lq.float()).abs().mean()) < 2.5  # the same place, whichever way it was shrunk
+    assert dataset.survey().smallest_lq_px == 30
+
+
+@pytest.mark.parametrize("kind", sorted(DATASETS))
+def test_what_workers_are_handed_can_be_pickled(kind: str, write_images: Write, tmp_path: Path) -> None:
+    """Fault 19: lambdas and local classes break where workers are spawned; the loader's own test does spawn one."""
+    plain, cached = (build(kind, write_images, 2, **more) for more in ({}, {"cache_dir": str(tmp_path / "cache")}))
+    for one in (plain, cached):
+        again = pickle.loads(pickle.dumps(one))
+        key = SampleKey(2, 12, 5)
+        assert torch.equal(again[key]["gt"], one[key]["gt"])
+
+
+def test_survey(dataset: DynamicDataset) -> None:
     survey = dataset.survey()
     assert (survey.samples, survey.smallest_lq_px) == (4, 30)
-    again = pickle.loads(pickle.dumps(dataset))
-    key = SampleKey(2, 12, 5)
-    assert torch.equal(again[key]["gt"], dataset[key]["gt"])

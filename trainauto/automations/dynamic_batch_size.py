@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 GIB = 1024**3
 STATUS_EVERY = 50
+NEARLY_FULL = 0.95
+"""Use above this is worth a warning (E19): a little more, and a step fails."""
+
 
 _FIGURES = re.compile(r"[\d.]+")
 
@@ -84,13 +87,16 @@ class DynamicBatchSizeOptimizer(Automation):
         self.min_lq_size, self.max_lq_size = min_lq_size, max_lq_size
         self.max_adjustments = max_adjustments
         self.policy = policy
-        self._axes = self._bounded(())
+        self._wanted: dict[str, int] = {}
+        self._run_axes: tuple[Axis, ...] = ()
+        self._axes = self.bounded(self._run_axes)
         self._plan: Plan | None = None
         self._configured_batch = min_batch_size
-        self._wanted: dict[str, int] = {}
         self._loader: PlannedLoader | None = None
+        self._in_flight = 0
         self._peaks: list[int] = []
         self._reading: PeakReading | None = None
+        self._is_nearly_full = False
         self._iteration = 0
         self._cooldown = 0
         self._steering: Steering = SmallSteps() if policy == "step" else Jump(CostModel(None))
@@ -139,7 +145,8 @@ class DynamicBatchSizeOptimizer(Automation):
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up bounds and plan of the run."""
-        self._axes = self._bounded(facts.axes)
+        self._run_axes = facts.axes
+        self._axes = self.bounded(self._run_axes)
         if self._plan is None:
             self._configured_batch = facts.plan.batch_size
         self.set_current_parameters(facts.plan.batch_size, facts.plan[LQ_SIZE], facts.plan.micro_batches)
@@ -152,14 +159,17 @@ class DynamicBatchSizeOptimizer(Automation):
             return None
         self._iteration += 1
         self._cooldown = max(0, self._cooldown - 1)
+        if (bounded := self._within_maxima(self._plan)) != self._plan:
+            # Only a resume comes here: the option file's bounds are lower than they were.
+            return self._change(Judgement(bounded, f"{self._plan} is beyond the bounds of the option file"))
         if self._steering.foresees() and record.peak.limit and not record.ooms:
-            return self._changed_by(self._judge(None, None, record.peak.limit))
+            return self._change(self._judge(None, None, record.peak.limit))
         whole = record.shape.samples == record.plan.batch_size and record.shape.extent == record.plan[LQ_SIZE]
         if record.plan != self._plan or not whole or record.ooms:
             return None  # still batches of the plan before, or pieces of them
         self.observe(record.peak)
         judgement = self._judge_if_complete()
-        return None if judgement is None else self._changed_by(judgement)
+        return None if judgement is None else self._change(judgement)
 
     def on_out_of_memory(self, event: OutOfMemory) -> PlanChange | None:
         """Shrink both axes; remember the plan; wait twice as long before growing again."""
@@ -189,10 +199,10 @@ class DynamicBatchSizeOptimizer(Automation):
     def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
         """Grow towards these values and no further, as far as memory admits."""
         self._wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
-        self._axes = self._bounded(self._axes)
+        self._axes = self.bounded(self._run_axes)
 
     def set_dynamic_wrappers(self, dataloader: PlannedLoader, dataset: object = None) -> None:
-        """Let :meth:`update_vram_monitoring` change ``dataloader`` itself. Sizes reach the dataset through its keys."""
+        """Let what is decided change ``dataloader`` itself. Sizes reach the dataset through its keys."""
         del dataset
         self._loader = dataloader
         self.set_current_parameters(dataloader.plan.batch_size, dataloader.plan[LQ_SIZE], dataloader.plan.micro_batches)
@@ -207,9 +217,16 @@ class DynamicBatchSizeOptimizer(Automation):
     def observe(self, reading: PeakReading) -> None:
         """Take in the peak of one step."""
         self._reading = reading
-        self._peaks.append(reading.allocated)
         if reading.limit:
-            self._highest = max(self._highest, reading.allocated / reading.limit)
+            use = reading.allocated / reading.limit
+            self._highest = max(self._highest, use)
+            if use > NEARLY_FULL and not self._is_nearly_full:
+                logger.warning("%s: a step used %.1f%% of the memory there is", self.name, 100 * use)
+            self._is_nearly_full = use > NEARLY_FULL
+        if self._in_flight:
+            self._in_flight -= 1
+            return  # still a batch of the plan before
+        self._peaks.append(reading.allocated)
         if self._iteration % STATUS_EVERY == 0 and reading.limit:
             peak = max(self._peaks)
             logger.info(
@@ -232,8 +249,7 @@ class DynamicBatchSizeOptimizer(Automation):
             return None, None
         before, after = self._plan, judgement.plan
         self._note_change(after, judgement.reason)
-        if self._loader is not None:
-            self._loader.update_plan(after)
+        self._hand_on(after)
         self._restart(after)
         deltas = [after[name] - before[name] or None for name in (BATCH_SIZE, LQ_SIZE)]
         return deltas[0], deltas[1]
@@ -246,6 +262,7 @@ class DynamicBatchSizeOptimizer(Automation):
         plan = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size, micro_batches=min(micro_batches, new_batch_size))
         if plan != self._plan:
             self._note_change(plan, "out of memory")
+        self._hand_on(plan)
         self._restart(plan)
 
     def get_vram_stats(self) -> dict[str, Any]:
@@ -333,7 +350,7 @@ class DynamicBatchSizeOptimizer(Automation):
             )
         )
 
-    def _changed_by(self, judgement: Judgement) -> PlanChange | None:
+    def _change(self, judgement: Judgement) -> PlanChange | None:
         if judgement.plan == self._plan:
             return None
         change = PlanChange(judgement.plan, judgement.reason, judgement.expected_bytes, max(self._peaks, default=None))
@@ -341,9 +358,21 @@ class DynamicBatchSizeOptimizer(Automation):
         self._restart(judgement.plan)
         return change
 
+    def _within_maxima(self, plan: Plan) -> Plan:
+        highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self._axes}
+        return plan.changed(**highest)
+
     def _note_change(self, plan: Plan, reason: str) -> None:
         old = self._plan.to_dict() if self._plan else {}
         self._changes.append({"iteration": self._iteration, "old": old, "new": plan.to_dict(), "reason": reason})
+
+    def _hand_on(self, plan: Plan) -> None:
+        """Change the loader, where there is one; a larger plan leaves batches of the old one on their way."""
+        if self._loader is None or plan == self._loader.plan:
+            return
+        grows = plan.meet(self._loader.plan) != plan
+        self._in_flight = getattr(self._loader, "lookahead", 0) if grows else 0
+        self._loader.update_plan(plan)
 
     def _restart(self, plan: Plan) -> None:
         self._plan = plan
@@ -355,15 +384,16 @@ class DynamicBatchSizeOptimizer(Automation):
             LQ_SIZE: (self.min_lq_size, self.max_lq_size),
         }.get(name, (1, 2**31))
 
-    def _bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        """Narrow the run's axes to the bounds of the options and the parameters asked for."""
+    def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
         axes = axes or (Axis(LQ_SIZE, "px", 1, 2**31), Axis(BATCH_SIZE, "samples", 1, 2**31))
-        wanted = getattr(self, "_wanted", {})
         narrowed = []
         for axis in axes:
             low, high = self._limits(axis.name)
-            high = min(high, axis.maximum, wanted.get(axis.name, high))
-            narrowed.append(Axis(axis.name, axis.unit, min(max(low, axis.minimum), high), high, axis.multiple))
+            high = min(high, axis.maximum)
+            low = min(max(low, axis.minimum), high)
+            high = max(low, min(high, self._wanted.get(axis.name, high)))
+            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple))
         return tuple(narrowed)
 
 

@@ -14,7 +14,7 @@ from trainauto.core.reports import RunEnd
 from trainauto.engine.checkpoint import Best
 from trainauto.engine.prepare import lift_budget, prepare_memory
 from trainauto.engine.pressure import answer_recovered, answer_too_large
-from trainauto.engine.recovery import BatchTooLarge
+from trainauto.engine.recovery import BatchTooLarge, release_memory
 from trainauto.engine.run import Run
 from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
 from trainauto.memory.oom import is_out_of_memory
@@ -78,6 +78,8 @@ def _train_until_done(run: Run) -> None:
 def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
     """Train a batch; return ``None`` if it did not fit and went back to the loader."""
     optimizers = run.model.optimizers
+    if run.trained_plan not in (None, batch.plan):
+        release_memory(run.model.device)  # blocks cached for the old sizes would be in the way of the new ones
     run.schedule.set_rates(optimizers.values(), run.progress, run.controls.rate_factor)
     outcome = too_large = None
     with run.meter.window() as window:
@@ -136,6 +138,7 @@ def _is_due(run: Run, every: int) -> bool:
 def _validate_or_save(run: Run) -> None:
     try:
         _validate(run)
+        release_memory(run.model.device)
     except Exception as error:
         run.save()  # whatever is wrong with the validation set: every step so far is whole
         if not is_out_of_memory(error):

@@ -62,7 +62,7 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:
 
 
 def _validated(tree: dict[str, Any], places: Places, file: str) -> Options:
-    findings = _misnamed_sets(tree)
+    findings = [*_misnamed_sets(tree), *_misnamed_automations(tree)]
     options: Options | None = None
     valid = set(Options.model_fields)
     try:
@@ -108,6 +108,26 @@ def _misnamed_sets(tree: dict[str, Any]) -> list[Finding]:
         path = ("datasets", key)
         advice = _hint_or_nearest(path, tree, ["train", "val", "val_NAME"])
         findings.append(Finding(path, f"'{printable(key)}' is no data set", advice, at_key=True))
+    return findings
+
+
+def _misnamed_automations(tree: dict[str, Any]) -> list[Finding]:
+    """Return what beside automations only looks like their switch, and automations that are there in two spellings.
+
+    Any name may stand there, so that these would otherwise switch nothing off, and say nothing.
+    """
+    automations = tree.get("training_automations")
+    if not isinstance(automations, dict):
+        return []
+    findings = []
+    spelled: dict[str, str] = {}
+    for key in automations:
+        path, first = ("training_automations", key), spelled.setdefault(key.lower(), key)
+        if key.lower() == "enabled" != key:
+            findings.append(_unknown(path, tree))
+        elif first != key:
+            advice = f"Keep {printable(first)} or {printable(key)}, not both."
+            findings.append(Finding(path, f"automation '{printable(key)}' is there twice", advice, at_key=True))
     return findings
 
 

@@ -102,6 +102,7 @@ def test_plan_set_before_a_resume_acts_at_once_and_loses_nothing(dataset: GTImag
 
 
 def test_spawned_workers_and_pickles(dataset: GTImageDataset) -> None:
+    """Fault 19: what workers are handed (dataset, collation, their start) has to be pickled where they are spawned."""
     assert pickle.loads(pickle.dumps(dataset)).sample_name(3) == dataset.sample_name(3)
     with DynamicDataLoader(dataset, START, seed=7, num_workers=1, multiprocessing_context="spawn") as loader:
         spawned = facts(list(islice(loader, 3)))

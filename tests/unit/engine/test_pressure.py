@@ -1,4 +1,4 @@
-"""What follows a failure, on a real loader and real controls (E17, E18)."""
+"""What follows a failure, on a real loader and real controls."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

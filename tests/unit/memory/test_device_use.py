@@ -1,4 +1,4 @@
-"""NVML's word on a card, on a machine that has none: NVML and the driver are stood in for (E01)."""
+"""NVML's word on a card, on a machine that has none: NVML and the driver are stood in for."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The process meter and its budget, in a process of their own (E01-E08)."""
+"""The process meter and its budget, in a process of their own."""
 
 import json
 import platform
@@ -55,6 +55,7 @@ print(json.dumps(found))
 
 
 def test_peaks_are_of_their_window_and_the_budget_is_of_what_is_touched() -> None:
+    """Fault 5: a stale peak is not carried into the next window (C05, E02, E08)."""
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

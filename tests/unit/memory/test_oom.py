@@ -39,7 +39,7 @@ def test_known_failures(error: Exception) -> None:
     ],
 )
 def test_messages_that_only_sound_like_it(error: BaseException) -> None:
-    # Fault 4 of the public implementation: any message with "CUDA" or "allocate" was taken for a lack of memory.
+    """Fault 4: any message with "CUDA" or "allocate" was taken for a lack of memory."""
     assert not is_out_of_memory(error)
 
 

@@ -1,4 +1,4 @@
-"""Small steps towards a memory target: properties of a pure function (C02-C04, C14-C19, E05, E11, E20)."""
+"""Small steps towards a memory target: properties of a pure function (E11)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +34,7 @@ plans = st.builds(lambda b, s: Plan.of(batch_size=b, lq_size=4 * s), st.integers
 
 @given(plans, st.floats(0.01, 1.4))
 def test_what_a_judgement_may_do(plan: Plan, usage: float) -> None:
+    """Fault 6: above target it shrinks, always. Fault 9: and never below a minimum (C39)."""
     peak = int(usage * LIMIT)
     found = judge(situation(plan, peak))
     assert all(axis.admits(found.plan[axis.name]) for axis in AXES)
@@ -57,12 +58,13 @@ def test_what_a_judgement_may_do(plan: Plan, usage: float) -> None:
 
 
 def test_crop_grows_before_the_batch_and_the_batch_when_the_crop_cannot() -> None:
+    """Fault 8: when the crop was blocked, growth of the batch was never tried. C02, C03, E20 (steps of 2 to 8)."""
     small = Plan.of(batch_size=4, lq_size=32)
     assert judge(situation(small)).plan["lq_size"] == 40
     at_bound = Plan.of(batch_size=4, lq_size=128)
     peak = int(0.3 * LIMIT)
     assert judge(situation(at_bound, peak)).plan == Plan.of(batch_size=11, lq_size=128)  # 12 might pass the target
-    # Fault 8: the crop blocked by a plan that failed must not block the batch.
+    # The crop is blocked by a plan that failed.
     failed = Plan.of(batch_size=4, lq_size=36)
     found = judge(situation(small, int(0.3 * LIMIT), blocked=(failed,)))
     assert found.plan["lq_size"] == 32
@@ -70,6 +72,7 @@ def test_crop_grows_before_the_batch_and_the_batch_when_the_crop_cannot() -> Non
 
 
 def test_staying_below_the_band_says_why_with_figures() -> None:
+    """C40: whoever wonders why nothing changes is told."""
     plan = Plan.of(batch_size=32, lq_size=128)
     found = judge(situation(plan, int(0.5 * LIMIT)))
     assert found.plan == plan
@@ -81,6 +84,7 @@ def test_staying_below_the_band_says_why_with_figures() -> None:
 
 
 def test_pressure_takes_the_batch_first_then_the_crop() -> None:
+    """Fault 9: decreases ignored the minimum. C04: the crop shrinks only at the smallest batch."""
     over = int(0.95 * LIMIT)
     assert judge(situation(Plan.of(batch_size=10, lq_size=64), over)).plan == Plan.of(batch_size=8, lq_size=64)
     assert judge(situation(Plan.of(batch_size=2, lq_size=64), over)).plan == Plan.of(batch_size=2, lq_size=60)

@@ -47,6 +47,7 @@ def curves_of_charts(events: Any) -> dict[str, set[str]]:
 
 
 def test_every_step_is_on_every_curve(tmp_path: Path) -> None:
+    """Fault 20: curves of batch and crop never reached TensorBoard."""
     sink = TensorBoard(tmp_path)
     sink.start(a_summary())
     for step in (1, 2):
