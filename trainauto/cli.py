@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainauto.core.errors import TrainautoError
+from trainauto.core.errors import InputError, Problem, TrainautoError
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
 
@@ -48,6 +48,24 @@ def _parser() -> argparse.ArgumentParser:
     schema.add_argument("--check", action="store_true", help="exit with 1 if these two are out of date")
     schema.set_defaults(run=_schema)
 
+    plan = commands.add_parser(
+        "plan",
+        help="say which crops and batches fit on which card",
+        description="Say which crops and batches fit on which card, without one: a step is traced on fake tensors.",
+    )
+    plan.add_argument("-opt", type=Path, metavar="FILE", help="option file")
+    plan.add_argument(
+        "--card", action="append", default=[], metavar="NAME", help='e.g. "RTX 3060 12GB"; may be repeated'
+    )
+    plan.add_argument(
+        "--vram", action="append", default=[], metavar="SIZE", help="a card of so much memory, e.g. 16GiB"
+    )
+    plan.add_argument("--list-cards", action="store_true", help="list the cards that are known")
+    plan.add_argument("--json", action="store_true", help="print JSON, in bytes")
+    plan.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
+    plan.add_argument("--force_yml", nargs="+", default=[], metavar="A:B=V", help="as for train")
+    plan.set_defaults(run=_plan)
+
     listing = commands.add_parser("list", help="list what is known: cards")
     listing.add_argument("kind", choices=["cards"], help="cards: presets of graphics cards, by memory")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -73,6 +91,32 @@ def _train(parsed: argparse.Namespace) -> int:
     with build_run(loaded, auto_resume=parsed.auto_resume) as run:
         train(run)
         return run.signals.exit_code
+
+
+def _plan(parsed: argparse.Namespace) -> int:
+    from trainauto.core.process import parse_size_bytes, set_environment
+    from trainauto.listing import cards_table
+    from trainauto.options.load import load_options
+
+    if parsed.list_cards:
+        print(cards_table())
+        return 0
+    if parsed.opt is None:
+        raise InputError(Problem("which run? Nothing was given with -opt", advice="plan -opt options/train/x.yml"))
+    try:
+        sizes = [parse_size_bytes(text) for text in parsed.vram]
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    loaded = load_options(parsed.opt, parsed.force_yml)
+    set_environment()
+
+    from trainauto import planning
+
+    found = planning.answer(loaded, planning.chosen_cards(parsed.card, sizes))
+    print(planning.as_json(found) if parsed.json else planning.table(found))
+    if parsed.png:
+        planning.draw(found, parsed.png)
+    return 0
 
 
 def _schema(parsed: argparse.Namespace) -> int:

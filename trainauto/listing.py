@@ -14,7 +14,7 @@ def cards_table() -> str:
     """Return the presets of all cards as a table of at most 100 columns, smallest memory first."""
     rows = [_cells(card) for card in _by_memory()]
     notes = dict.fromkeys(card.rule for card in _by_memory())
-    return "\n".join([*_aligned(_HEADINGS, rows), "", *notes])
+    return "\n".join([*aligned(_HEADINGS, rows), "", *notes])
 
 
 def cards_json() -> str:
@@ -38,7 +38,7 @@ def _cells(card: CardPreset) -> tuple[str, ...]:
     )
 
 
-def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return lines with columns of equal width, words to the left and figures to the right."""
     lines = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -65,7 +65,12 @@ class Simulation:
 
 
 def controller(**arguments: object) -> DynamicBatchSizeOptimizer:
-    defaults: dict[str, object] = {"adjustment_frequency": FREQUENCY, "min_batch_size": 2, "min_lq_size": 16}
+    defaults: dict[str, object] = {
+        "adjustment_frequency": FREQUENCY,
+        "min_batch_size": 2,
+        "min_lq_size": 16,
+        "policy": "step",
+    }
     return DynamicBatchSizeOptimizer(**{**defaults, **arguments})  # type: ignore[arg-type]
 
 

@@ -26,7 +26,9 @@ def loader(tmp_path: Path, write_images: Callable[..., Path]) -> Iterator[Dynami
 
 
 def controller(loader: DynamicDataLoader) -> DynamicBatchSizeOptimizer:
-    one = DynamicBatchSizeOptimizer(adjustment_frequency=FREQUENCY, min_lq_size=8, max_lq_size=64, max_batch_size=32)
+    one = DynamicBatchSizeOptimizer(
+        adjustment_frequency=FREQUENCY, min_lq_size=8, max_lq_size=64, max_batch_size=32, policy="step"
+    )
     one.set_dynamic_wrappers(loader, loader.dataset)
     one.start_monitoring_period()
     return one

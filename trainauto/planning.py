@@ -1,0 +1,265 @@
+"""What ``python -m trainauto plan`` answers: which crops and batches fit on which card, without one."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainauto.assembly.data import build_axes, build_train_set, first_plan
+from trainauto.assembly.foresight import Foresight, foresee
+from trainauto.assembly.memory import controller_defaults
+from trainauto.assembly.model import build_network
+from trainauto.assembly.plugins import load_plugins
+from trainauto.assembly.trace_process import TraceProcess
+from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.core.errors import InputError
+from trainauto.core.plan import LQ_SIZE, Axis, Plan
+from trainauto.data.dynamic_dataset import Survey
+from trainauto.listing import aligned
+from trainauto.memory.jump_policy import Situation, choose, frontier
+from trainauto.memory.surface import UPPER, CostModel, shape_of
+from trainauto.options.cards import CardPreset, card_by_words, find_card
+from trainauto.options.load import LoadedOptions
+from trainauto.reporting.heat_map import draw_heat_map
+
+GIB = 1024**3
+USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
+
+CONTEXT_BYTES = 700 * 1024**2
+"""What CUDA itself holds of a card beside the allocator: published reports say 290 to 670 MiB; not measured by us."""
+
+UNBOUNDED_PX = 2**15
+
+
+@dataclass(frozen=True)
+class CardAnswer:
+    """What a run would do on a card.
+
+    Attributes:
+        card: the card and its bounds.
+        plan: the best plan; ``None`` where not even the smallest fits.
+        reason: why this one, and why none larger.
+        expected_bytes: its expected peak of allocated bytes.
+        most_bytes: what the peak stays within with 99 % probability.
+        reserved_bytes: what the allocator is expected to take from the card, with expandable segments.
+        frontier: for each crop the largest batch that fits.
+    """
+
+    card: CardPreset
+    plan: Plan | None
+    reason: str
+    expected_bytes: int
+    most_bytes: int
+    reserved_bytes: int
+    frontier: tuple[Plan, ...]
+
+    @property
+    def limit_bytes(self) -> int:
+        """Memory of the card."""
+        return int(self.card.memory_gib * GIB)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What fits where.
+
+    Attributes:
+        name: of the run.
+        network: type of its network.
+        notes: what the answer does not know.
+        foresight: what was traced.
+        axes: of the run, before a card bounds them.
+        cards: one answer a card.
+    """
+
+    name: str
+    network: str
+    notes: tuple[str, ...]
+    foresight: Foresight
+    axes: tuple[Axis, ...]
+    cards: tuple[CardAnswer, ...]
+
+
+def answer(loaded: LoadedOptions, cards: Sequence[CardPreset]) -> Answer:
+    """Trace the run of an option file and say what fits on each card.
+
+    Raises:
+        InputError: the options cannot be used.
+        CannotTrace: the model cannot be traced.
+    """
+    notes = []
+    with TraceProcess(loaded.path, loaded.overrides) as tracer:
+        tracer.start()  # torch is loaded there while the network is built here
+        load_plugins(loaded)
+        network = build_network(loaded, pretrained=False)
+        try:
+            train_set, surveys = build_train_set(loaded, network)
+            survey = surveys[train_set.name]
+        except InputError:
+            survey = Survey(1, UNBOUNDED_PX, "", 0)
+            notes.append("The training images were not found: crops are not bounded by the smallest one.")
+        axes = build_axes(loaded, network, survey)
+        bounds = {card.name: _bounded(loaded, axes, card) for card in cards}
+        foresight = foresee(tracer, _hull(axes, list(bounds.values())))
+    notes.append(
+        f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
+    )
+    answers = tuple(_on_card(loaded, card, bounds[card.name], foresight) for card in cards)
+    return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers)
+
+
+def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
+    """Return the cards a person means; the usual ones where nothing is said.
+
+    Args:
+        words: names of cards.
+        vram: memory sizes in bytes, of cards without a name.
+
+    Raises:
+        InputError: no card is called so, or several are.
+    """
+    named = [card_by_words(text) for text in (words or ([] if vram else USUAL_CARDS))]
+    sized = [replace(find_card("", size), name=f"{size / GIB:g} GiB", memory_gib=size / GIB) for size in vram]
+    return [*named, *sized]
+
+
+def table(found: Answer) -> str:
+    """Return the answer in words, within 80 columns but for the reasons."""
+    rows = []
+    for one in found.cards:
+        if one.plan is None:
+            rows.append((one.card.name, "-", "-", "-", "-", "nothing fits"))
+            continue
+        share = f"{one.expected_bytes / one.limit_bytes:.0%}"
+        rows.append(
+            (
+                one.card.name,
+                f"{one.plan[LQ_SIZE]} px",
+                str(one.plan.batch_size),
+                f"{one.expected_bytes / GIB:.2f} GiB",
+                share,
+                f"{one.most_bytes / GIB:.2f} GiB",
+            )
+        )
+    held = found.foresight.persistent_bytes / GIB
+    lines = [
+        f"{found.name}: {found.network}, traced {len(found.foresight.traced)} plans in {found.foresight.seconds:.1f} s",
+        f"weights, optimizer and averages hold {held:.2f} GiB",
+        "",
+        *aligned(("card", "lq_size", "batch", "expected peak", "of card", "99 % within"), rows),
+        "",
+        *_frontiers(found),
+        *found.notes,
+    ]
+    return "\n".join(lines)
+
+
+def as_json(found: Answer) -> str:
+    """Return the answer for machines: bytes throughout."""
+    cards: list[dict[str, Any]] = [
+        {
+            "card": one.card.name,
+            "memory_bytes": one.limit_bytes,
+            "target_vram_usage": one.card.target_vram_usage,
+            "plan": one.plan.to_dict() if one.plan else None,
+            "reason": one.reason,
+            "expected_peak_bytes": one.expected_bytes,
+            "upper_peak_bytes": one.most_bytes,
+            "expected_reserved_bytes": one.reserved_bytes,
+            "frontier": [plan.to_dict() for plan in one.frontier],
+        }
+        for one in found.cards
+    ]
+    traced = [
+        {"batch": size[0], "lq_size": size[1], "live_bytes": one.peak_bytes, "phases": dict(one.phase_peaks_bytes)}
+        for size, one in found.foresight.traced.items()
+    ]
+    return json.dumps(
+        {"name": found.name, "network": found.network, "notes": found.notes, "traced": traced, "cards": cards}, indent=2
+    )
+
+
+def draw(found: Answer, path: Path) -> None:
+    """Write the heat map of the answer."""
+    plans = [plan for one in found.cards for plan in one.frontier]
+    crop = next(axis for axis in found.axes if axis.name == LQ_SIZE)
+    crops = sorted({plan[LQ_SIZE] for plan in plans}) or [crop.clamp(crop.minimum)]
+    crops = crops[:: max(1, len(crops) // 64)]
+    most = max((plan.batch_size for plan in plans), default=1)
+    batches = list(range(1, most + 1, max(1, most // 64)))
+    cost = CostModel(*found.foresight.peaks_on("cuda"))
+    draw_heat_map(
+        path,
+        f"{found.name}: {found.network}, expected peak of a step",
+        crops,
+        batches,
+        lambda batch, side: cost.predict(shape_of(Plan.of(batch_size=batch, lq_size=side))),
+        {one.card.name: [(plan[LQ_SIZE], plan.batch_size) for plan in one.frontier] for one in found.cards},
+        {one.card.name: (one.plan[LQ_SIZE], one.plan.batch_size) for one in found.cards if one.plan},
+    )
+
+
+def _bounded(loaded: LoadedOptions, axes: tuple[Axis, ...], card: CardPreset) -> tuple[Axis, ...]:
+    """Return the bounds a run on this card would have: the option file's, else the card's."""
+    active = loaded.options.training_automations.active
+    name = next((name for name in active if name.lower() == "dynamicbatchsizeoptimizer"), None)
+    given = dict(active[name].arguments) if name else {}
+    defaults = dict(controller_defaults(card, first_plan(loaded.options)))
+    return DynamicBatchSizeOptimizer(**{**defaults, **given}).bounded(axes)
+
+
+def _hull(axes: tuple[Axis, ...], bounds: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+    """Return axes that span the bounds of all cards."""
+    hull = []
+    for axis in axes:
+        same = [next(one for one in bound if one.name == axis.name) for bound in bounds]
+        low, high = min(one.minimum for one in same), max(one.maximum for one in same)
+        hull.append(replace(axis, minimum=low, maximum=high))
+    return tuple(hull)
+
+
+def _on_card(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...], foresight: Foresight) -> CardAnswer:
+    limit_bytes = int(card.memory_gib * GIB)
+    cost, reserved = CostModel(*foresight.peaks_on("cuda")), CostModel(*foresight.reserved(expandable=True))
+    first = first_plan(loaded.options)
+    judgement = choose(
+        Situation(
+            plan=first,
+            limit_bytes=limit_bytes,
+            target=card.target_vram_usage,
+            margin=card.safety_margin,
+            axes=axes,
+            configured_batch=first.batch_size,
+            cost=cost,
+            reserved=reserved,
+            available_bytes=limit_bytes - CONTEXT_BYTES,
+        )
+    )
+    shape = shape_of(judgement.plan)
+    expected, most, taken = cost.predict(shape), cost.predict(shape, UPPER), reserved.predict(shape)
+    fits = most <= card.target_vram_usage * limit_bytes
+    target_bytes = int(card.target_vram_usage * limit_bytes)
+    return CardAnswer(
+        card,
+        judgement.plan if fits else None,
+        judgement.reason,
+        expected,
+        most,
+        taken,
+        tuple(frontier(cost, axes, target_bytes, micro_batches=first.micro_batches)),
+    )
+
+
+def _frontiers(found: Answer) -> list[str]:
+    """Return a table of the largest batch for some crops."""
+    crops = sorted({plan[LQ_SIZE] for one in found.cards for plan in one.frontier})
+    some = [crop for crop in crops if crop % 32 == 0] or crops
+    some = some[:: max(1, -(-len(some) // 8))]
+    if not some:
+        return []
+    rows = []
+    for one in found.cards:
+        largest = {plan[LQ_SIZE]: plan.batch_size for plan in one.frontier}
+        rows.append((one.card.name, *(str(largest.get(crop, "-")) for crop in some)))
+    return ["largest batch that fits, by crop:", *aligned(("card", *(f"{crop} px" for crop in some)), rows), ""]
