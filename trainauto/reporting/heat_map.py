@@ -1,5 +1,6 @@
 """A picture of what plans need: crop across, batch upwards, colour by bytes, and how far each card goes."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
@@ -70,8 +71,8 @@ class _Field:
         self.high = (HEIGHT_PX - TOP_PX - BOTTOM_PX) / len(self.batches)
 
     def cell(self, crop: int, batch: int) -> tuple[float, float, float, float]:
-        left = LEFT_PX + self.crops.index(crop) * self.wide
-        top = HEIGHT_PX - BOTTOM_PX - (self.batches.index(batch) + 1) * self.high
+        left = LEFT_PX + _place(self.crops, crop) * self.wide
+        top = HEIGHT_PX - BOTTOM_PX - (_place(self.batches, batch) + 1) * self.high
         return left, top, left + self.wide, top + self.high
 
     def middle(self, crop: int, batch: int) -> tuple[float, float]:
@@ -86,7 +87,7 @@ def _draw_frontier(
     steps: list[tuple[float, float]] = []
     for crop, batch in points:
         if crop in field.crops:
-            left, top, right, _ = field.cell(crop, max(value for value in field.batches if value <= batch))
+            left, top, right, _ = field.cell(crop, batch)
             steps += [(left, top), (right, top)]
     if steps:
         draw.line([*steps, (steps[-1][0], HEIGHT_PX - BOTTOM_PX)], fill=colour, width=3)
@@ -133,6 +134,11 @@ def _colour(share: float) -> tuple[int, int, int]:
     low, high = SCALE[index], SCALE[index + 1]
     red, green, blue = (round(a + weight * (b - a)) for a, b in zip(low, high, strict=True))
     return red, green, blue
+
+
+def _place(values: Sequence[int], value: int) -> int:
+    """Return the position of a value, or of the next smaller one that is shown."""
+    return max(0, bisect_right(values, value) - 1)
 
 
 def _some(values: Sequence[int], most: int) -> Sequence[int]:
