@@ -28,6 +28,8 @@ from trainauto.options.load import load_options
 
 VOCABULARY = 512
 CPU = torch.device("cpu")
+FORMATS = (torch.float32, torch.bfloat16)
+Plans = Mapping[torch.dtype, Sequence[Plan]]
 MAX_NORM = 0.01
 """Below every gradient norm of a first step, so that real runs clip."""
 
@@ -160,7 +162,7 @@ class Case:
     """
 
     name: str
-    plans: Mapping[torch.dtype, Sequence[Plan]]
+    plans: Plans
     fake: Callable[[torch.dtype], FakeRun]
     real: Callable[[torch.dtype], TracedModel]
 
@@ -172,7 +174,7 @@ def grid(batches: Iterable[int], sizes: Iterable[int], pieces: int = 2) -> list[
     return whole + [Plan.of(batch_size=batches[-1], lq_size=size, micro_batches=pieces) for size in sizes]
 
 
-def option_case(name: str, folder: Path, options: Mapping[str, Any], plans: Sequence[Plan]) -> Case:
+def option_case(name: str, folder: Path, options: Mapping[str, Any], plans: Plans) -> Case:
     """Return a case that an option file describes; its optimizer is Adam, it keeps an average and clips."""
 
     def loaded(dtype: torch.dtype) -> Any:
@@ -186,7 +188,7 @@ def option_case(name: str, folder: Path, options: Mapping[str, Any], plans: Sequ
         model = build_model(found, build_network(found), choose_precision(found))
         return TracedModel(model, lambda plan: pixel_batch(plan, found.options.scale), MAX_NORM)
 
-    return Case(name, dict.fromkeys((torch.float32, torch.bfloat16), plans), lambda d: FakeRun.of(loaded(d)), real)
+    return Case(name, plans, lambda dtype: FakeRun.of(loaded(dtype)), real)
 
 
 def options_of(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,28 +220,59 @@ GAN = {
 }
 
 
-def gpt_case(plans: Sequence[Plan]) -> Case:
-    """Return the GPT."""
+def gpt_case(plans: Plans, network: Callable[[], nn.Module]) -> Case:
+    """Return a GPT; it has no option file."""
+
+    def model(dtype: torch.dtype) -> BaseModel:
+        return GPTModel(network(), Precision(CPU, dtype))
+
     return Case(
         "GPT",
-        dict.fromkeys((torch.float32, torch.bfloat16), plans),
-        lambda dtype: FakeRun(lambda _: GPTModel(GPT(), Precision(CPU, dtype)), token_batch, clips=True),
-        lambda dtype: TracedModel(GPTModel(GPT(), Precision(CPU, dtype)), token_batch, MAX_NORM),
+        plans,
+        lambda dtype: FakeRun(lambda _: model(dtype), token_batch, clips=True),
+        lambda dtype: TracedModel(model(dtype), token_batch, MAX_NORM),
     )
 
 
 def all_cases(folder: Path) -> list[Case]:
-    """Return every network with its grid; option files are written to ``folder``."""
-    pixels = grid((1, 2, 3, 4), (8, 12, 16, 20))
-    windows = grid((1, 2, 3), (8, 12, 16, 20, 24))
-    small = grid((1, 2, 3), (6, 8, 10, 12, 16))
+    """Return every network with its grid of 20 plans and more; option files are written to ``folder``.
+
+    CPUs without bfloat16 take twenty times as long for a convolution in it, so crops are smaller there. RRDBNets are
+    half as wide as published: activations, not weights, are to decide the peak at sizes that a test can run.
+    """
+    batches = (1, 2, 3)
+    pixels = {torch.float32: grid((1, 2, 3, 4), (8, 12, 16, 20)), torch.bfloat16: grid(batches, (6, 8, 10, 12, 14))}
+    deep = {torch.float32: grid(batches, (8, 10, 12, 16, 20)), torch.bfloat16: grid(batches, (4, 6, 8, 10, 12))}
+    windows = {torch.float32: grid(batches, (8, 12, 16, 20, 24)), torch.bfloat16: grid(batches, (7, 8, 9, 14, 16))}
+    half = {"type": "rrdbnet", "num_feat": 32, "num_grow_ch": 16}
+    own, own_plans = {"scale": 2, "network_g": {"type": "own_module"}}, grid((2, 4, 6, 8), (8, 12, 16, 24))
     return [
         option_case("Compact", folder, {"network_g": {"type": "compact"}}, pixels),
-        option_case("RRDBNet-6", folder, {"network_g": {"type": "rrdbnet", "num_block": 6}}, small),
-        option_case("RRDBNet-16", folder, {"network_g": {"type": "rrdbnet", "num_block": 16}}, small),
+        option_case("RRDBNet-6", folder, {"network_g": {**half, "num_block": 6}}, deep),
+        option_case("RRDBNet-16", folder, {"network_g": {**half, "num_block": 16}}, deep),
         option_case("SPAN", folder, {"network_g": {"type": "span"}}, pixels),
         option_case("SwinIR-light", folder, {"network_g": {"type": "swinir_light"}}, windows),
-        gpt_case(grid((1, 2, 4, 8), (16, 50, 100, 200))),
+        gpt_case(dict.fromkeys(FORMATS, grid((1, 2, 4, 8), (16, 50, 100, 200))), GPT),
         option_case("GAN", folder, GAN, pixels),
-        option_case("own module", folder, {"scale": 2, "network_g": {"type": "own_module"}}, grid((2, 4, 6, 8), (8, 12, 16, 24))),
+        option_case("own module", folder, own, dict.fromkeys(FORMATS, own_plans)),
+    ]
+
+
+def small_cases(folder: Path) -> list[Case]:
+    """Return the same networks made small, with one plan: an odd size, in pieces that differ."""
+    plans = dict.fromkeys(FORMATS, (Plan.of(batch_size=3, lq_size=11, micro_batches=2),))
+    swin = {"embed_dim": 12, "depths": [2], "num_heads": [2], "window_size": 4, "img_size": 8}
+    gan = {**GAN, "network_g": {"type": "compact", "num_feat": 8, "num_conv": 1}}
+    networks: dict[str, dict[str, Any]] = {
+        "Compact": {"type": "compact", "num_feat": 8, "num_conv": 2},
+        "RRDBNet": {"type": "rrdbnet", "num_feat": 8, "num_block": 1, "num_grow_ch": 4},
+        "SPAN": {"type": "span", "feature_channels": 6},
+        "SwinIR-light": {"type": "swinir_light", **swin},
+    }
+    cases = [option_case(name, folder, {"network_g": network}, plans) for name, network in networks.items()]
+    return [
+        *cases,
+        gpt_case(plans, lambda: GPT(16, 2, 2)),
+        option_case("GAN", folder, {**gan, "network_d": {"type": "unetdiscriminatorsn", "num_feat": 4}}, plans),
+        option_case("own module", folder, {"scale": 2, "network_g": {"type": "own_module"}}, plans),
     ]

@@ -18,7 +18,7 @@ from trainauto.memory.outcomes import outcome_of
 LARGE_ANSWER = 512.0
 """Far from 0, so that both lie on different sides of most thresholds (255 too); its exponential is still finite."""
 
-MOST_READS = 1000
+MOST_READS = 300
 """Reads of one step by the model; a loop that ends when a value is small enough would read for ever."""
 
 _OWN_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))

@@ -1,0 +1,197 @@
+"""How exact traces are: live bytes of fake tensors against those of the same steps on real ones, on the CPU.
+
+    python scripts/bench/trace_accuracy.py [--json docs/benchmarks/trace.json] [--networks NAME ...] [--small]
+
+Every network is traced under a grid of at least 20 plans in float32 and in bfloat16, there under CUDA's autocast, and
+stepped for real under the same plans; both peaks are those of the second step after a change of plan. One process for
+each number format, both at once, one thread each.
+
+Exit code 1 if an error is above 1 %.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from trace_cases import Case, all_cases, small_cases
+
+from trainauto.core.files import write_json_atomically, write_text_atomically
+from trainauto.core.plan import Plan
+from trainauto.memory.cuda_autocast import cast_as_cuda
+from trainauto.memory.fake import warm_up
+
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+MOST_ERROR, MOST_SECONDS = 0.01, 3.0
+MIB = 1024**2
+
+
+def measure(case: Case, dtype: torch.dtype) -> dict[str, Any]:
+    """Compare a network's traces with real steps, plan by plan."""
+    build_s, run = _timed(lambda: case.fake(dtype))
+    real = case.real(dtype)
+    plans = [_compare(run, real, plan) for plan in case.plans[dtype]]
+    return {"network": case.name, "format": _name(dtype), "build_cpu_s": build_s, "plans": plans}
+
+
+def _compare(run: Any, real: Any, plan: Plan) -> dict[str, Any]:
+    start = time.perf_counter()
+    cpu_s, predicted = _timed(lambda: run.trace(plan))
+    wall_s = time.perf_counter() - start
+    measured = real.trace(plan)
+    return {
+        "plan": plan.to_dict(),
+        "predicted_bytes": predicted.peak_bytes,
+        "measured_bytes": measured.peak_bytes,
+        "error": predicted.peak_bytes / measured.peak_bytes - 1,
+        "phase_errors": {
+            phase: predicted.phase_peaks_bytes[phase] / peak - 1 for phase, peak in measured.phase_peaks_bytes.items()
+        },
+        "trace_s": wall_s,
+        "trace_cpu_s": cpu_s,
+    }
+
+
+def _timed(call: Any) -> tuple[float, Any]:
+    """Return the CPU time of a call, and its result."""
+    start = time.process_time()
+    result = call()
+    return time.process_time() - start, result
+
+
+def _name(dtype: torch.dtype) -> str:
+    return next(name for name, known in FORMATS.items() if known == dtype)
+
+
+def work(name: str, networks: Sequence[str], small: bool, file: Path) -> None:
+    """Measure one number format in this process; write what was found."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    if name == "bf16":
+        unknown = cast_as_cuda()
+        if unknown:
+            print(f"this torch casts more on CUDA than is known here: {', '.join(unknown)}", file=sys.stderr)
+    warm_up()
+    with tempfile.TemporaryDirectory() as folder:
+        cases = (small_cases if small else all_cases)(Path(folder))
+        found = []
+        for case in cases:
+            if not networks or case.name in networks:
+                found.append(measure(case, FORMATS[name]))
+                print(row_of(found[-1]), file=sys.stderr, flush=True)
+    file.write_text(json.dumps(found))
+
+
+def row_of(found: Mapping[str, Any]) -> str:
+    """Return a row of the table."""
+    plans = found["plans"]
+    peaks = [plan["measured_bytes"] / MIB for plan in plans]
+    seconds = [plan["trace_cpu_s"] for plan in plans]
+    return (
+        f"| {found['network']} | {found['format']} | {len(plans)} | {min(peaks):.1f} to {max(peaks):.1f} "
+        f"| {worst(plans):.3%} | {worst_phase(plans):.3%} "
+        f"| {statistics.median(seconds):.2f} s | {max(seconds):.2f} s | {found['build_cpu_s']:.2f} s |"
+    )
+
+
+def worst(plans: Sequence[Mapping[str, Any]]) -> float:
+    """Return the largest error of a peak."""
+    return max(abs(plan["error"]) for plan in plans)
+
+
+def worst_phase(plans: Sequence[Mapping[str, Any]]) -> float:
+    """Return the largest error of the peak of a phase."""
+    return max(abs(error) for plan in plans for error in plan["phase_errors"].values())
+
+
+def table_of(result: Mapping[str, Any], command: str) -> str:
+    """Return the page."""
+    machine = result["machine"]
+    rows = "\n".join(row_of(found) for found in result["cases"])
+    return f"""# Traces against real steps
+
+`{command}`, {result["date"]}: {machine["cores"]} cores ({machine["processor"]}), Python {machine["python"]},
+torch {machine["torch"]}, one thread, both number formats at once; {result["wall_s"]:.0f} s, load average at the end
+{machine["load"]:.1f}.
+
+Peak of live bytes of the second step under a plan: forward, backward, clipping, Adam, averages, all through the
+engine's own step. bf16 is under CUDA's autocast lists on both sides. Seconds are of CPU: other work may share the machine.
+
+| network | format | plans | peaks, MiB | largest error | of a phase | trace, median | most | building |
+|---|---|---:|---:|---:|---:|---:|---:|---:|
+{rows}
+
+Errors are of bytes that tensors hold. What kernels allocate within themselves (workspaces) is in neither figure.
+"""
+
+
+def main() -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where the results go; the page lies beside it")
+    parser.add_argument("--networks", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--formats", nargs="+", choices=list(FORMATS), default=list(FORMATS))
+    parser.add_argument("--small", action="store_true", help="small networks and few plans, for tests")
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        work(arguments.formats[0], arguments.networks, arguments.small, arguments.work)
+        return 0
+    start = time.perf_counter()
+    cases = _in_processes(arguments)
+    took_s = time.perf_counter() - start
+    result = {"date": time.strftime("%Y-%m-%d"), "machine": _machine(), "wall_s": took_s, "cases": cases}
+    command = "python scripts/bench/trace_accuracy.py" + (f" --json {arguments.json}" if arguments.json else "")
+    print(table_of(result, command))
+    if arguments.json:
+        write_json_atomically(arguments.json, result)
+        write_text_atomically(arguments.json.with_suffix(".md"), table_of(result, command))
+    slowest = max(plan["trace_cpu_s"] for case in cases for plan in case["plans"])
+    print(f"slowest trace: {slowest:.2f} s of CPU (at most {MOST_SECONDS:g} s on a machine of its own)")
+    return int(any(worst(case["plans"]) > MOST_ERROR for case in cases))
+
+
+def _in_processes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / f"{name}.json" for name in arguments.formats}
+        shared = [*(["--networks", *arguments.networks] if arguments.networks else [])]
+        shared += ["--small"] if arguments.small else []
+        workers = [
+            subprocess.Popen([sys.executable, __file__, "--formats", name, "--work", str(file), *shared])
+            for name, file in files.items()
+        ]
+        codes = [worker.wait() for worker in workers]
+        if any(codes):
+            raise SystemExit("a worker failed")
+        return [case for file in files.values() for case in json.loads(file.read_text())]
+
+
+def _machine() -> dict[str, Any]:
+    processor = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        processor = names[0] if names else processor
+    return {
+        "cores": os.cpu_count(),
+        "processor": processor,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
