@@ -23,9 +23,7 @@ class NothingFits(TrainautoError):  # noqa: N818
 
 def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
     """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
-    decisions: list[Decision] = []
     for failure in failures:
-        event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
         logger.warning(
             "out of memory in pass '%s' with %d samples; the batch is run again in %d pieces of %d px",
             failure.pass_name,
@@ -33,6 +31,10 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
             failure.pieces,
             failure.extent,
         )
+    decisions: list[Decision] = []
+    # One event for each pass, of the pieces in which it fitted in the end: it is one recovery, whatever it took.
+    for failure in {failure.pass_name: failure for failure in failures}.values():
+        event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
         decisions += _asked(run, event)
     if failures and not any(isinstance(decision, PlanChange) for decision in decisions):
         largest = math.ceil(len(batch) / failures[-1].pieces)

@@ -34,9 +34,20 @@ def test_a_valid_file_is_typed(load: Loader) -> None:
     assert loaded.places.of_value(("scale",)).line == 4
 
 
-def test_the_shipped_file_is_valid() -> None:
-    root = Path(__file__).parents[3]
-    assert load_options(root / "options" / "train" / "quickstart.yml").options.scale == 2
+SHIPPED = Path(__file__).parents[3] / "options" / "train"
+
+
+@pytest.mark.parametrize("name", ["quickstart", "gan_small"])
+def test_the_shipped_files_are_valid(name: str) -> None:
+    assert load_options(SHIPPED / f"{name}.yml").options.scale == 2
+
+
+def test_gan_small_goes_on_from_the_last_weights_of_the_quick_start() -> None:
+    first, second = (load_options(SHIPPED / f"{name}.yml").options for name in ("quickstart", "gan_small"))
+    folder = f"{first.path.experiments_root}/{first.name}/current/checkpoints/step_{first.train.total_iter:08d}"
+    assert second.path.pretrain_network_g == f"{folder}/net_g_ema.safetensors"
+    assert (second.network_g, second.scale) == (first.network_g, first.scale)
+    assert second.datasets.val == first.datasets.val
 
 
 def test_defaults_fill_the_rest(load: Loader) -> None:
