@@ -25,7 +25,7 @@ CORRECTION_GAIN = 0.02
 LATER_GAIN = 0.10
 """Least growth of use that a change is worth once corrected: memory became free, or pressure has passed."""
 
-GIB = 1024**3
+MIB, GIB = 1024**2, 1024**3
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Situation:
         if self.reserved is None or self.available_bytes is None:
             return None
         if (most := self.reserved.predict(shape_of(plan), UPPER)) > self.available_bytes:
-            return f"may reserve {_gib(most)} of {_gib(self.available_bytes)} available"
+            return f"may reserve {_text(most)} of {_text(self.available_bytes)} available"
         return None
 
     def most(self, plan: Plan) -> int:
@@ -106,14 +106,14 @@ def choose(now: Situation) -> Judgement:
     if now.peak_bytes is None:
         return _first(now)
     use = now.peak_bytes / now.limit_bytes
-    measured = f"peak {use:.1%} of {_gib(now.limit_bytes)}"
+    measured = f"peak {use:.1%} of {_text(now.limit_bytes)}"
     if now.peak_bytes > now.target_bytes:
         return _yield(now, f"{measured} is above the target {now.target:.0%}")
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
     if now.reserved and now.available_bytes is not None:
         taken = now.reserved.predict(shape_of(now.plan))
         if taken > now.available_bytes:
-            return _yield(now, f"{_gib(taken)} reserved is above the {_gib(now.available_bytes)} available")
+            return _yield(now, f"{_text(taken)} reserved is above the {_text(now.available_bytes)} available")
     if use >= now.target - now.margin:
         return Judgement(now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}")
     if not now.may_grow:
@@ -203,7 +203,7 @@ def _yield(now: Situation, why: str) -> Judgement:
 def _told(now: Situation, plan: Plan, why: str) -> Judgement:
     expected = now.cost.predict(shape_of(plan))
     reason = (
-        f"{why}; expected {_gib(expected)}, {expected / now.limit_bytes:.1%} of {_gib(now.limit_bytes)}, "
+        f"{why}; expected {_text(expected)}, {expected / now.limit_bytes:.1%} of {_text(now.limit_bytes)}, "
         f"at most {now.most(plan) / now.limit_bytes:.1%}; {_why_not_larger(now, plan)}"
     )
     return Judgement(plan, reason, expected)
@@ -249,5 +249,5 @@ def _as_large(plan: Plan, failed: Plan) -> bool:
     return plan[LQ_SIZE] >= failed[LQ_SIZE] and plan.forward_batch_size >= failed.forward_batch_size
 
 
-def _gib(count: float) -> str:
-    return f"{count / GIB:.2f} GiB"
+def _text(count: float) -> str:
+    return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
