@@ -74,8 +74,6 @@ def _convert(tensor: Tensor, fn: Convert) -> None:
 @contextmanager
 def _copyable_tensors() -> Iterator[None]:
     def deepcopy(self: FakeTensor, memo: dict[int, Any]) -> Tensor:
-        if id(self) in memo:
-            return cast(Tensor, memo[id(self)])
         with torch.no_grad(), self.fake_mode:
             duplicate: Tensor = self.detach().clone()
             if isinstance(self, nn.Parameter):

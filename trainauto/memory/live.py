@@ -125,10 +125,6 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
                 self._see_all(one, given=given)
 
     def _see(self, tensor: Tensor, *, given: bool) -> None:
-        # A fake tensor's `device` is an operator of its own, and half of a trace's time.
-        device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
-        if device.type != self._device_type:
-            return
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError as error:
@@ -140,7 +136,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             if known[1] == size:
                 return
             self._free(key)  # it was resized, which is a new allocation
-        if not size:
+        # A fake tensor's `device` is an operator of its own, and would take half of a trace's time.
+        device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
+        if not size or device.type != self._device_type:
             return
         self._idents += 1
         ident = self._idents

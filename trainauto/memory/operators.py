@@ -13,7 +13,6 @@ HIDDEN_WRITES = frozenset({"running_mean", "running_var"})
 """Arguments that normalisation kernels write to without saying so in their schema."""
 
 _LIFTS = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
-_REPLACE_STORAGE = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_", "aten::resize_as_sparse_"})
 
 
 _DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -71,9 +70,9 @@ def _facts_of(func: Any) -> Operator:
 
 
 def _only_writes(func: Any, schema: Any, writes: tuple[tuple[int, str], ...]) -> bool:
-    if not writes or writes[0][0] != 0 or not schema.name.startswith("aten::") or schema.name in _REPLACE_STORAGE:
+    if not writes or writes[0][0] != 0 or not schema.name.startswith("aten::"):
         return False
-    if torch.Tag.inplace_view in func.tags:
+    if torch.Tag.inplace_view in func.tags:  # those that change size or storage: resize_, set_, t_
         return False
     if not schema.returns:
         return True

@@ -80,6 +80,8 @@ OPERATORS: dict[str, Callable[[Tensor], Any]] = {
     "type promotion": lambda x: (x > 0) * 2.5,
     "whole numbers": lambda x: x.argmax(-1) + 1,
     "clone keeps strides": lambda x: x.transpose(1, 3).clone(),
+    "a view in place": lambda x: x.clone().transpose_(1, 2).unsqueeze_(0),
+    "written in place": lambda x: x.clone().mul_(2).clamp_(0, 1),
     "contiguous": lambda x: x.transpose(1, 3).contiguous(),
     "concatenation": lambda x: torch.cat([x, x.to(memory_format=torch.channels_last)], 1),
     "convolution": lambda x: F.conv2d(x, torch.ones(5, 3, 3, 3)),

@@ -124,6 +124,14 @@ def test_only_what_is_held_counts_when_nothing_touches_it() -> None:
     assert trace(lambda: torch.ones(5), held=[unused]).persistent_bytes == 110 * FLOAT
 
 
+def test_what_is_first_touched_in_the_step_that_counts_was_there_before() -> None:
+    kept = torch.ones(1000)
+    found = trace(lambda: kept + 1, steps=1)
+    assert found.persistent_bytes == 4000
+    assert found.peak_bytes == 8000
+    assert [size for _, size in found.events] == [4000, 0]
+
+
 def test_a_resized_storage_is_allocated_anew() -> None:
     def step() -> None:
         grown = torch.empty(10)
