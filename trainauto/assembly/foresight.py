@@ -7,7 +7,7 @@ from typing import Any
 
 from trainauto.assembly.trace_process import PlanBytes, TraceProcess
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.memory.belief import ALLOCATED, RESERVED_EXPANDABLE, RESERVED_NATIVE, Belief
+from trainauto.memory.belief import ALLOCATED, PROCESS, RESERVED_EXPANDABLE, RESERVED_NATIVE, Belief
 from trainauto.memory.prior import Prior, Size, fit_prior
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Foresight:
         """
         if device_type != "cpu":
             return self.live, ALLOCATED
-        return self.live, replace(ALLOCATED, constant_bytes=ALLOCATED.constant_bytes - self.persistent_bytes)
+        return self.live, replace(PROCESS, constant_bytes=PROCESS.constant_bytes - self.persistent_bytes)
 
     def reserved(self, *, expandable: bool) -> tuple[Prior, Belief]:
         """Return the same for what the allocator reserves on a card."""
