@@ -2,9 +2,9 @@
 
     python scripts/bench/trace_accuracy.py [--json docs/benchmarks/trace.json] [--networks NAME ...] [--small]
 
-Every network is traced under a grid of at least 20 plans in float32 and in bfloat16, there under CUDA's autocast, and
-stepped for real under the same plans; both peaks are those of the second step after a change of plan. One process for
-each number format, both at once, one thread each.
+Every network is traced under a grid of at least 20 plans in float32 and in bfloat16, there as on CUDA (autocast,
+grouped optimizers), and stepped for real under the same plans; both peaks are those of the second step after a change
+of plan. One process for each number format, both at once, one thread each.
 
 Exit code 1 if an error is above 1 %.
 """
@@ -29,7 +29,7 @@ from trace_cases import Case, all_cases, small_cases
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import Plan
 from trainauto.memory.cuda_autocast import cast_as_cuda
-from trainauto.memory.fake import warm_up
+from trainauto.memory.fake import group_as_cuda, warm_up
 
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MOST_ERROR, MOST_SECONDS = 0.01, 3.0
@@ -78,6 +78,7 @@ def work(name: str, networks: Sequence[str], small: bool, file: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     if name == "bf16":
+        group_as_cuda()
         unknown = cast_as_cuda()
         if unknown:
             print(f"this torch casts more on CUDA than is known here: {', '.join(unknown)}", file=sys.stderr)
@@ -125,7 +126,8 @@ torch {machine["torch"]}, one thread, both number formats at once; {result["wall
 {machine["load"]:.1f}.
 
 Peak of live bytes of the second step under a plan: forward, backward, clipping, Adam, averages, all through the
-engine's own step. bf16 is under CUDA's autocast lists on both sides. Seconds are of CPU: other work may share the machine.
+engine's own step. bf16 is as on CUDA on both sides: its autocast lists, optimizers that group their tensors. Seconds
+are of CPU: other work may share the machine.
 
 | network | format | plans | peaks, MiB | largest error | of a phase | trace, median | most | building |
 |---|---|---:|---:|---:|---:|---:|---:|---:|

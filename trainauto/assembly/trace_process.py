@@ -53,11 +53,13 @@ class PlanBytes:
 class TraceProcess:
     """A process that traces the run of an option file, started when it is first needed.
 
+    On a GPU it holds a CUDA context (some hundred MB of the card) until it is closed.
+
     Args:
         options: the option file.
         overrides: items of ``--force_yml``.
-        like_cuda: without a GPU, let autocast cast as on CUDA: right for what a GPU will need. For a run that trains on
-            the CPU itself, say False.
+        like_cuda: without a GPU, let autocast cast and optimizers group tensors as on CUDA: right for what a GPU will
+            need. For a run that trains on the CPU itself, say False.
         timeout_s: bound of one trace.
     """
 

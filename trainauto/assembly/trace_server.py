@@ -6,8 +6,8 @@
     {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": {...}}
     {"id": 2, "cannot": "aten.nonzero.default gives ..."}
 
-The first line it writes says that it is ready. It ends with its stdin. :class:`~trainauto.assembly.trace_process.
-TraceProcess` is the other side.
+The first line it writes says that it is ready. It ends with its stdin. ``TraceProcess`` of
+:mod:`trainauto.assembly.trace_process` is the other side.
 """
 
 import argparse
@@ -31,7 +31,7 @@ GRACE_S = 2.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Answer until stdin ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--like-cuda", action="store_true", help="without a GPU, let CPU autocast cast as CUDA's does")
+    parser.add_argument("--like-cuda", action="store_true", help="without a GPU, let the CPU do as CUDA does")
     parsed = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     # What plugins and libraries print must not come between the answers.
@@ -72,12 +72,13 @@ def _tracer(*, like_cuda: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
     from trainauto.core.errors import TrainautoError
     from trainauto.core.plan import Plan
     from trainauto.memory.cuda_autocast import cast_as_cuda
-    from trainauto.memory.fake import warm_up
+    from trainauto.memory.fake import group_as_cuda, warm_up
     from trainauto.options.load import load_options
 
     torch.set_num_threads(1)
     if like_cuda and not torch.cuda.is_available():
         cast_as_cuda()
+        group_as_cuda()
     warm_up()
     runs: dict[str, FakeRun] = {}
 

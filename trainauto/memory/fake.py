@@ -1,7 +1,8 @@
 """A world of fake tensors: shapes, types and devices without data, in which real modules can be built and trained.
 
-``FakeTensorMode`` alone stumbles over what models do on the way: ``module.to(...)`` cannot swap fake parameters, and
-copies of fake modules lose their parameters. Both are mended for as long as a world is open.
+``FakeTensorMode`` alone stumbles over what models do on the way: ``module.to(...)`` cannot swap fake parameters, copies
+of fake modules lose their parameters, and optimizers take fake tensors one by one where they would take real ones all
+at once. All three are mended for as long as a world is open.
 """
 
 import copy
@@ -12,6 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
 
 Convert = Callable[[Tensor], Tensor]
 
@@ -26,7 +29,7 @@ def fake_world(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
         mode: that of a world to go back to; tensors know theirs and work in no other.
     """
     mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
-    with _convertible_modules(), _copyable_tensors(), mode:
+    with _convertible_modules(), _copyable_tensors(), _grouped_tensors(), mode:
         yield mode
 
 
@@ -90,10 +93,29 @@ def _copyable_tensors() -> Iterator[None]:
         del FakeTensor.__deepcopy__
 
 
+@contextmanager
+def _grouped_tensors() -> Iterator[None]:
+    """Have optimizers and clipping choose their ``foreach`` forms as for real tensors; those take more memory."""
+    lists = (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
+    for types in lists:
+        types.append(FakeTensor)
+    try:
+        yield
+    finally:
+        for types in lists:
+            types.remove(FakeTensor)
+
+
+def group_as_cuda() -> None:
+    """Let optimizers group the tensors of a CPU by default, as they do those of a GPU; for the whole process."""
+    original = _foreach_utils._get_foreach_kernels_supported_devices
+    optimizer._get_foreach_kernels_supported_devices = lambda: [*original(), "cpu"]  # type: ignore[attr-defined]
+
+
 def warm_up() -> None:
     """Run a little of everything, since torch loads much of what fake tensors need when it is first used."""
     with fake_world():
         layer = nn.Sequential(nn.Conv2d(3, 4, 3), nn.PixelShuffle(2))
-        optimizer = torch.optim.Adam(layer.parameters())
+        adam = torch.optim.Adam(layer.parameters())
         layer(torch.empty(1, 3, 8, 8)).abs().mean().backward()
-        optimizer.step()
+        adam.step()

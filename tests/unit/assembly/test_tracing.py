@@ -139,7 +139,7 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
     """And goes on after requests that it refuses, whatever networks print, until it does not answer in time."""
     file = options("talkative")
     here = trace_plan(loaded(file), PLAN)
-    with TraceProcess(file, ["use_amp=false"], timeout_s=200) as process:
+    with TraceProcess(file, ["use_amp=false"], like_cuda=False, timeout_s=200) as process:
         found = process.trace(PLAN)
         assert (found.peak_bytes, found.persistent_bytes) == (here.peak_bytes, here.persistent_bytes)
         assert found.phase_peaks_bytes == here.phase_peaks_bytes

@@ -82,8 +82,21 @@ with torch.autocast("cpu", low):
         refused = ""
     except RuntimeError as error:
         refused = str(error)
+import trainauto.memory.fake as fake
+from trainauto.memory.trace import trace
+def peak():
+    layers = torch.nn.Sequential(*[torch.nn.Linear(50, 50, bias=False) for _ in range(4)])
+    adam = torch.optim.Adam(layers.parameters())
+    def step():
+        layers(torch.ones(1, 50)).sum().backward()
+        adam.step()
+        adam.zero_grad()
+    return trace(step).phase_peaks_bytes["optimizer"]
+one_by_one = peak()
+fake.group_as_cuda()
+grouped = peak()
 dtypes = {name: str(out.dtype) for name, out in found.items()}
-print(json.dumps([dtypes, casts_of_a_weight, len(cuda_autocast._cached), refused]))
+print(json.dumps([dtypes, casts_of_a_weight, len(cuda_autocast._cached), refused, grouped - one_by_one]))
 """
 LOW = {
     "softmax as asked",
@@ -106,8 +119,10 @@ def test_operators_give_what_they_give_on_cuda() -> None:
     command = [sys.executable, "-W", "error", "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    dtypes, casts_of_a_weight, afterwards, refused = json.loads(done.stdout)
+    dtypes, casts_of_a_weight, afterwards, refused, more_bytes = json.loads(done.stdout)
     assert {name for name, dtype in dtypes.items() if dtype == "torch.bfloat16"} == LOW
     assert {name for name, dtype in dtypes.items() if dtype == "torch.float32"} == dtypes.keys() - LOW
     assert (casts_of_a_weight, afterwards) == (1, 0)
+    # One by one: a root and a quotient of one weight, and the quotient of the weight before. Together: four roots.
+    assert more_bytes == (4 - 3) * 50 * 50 * 4
     assert "refuses binary_cross_entropy" in refused

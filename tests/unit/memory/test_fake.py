@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim import optimizer
 
 from trainauto.memory import outcomes
 from trainauto.memory.fake import as_fake, fake_world
@@ -28,10 +29,10 @@ class Tied(nn.Module):
 def test_conversion_keeps_parameters_the_same_objects() -> None:
     with fake_world():
         module = Tied()
-        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        sgd = torch.optim.SGD(module.parameters(), lr=0.1)
         module.to(torch.device("cuda", 0), torch.float16)
         assert module.head.weight is module.embedding.weight
-        assert any(one is module.embedding.weight for one in optimizer.param_groups[0]["params"])
+        assert any(one is module.embedding.weight for one in sgd.param_groups[0]["params"])
         assert {one.device.type for one in (*module.parameters(), *module.buffers())} == {"cuda"}
         assert module.head.weight.dtype == torch.float16
         assert module.seen.dtype == torch.int64
@@ -56,6 +57,7 @@ def test_the_world_leaves_nothing_behind() -> None:
         assert nn.Module._apply is not before
     assert nn.Module._apply is before
     assert "__deepcopy__" not in vars(FakeTensor)
+    assert FakeTensor not in optimizer._foreach_supported_types
     assert nn.Linear(2, 2).double().weight.dtype == torch.float64
 
 
@@ -67,6 +69,14 @@ def test_a_real_module_becomes_fake() -> None:
         fake.head(fake.embedding(torch.zeros(5, dtype=torch.int64))).sum().backward()
     assert all(isinstance(one, FakeTensor) for one in (*fake.parameters(), *fake.buffers()))
     assert not any(isinstance(one, FakeTensor) for one in module.parameters())
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_optimizers_group_fake_tensors_as_they_do_real_ones(device: str) -> None:
+    """On a GPU Adam takes all tensors at once by default, which needs a copy of the weights more."""
+    with fake_world():
+        parameters = [nn.Parameter(torch.empty(3, device=device))]
+        assert optimizer._default_to_fused_or_foreach(parameters, differentiable=False) == (False, device != "cpu")
 
 
 OPERATORS: dict[str, Callable[[Tensor], Any]] = {
