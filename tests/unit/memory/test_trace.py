@@ -248,6 +248,13 @@ def test_a_second_plan_is_traced_as_the_first_would_have_been(tmp_path: Path) ->
     assert same(run.trace(first), once)
 
 
+def test_the_copies_of_the_first_step_are_not_taken_for_what_a_run_holds(tmp_path: Path) -> None:
+    """Before the first pass every buffer is copied, since any might change; from then on those that did."""
+    case = next(case for case in small_cases(tmp_path) if case.name == "SwinIR-light")
+    run, plan = case.fake(torch.float32), Plan.of(batch_size=1, lq_size=8)
+    assert same(run.trace(plan), run.trace(plan))
+
+
 # --- what a model asks of its data ---
 
 
