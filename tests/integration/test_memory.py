@@ -78,7 +78,8 @@ def test_a_budget_too_small_for_the_first_plan(tmp_path: Path, write_images: Wri
     assert records[0]["ooms"] >= 1
     assert "out of memory in pass 'g'" in done.stdout
     if with_controller:
-        assert records[-1]["plan"]["batch_size"] < 12
+        # Both axes shrink at once; later the configured batch comes back, if it fits, before crops grow.
+        assert min(r["plan"]["batch_size"] for r in records) < 12
         assert records[-1]["plan"]["lq_size"] < 64
     else:
         # The crop and the batch stay what the file says; later batches run in as many pieces as the first one needed.

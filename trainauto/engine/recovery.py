@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from trainauto.core.errors import TrainautoError
 from trainauto.core.passes import MicroBatch
+from trainauto.memory import budget, onednn
 
 
 class BatchTooLarge(TrainautoError):  # noqa: N818
@@ -88,9 +89,15 @@ def upper_left(tensors: MicroBatch, extent: int, smaller: int) -> MicroBatch:
 
 
 def release_memory(device: torch.device) -> None:
-    """Give cached memory back to the device, or freed memory back to the operating system."""
+    """Give cached memory back to the device, or freed memory back to the operating system.
+
+    On the CPU, oneDNN is left aside from now on if the lack of memory has broken it.
+    """
     gc.collect()
     if device.type == "cuda":  # pragma: no cuda
         torch.cuda.empty_cache()
-    elif platform.system() == "Linux":
+        return
+    if platform.system() == "Linux":
         ctypes.CDLL(None).malloc_trim(0)
+        budget.keep_heap_room()
+    onednn.leave_if_broken()

@@ -9,6 +9,8 @@ _MESSAGES = tuple(
     for pattern in (
         # torch's CPU allocator
         r"^\[enforce fail at alloc_cpu\.cpp:\d+\].*DefaultCPUAllocator: can't allocate memory",
+        # operator new, in code that PyTorch calls; its error is all there is
+        r"^std::bad_alloc$",
         # oneDNN, when it cannot get scratch memory; the message holds no more than this
         r"^could not create a primitive$",
         # libraries under CUDA that allocate for themselves

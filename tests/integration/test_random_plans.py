@@ -1,0 +1,47 @@
+"""500 random plans against random budgets on four networks: every failure is recovered, nothing is kept (C04)."""
+
+import json
+import platform
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+
+ROOT = Path(__file__).parents[2]
+PLANS, LEAST_OF_EITHER = 125, 20
+LARGEST_GROWTH_MIB = 32
+
+
+def tried(network: str) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Run the plans in a child process; return what became of each, and how much more memory it held in the end."""
+    command = [sys.executable, "-m", "tests.integration.random_plans", network, "1", str(PLANS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    # An error that the engine does not take for a lack of memory ends the child with 1, an abort with a signal.
+    assert done.returncode == 0, f"after {len(done.stdout.splitlines())} plans:\n{done.stderr}"
+    *plans, end = (json.loads(line) for line in done.stdout.splitlines())
+    return plans, end["at_the_end_mib"]
+
+
+@pytest.mark.parametrize("network", ["compact", "rrdbnet", "span", "swinir_light"])
+def test_every_failure_is_recovered_and_nothing_stays(network: str) -> None:
+    plans, at_the_end_mib = tried(network)
+    assert len(plans) == PLANS
+    failed = [one for one in plans if one["errors"]]
+    kinds = Counter(error[:60] for one in failed for error in one["errors"])
+    print(f"{network}: {len(failed)} of {PLANS} plans did not fit; {dict(kinds)}; {at_the_end_mib} in the end")
+    assert len(failed) >= LEAST_OF_EITHER
+    assert PLANS - len(failed) >= LEAST_OF_EITHER
+    assert all(one["trained"] and one["changed"] for one in plans if not one["errors"])
+
+    # What fits in no pieces leaves the weights alone, and the smallest plan trains under the same budget.
+    assert [one for one in failed if one["trained"] != one["changed"]] == []
+    assert [one for one in failed if not one["smallest_trained"]] == []
+    assert all(one["finite"] for one in plans)
+
+    growths_mib = [at_the_end_mib, *(one["growth_mib"] for one in failed)]
+    assert max(growth for growths in growths_mib for growth in growths.values()) <= LARGEST_GROWTH_MIB

@@ -1,0 +1,45 @@
+"""oneDNN after a lack of memory.
+
+Where it cannot get room for the code of a kernel, the error stays in the thread for good (Xbyak's thread-local error,
+which nothing clears before oneDNN pull request 5907): that thread makes no new kernel again, however much memory there
+is, and every new shape fails like the first one with "could not create a primitive".
+"""
+
+import logging
+from itertools import count
+from typing import Any
+
+import torch
+
+from trainauto.core.process import without_memory_limit
+
+logger = logging.getLogger(__name__)
+
+_unseen_widths = count(8)
+
+
+def leave_if_broken() -> bool:
+    """Have convolutions done without oneDNN from now on if it makes no kernels any more; return whether that is so.
+
+    It costs about a millisecond. PyTorch's own convolutions took up to twice the time and twice the memory here.
+    """
+    backend: Any = torch.backends.mkldnn
+    if not backend.is_available() or not backend.enabled or _makes_kernels():
+        return False
+    backend.enabled = False
+    logger.warning(
+        "oneDNN could not get memory for the code of a kernel and makes none in this process any more: convolutions go "
+        "on without it, slower and with more memory. A resumed run (--auto_resume) has it back."
+    )
+    return True
+
+
+def _makes_kernels() -> bool:
+    """Ask for the kernel of a shape not seen before, with no limit in force: a refusal is no lack of memory then."""
+    image, weight = torch.zeros(1, 8, 8, next(_unseen_widths)), torch.zeros(8, 8, 3, 3)
+    try:
+        with torch.no_grad(), without_memory_limit():
+            torch.mkldnn_convolution(image, weight, None, (1, 1), (1, 1), (1, 1), 1)
+    except RuntimeError:
+        return False
+    return True
