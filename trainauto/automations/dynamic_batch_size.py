@@ -61,7 +61,7 @@ class DynamicBatchSizeOptimizer(Automation):
         max_lq_size: largest crop it goes up to; the smallest image may stop it earlier.
         vram_history_size: periods kept in the history.
         max_adjustments: changes after which it grows no further; it always shrinks where it must.
-        policy: ``jump`` goes to the best plan at once and corrects once; ``step`` takes small steps.
+        policy: ``step`` takes small steps; ``jump`` goes to the best plan that a trace foresees and corrects it once.
     """
 
     priority = 20
@@ -77,7 +77,7 @@ class DynamicBatchSizeOptimizer(Automation):
         max_lq_size: int = 256,
         vram_history_size: int = 50,
         max_adjustments: int = 100,
-        policy: Literal["jump", "step"] = "jump",
+        policy: Literal["jump", "step"] = "step",
     ) -> None:
         _check_arguments(locals())
         self.target_vram_usage = target_vram_usage

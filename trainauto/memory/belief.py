@@ -53,8 +53,11 @@ RESERVED_NATIVE = Belief(1.20, 1.52, 0.01, 0.018)
 """Reserved over live bytes with native segments: +11 / +21 / +25 %, and workspaces; affine within 2 to 11 % only."""
 
 PROCESS = Belief(1.04, 1.16, 0.01, 0.008, 6 * MIB, 4 * MIB)
-"""A process's private bytes over live bytes: kernel scratch and library buffers. Six networks of our own under eight plans
-each, 6 to 990 MiB: 1.00 to 1.11 above a constant of 2 to 10 MiB (rrdbnet most, swinir_light least)."""
+"""A process's private bytes over live bytes: kernel scratch and buffers of libraries.
+
+Six networks of ours under eight plans each, 6 to 990 MiB: 1.00 to 1.11 above a constant of 2 to 10 MiB (rrdbnet most,
+swinir_light least).
+"""
 
 MEASURED = Belief(1.0, 1.05, 0.012, 0.005, 0.0, 0.0)
 """Over a prior made of measured peaks: extrapolation is what may fail."""

@@ -1,0 +1,82 @@
+"""What fits, said before a run and without a card; and a run that goes there at once (C44, C46)."""
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
+
+Write = Callable[..., Path]
+GIB = 2**30
+
+
+def plan(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trainauto", "plan", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> None:
+    gt = write_images("gt", 2, (400, 400))
+    file = write_options(tmp_path / "run.yml", tiny_options(gt, network_g={"type": "rrdbnet", "num_block": 1}))
+    done = plan("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    large, small = found["cards"]
+    assert [large["card"], small["card"]] == ["T4 16GB", "2 GiB"]
+    for card in (large, small):
+        assert card["expected_peak_bytes"] <= card["upper_peak_bytes"]
+        assert card["upper_peak_bytes"] <= card["target_vram_usage"] * card["memory_bytes"]
+        # A larger crop never admits a larger batch.
+        batches = [one["batch_size"] for one in card["frontier"]]
+        assert batches == sorted(batches, reverse=True)
+    assert large["plan"]["lq_size"] > small["plan"]["lq_size"]
+    assert Image.open(tmp_path / "map.png").size == (960, 640)
+
+
+def test_a_card_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path, write_images: Write) -> None:
+    file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 2)))
+    done = plan("-opt", file.name, "--card", "RTX 3066 12GB", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "RTX 3060" in done.stderr
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+def test_a_run_jumps_to_its_plan_and_corrects_it_once(tmp_path: Path, write_images: Write) -> None:
+    gt = write_images("gt", 4, (200, 200))
+    options = tiny_options(
+        gt,
+        network_g={"type": "compact", "num_feat": 32, "num_conv": 4},
+        datasets={"train": {"lq_size": 24, "batch_size_per_gpu": 2, "lookahead": 2}},
+        train={"total_iter": 30},
+        val={"val_freq": 30},
+        memory={"budget": "80MiB"},
+        training_automations={
+            "DynamicBatchSizeOptimizer": {
+                "policy": "jump",
+                "target_vram_usage": 0.85,
+                "adjustment_frequency": 5,
+                "max_lq_size": 40,
+                "max_batch_size": 64,
+                "min_lq_size": 8,
+            }
+        },
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    done = train(file)
+    assert done.returncode == 0, done.stderr
+    run = run_directory(file)
+    records = step_records(run)
+    decisions = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]
+    assert "traced" in done.stdout + (run / "training.log").read_text()
+    assert decisions[0]["step"] == 1  # from the trace alone
+    assert decisions[0]["plan"]["lq_size"] == 40
+    assert len(decisions) <= 3
+    assert sum(record["ooms"] for record in records) == 0
+    use = max(record["peak"]["allocated"] / record["peak"]["limit"] for record in records[-5:])
+    assert 0.65 <= use <= 0.85
