@@ -36,7 +36,8 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
         batches = [one["batch_size"] for one in card["frontier"]]
         assert batches == sorted(batches, reverse=True)
     assert large["plan"]["lq_size"] > small["plan"]["lq_size"]
-    assert Image.open(tmp_path / "map.png").size == (960, 640)
+    with Image.open(tmp_path / "map.png") as picture:
+        assert picture.size == (960, 640)
 
 
 def test_a_card_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path, write_images: Write) -> None:
@@ -73,7 +74,6 @@ def test_a_run_jumps_to_its_plan_and_corrects_it_once(tmp_path: Path, write_imag
     run = run_directory(file)
     records = step_records(run)
     decisions = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]
-    assert "traced" in done.stdout + (run / "training.log").read_text()
     assert decisions[0]["step"] == 1  # from the trace alone
     assert decisions[0]["plan"]["lq_size"] == 40
     assert len(decisions) <= 3
