@@ -241,9 +241,9 @@ def all_cases(folder: Path) -> list[Case]:
     half as wide as published: activations, not weights, are to decide the peak at sizes that a test can run.
     """
     batches = (1, 2, 3)
-    pixels = {torch.float32: grid((1, 2, 3, 4), (8, 12, 16, 20)), torch.bfloat16: grid(batches, (6, 8, 10, 12, 14))}
-    deep = {torch.float32: grid(batches, (8, 10, 12, 16, 20)), torch.bfloat16: grid(batches, (4, 6, 8, 10, 12))}
-    windows = {torch.float32: grid(batches, (8, 12, 16, 20, 24)), torch.bfloat16: grid(batches, (7, 8, 9, 14, 16))}
+    pixels = {torch.float32: grid((1, 2, 3, 4), (8, 12, 16, 20)), torch.bfloat16: grid(batches, (4, 6, 8, 9, 10))}
+    deep = {torch.float32: grid(batches, (8, 10, 12, 16, 20)), torch.bfloat16: grid(batches, (4, 5, 6, 7, 8))}
+    windows = {torch.float32: grid(batches, (8, 12, 16, 20, 24)), torch.bfloat16: grid(batches, (7, 8, 9, 12, 15))}
     half = {"type": "rrdbnet", "num_feat": 32, "num_grow_ch": 16}
     own, own_plans = {"scale": 2, "network_g": {"type": "own_module"}}, grid((2, 4, 6, 8), (8, 12, 16, 24))
     return [
