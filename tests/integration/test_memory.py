@@ -1,5 +1,6 @@
 """A real memory budget through the door: growth into it, real failures, recovery (C38)."""
 
+import itertools
 import json
 import platform
 from collections.abc import Callable
@@ -17,7 +18,7 @@ Write = Callable[..., Path]
 
 def options(gt: Path, lq_size: int, batch: int, budget: str, steps: int, **controller: Any) -> dict[str, Any]:
     bounds = {"min_batch_size": 2, "max_batch_size": 64, "min_lq_size": 8, "max_lq_size": 96}
-    defaults = {"target_vram_usage": 0.85, "safety_margin": 0.05, "adjustment_frequency": 4, **bounds}
+    defaults = {"target_vram_usage": 0.85, "safety_margin": 0.05, "adjustment_frequency": 4, "policy": "step", **bounds}
     return tiny_options(
         gt,
         network_g={"type": "compact", "num_feat": 32, "num_conv": 4},
@@ -60,7 +61,8 @@ def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Wri
     decisions = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]
     assert decisions
     assert decisions[0]["step"] >= 4  # nothing before the first period is complete
-    assert all("is below the band" in decision["reason"] for decision in decisions)
+    grown = list(itertools.takewhile(lambda decision: "is below the band" in decision["reason"], decisions))
+    assert len(grown) >= 3  # later ones answer to single peaks of other threads
 
 
 @pytest.mark.parametrize("with_controller", [True, False])
