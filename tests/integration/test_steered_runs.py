@@ -48,7 +48,14 @@ def options(tmp_path: Path, write_images: Write, monkeypatch: pytest.MonkeyPatch
 
 
 def steered(options: dict[str, Any], total_iter: int = 20, **controller: Any) -> dict[str, Any]:
-    arguments = {"adjustment_frequency": 2, "min_batch_size": 2, "min_lq_size": 8, "max_lq_size": 64, **controller}
+    arguments = {
+        "policy": "step",
+        "adjustment_frequency": 2,
+        "min_batch_size": 2,
+        "min_lq_size": 8,
+        "max_lq_size": 64,
+        **controller,
+    }
     return merged(options, {"train": {"total_iter": total_iter}, "training_automations": {NAME: arguments}})
 
 

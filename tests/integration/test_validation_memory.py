@@ -43,7 +43,7 @@ def test_peaks_of_validation_are_not_those_of_training(
     cv2.imwrite(str(tmp_path / "large.png"), cv2.resize(photograph, (800, 800)))
     (tmp_path / "watcher.py").write_text(WATCHER)
     controller = {"target_vram_usage": TARGET, "safety_margin": 0.1, "adjustment_frequency": 3, "max_lq_size": 32}
-    bounds = {"min_lq_size": 8, "min_batch_size": 2, "max_batch_size": 4}
+    bounds = {"min_lq_size": 8, "min_batch_size": 2, "max_batch_size": 4, "policy": "step"}
     options = tiny_options(
         gt,
         plugins=["watcher"],

@@ -77,7 +77,7 @@ class DynamicBatchSizeOptimizer(Automation):
         max_lq_size: int = 256,
         vram_history_size: int = 50,
         max_adjustments: int = 100,
-        policy: Literal["jump", "step"] = "step",
+        policy: Literal["jump", "step"] = "jump",
     ) -> None:
         _check_arguments(locals())
         self.target_vram_usage = target_vram_usage
