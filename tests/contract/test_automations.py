@@ -63,6 +63,17 @@ def test_steps_give_decisions_within_the_axes(automation: Automation) -> None:
     automation.on_validation_end(ValidationRecord(19, "val", {"psnr": 1.0}, {}, (), 0.1, 0))
 
 
+def test_expectations_are_bytes_or_unknown(automation: Automation) -> None:
+    automation.on_run_start(FACTS)
+    for step in range(1, 8):
+        automation.on_step_end(record(step))
+        expected = automation.expected_bytes(START)
+        assert expected is None or expected > 0
+    if automation.name == "DynamicBatchSizeOptimizer":
+        # Both policies have measured this very plan for two periods by now.
+        assert expected == pytest.approx(100 * 4 * 16**2, rel=0.05)
+
+
 def test_state_is_plain_and_resumes_exactly(automation: Automation, tmp_path) -> None:  # type: ignore[no-untyped-def]
     automation.on_run_start(FACTS)
     plan = START

@@ -38,6 +38,13 @@ class Automation:
         del plan
         return axes
 
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return the peak that it expects of a step under ``plan``; ``None`` where it does not know.
+
+        Counted as :attr:`~trainauto.core.records.PeakReading.allocated` is. It may be asked at any time after
+        :meth:`on_run_start`, also of plans that never run.
+        """
+
     def on_run_start(self, facts: RunFacts) -> None:
         """Before the first step, and after a resume has loaded the state."""
 

@@ -143,6 +143,10 @@ class DynamicBatchSizeOptimizer(Automation):
             replace(axis, minimum=min(max(axis.minimum, self._limits(axis.name)[0]), plan[axis.name])) for axis in axes
         )
 
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return what its policy expects of a plan."""
+        return self._steering.expected_bytes(plan)
+
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up bounds and plan of the run."""
         self._run_axes = facts.axes

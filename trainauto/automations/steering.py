@@ -57,6 +57,9 @@ class Steering(Protocol):
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
 
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return the peak to expect of a plan; ``None`` where nothing is known yet."""
+
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Take in that a plan ran out of memory."""
 
@@ -102,6 +105,10 @@ class SmallSteps:
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
         return plan in self._typical_bytes
+
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return what follows from the periods measured so far."""
+        return Measured(self._typical_bytes).expected_bytes(plan) if self._typical_bytes else None
 
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Nothing: what failed is in the next period's ``blocked``."""
@@ -158,6 +165,10 @@ class Jump:
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
         return plan in self._measured
+
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return the median of the cost model."""
+        return self.cost.predict(shape_of(plan)) if self.cost.knows else None
 
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Have the cost model expect more of it than the limit."""

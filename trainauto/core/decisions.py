@@ -17,12 +17,14 @@ class PlanChange:
         reason: why, in words and with figures.
         predicted: bytes the new plan is expected to peak at; ``None`` where nothing was predicted.
         measured: bytes the old plan was measured to peak at.
+        predicted_before: bytes the old plan was expected to peak at when it was taken up.
     """
 
     plan: Plan
     reason: str
     predicted: int | None = None
     measured: int | None = None
+    predicted_before: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ class AutomationLike(Protocol):
 
     name: str
     priority: int
+
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Peak that it expects of a step under this plan, counted as a reading's ``allocated``; or it does not know."""
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Before the first step, and after a resume has loaded the state."""
