@@ -15,6 +15,9 @@ ENVIRONMENT = {
     "LRU_CACHE_CAPACITY": "16",
 }
 
+ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+"""Where torch looks for the settings of its caching allocator."""
+
 _UNITS = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?b|b)\s*", re.IGNORECASE)
 
@@ -23,6 +26,15 @@ def set_environment() -> None:
     """Set what a memory budget needs before torch is loaded; a value the user has set stays."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+
+
+def use_expandable_segments() -> None:
+    """Have torch's CUDA allocator grow its segments in place, before torch is loaded; the user's own settings stay.
+
+    A plan that changes leaves segments of the old sizes behind; ones that can grow are used again. Linux only.
+    """
+    if platform.system() == "Linux" and not any(os.environ.get(name) for name in ALLOCATOR_SETTINGS):
+        os.environ[ALLOCATOR_SETTINGS[0]] = "expandable_segments:True"
 
 
 def parse_size_bytes(text: str) -> int:

@@ -18,6 +18,7 @@ class PeakReading:
         limit: bytes this process may use.
         alloc_retries: times the allocator had to flush its cache within the window.
         current: bytes held when the window ended, counted as ``allocated`` is.
+        available: what ``reserved`` may grow to: the limit, or what other processes leave of the device (CUDA).
     """
 
     allocated: int
@@ -26,6 +27,7 @@ class PeakReading:
     limit: int | None = None
     alloc_retries: int = 0
     current: int | None = None
+    available: int | None = None
 
 
 @dataclass(frozen=True)

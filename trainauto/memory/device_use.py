@@ -12,6 +12,9 @@ import torch
 
 logger = logging.getLogger(__name__)
 
+HEADROOM_BYTES = 256 * 1024**2
+"""Left free of a card: libraries load kernels and take workspaces outside of torch's allocator, when they like."""
+
 
 def used_bytes(device: torch.device) -> int:
     """Return the bytes in use on a CUDA device by all processes, contexts included."""
@@ -23,6 +26,20 @@ def used_bytes(device: torch.device) -> int:
             logger.debug("NVML does not tell the use of %s: %s", device, error)
     free, total = torch.cuda.mem_get_info(device)
     return total - free
+
+
+def available_bytes(used: int, own_reserved: int, total: int, limit: int | None) -> int:
+    """Return what this process's allocator may hold in all, so that nobody spills or fails.
+
+    Args:
+        used: bytes in use on the card by all processes.
+        own_reserved: bytes of them that this process's allocator holds.
+        total: memory of the card.
+        limit: bytes this process may use of it; ``None`` where nobody bounds it.
+    """
+    others = max(0, used - own_reserved)
+    left = max(0, total - others - HEADROOM_BYTES)
+    return left if limit is None else min(left, limit)
 
 
 def _uuid(device: torch.device) -> str:

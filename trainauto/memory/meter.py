@@ -37,11 +37,12 @@ class MemoryMeter:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.limit_bytes: int | None = None
+        self.total_bytes: int | None = None
         self.is_enforced = False
         self.baseline_bytes = 0
         self.baseline_data_bytes = 0
         if device.type == "cuda":  # pragma: no cuda
-            self.limit_bytes = torch.cuda.get_device_properties(device).total_memory
+            self.limit_bytes = self.total_bytes = torch.cuda.get_device_properties(device).total_memory
 
     def set_budget(self, budget_bytes: int) -> bool:
         """Let this process use so much and no more; return whether that is enforced.
@@ -104,13 +105,17 @@ class MemoryMeter:
 
     def _cuda_reading(self, retries_before: int) -> PeakReading:  # pragma: no cuda
         statistics = torch.cuda.memory_stats(self.device)
+        used = device_use.used_bytes(self.device)
         return PeakReading(
             allocated=statistics["allocated_bytes.all.peak"],
             reserved=statistics["reserved_bytes.all.peak"],
-            device_used=device_use.used_bytes(self.device),
+            device_used=used,
             limit=self.limit_bytes,
             alloc_retries=statistics.get("num_alloc_retries", 0) - retries_before,
             current=statistics["allocated_bytes.all.current"],
+            available=device_use.available_bytes(
+                used, statistics["reserved_bytes.all.current"], self.total_bytes or 0, self.limit_bytes
+            ),
         )
 
 

@@ -146,6 +146,7 @@ def _higher(one: PeakReading | None, other: PeakReading) -> PeakReading:
         limit=other.limit,
         alloc_retries=one.alloc_retries + other.alloc_retries,
         current=other.current,
+        available=other.available,
     )
 
 

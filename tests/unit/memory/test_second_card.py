@@ -16,6 +16,7 @@ from trainauto.assembly.model import choose_precision
 from trainauto.build import _device_name
 from trainauto.engine.recovery import Rewind, release_memory
 from trainauto.memory import budget
+from trainauto.memory.device_use import HEADROOM_BYTES
 from trainauto.memory.meter import MemoryMeter
 from trainauto.options.load import load_options
 
@@ -27,6 +28,7 @@ GIB = 2**30
 TAKES_NO_DEVICE = {
     *("is_available", "device_count", "current_device"),
     *("get_rng_state_all", "set_rng_state_all"),
+    "memory_snapshot",  # of every card; each segment says which
     "empty_cache",  # gives back what this process has cached, on every card
 }
 
@@ -83,6 +85,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
             "allocated_bytes.all.peak": 5 * GIB,
             "allocated_bytes.all.current": 2 * GIB,
             "reserved_bytes.all.peak": 6 * GIB,
+            "reserved_bytes.all.current": 4 * GIB,
             "num_alloc_retries": 3,
         },
         "mem_get_info": (5 * GIB, 12 * GIB),
@@ -116,6 +119,7 @@ def test_the_second_card_is_asked_about_the_second_card(asked: list[tuple[str, A
     assert reading is not None
     assert (reading.allocated, reading.reserved, reading.current) == (5 * GIB, 6 * GIB, 2 * GIB)
     assert (reading.device_used, reading.limit, reading.alloc_retries) == (7 * GIB, 12 * GIB, 0)
+    assert reading.available == 9 * GIB - HEADROOM_BYTES  # others hold 3 GiB
     assert budget.enforce(6 * GIB, SECOND_CARD)
     rewind = Rewind([nn.Conv2d(1, 1, 1)], SECOND_CARD)
     rewind.mark()

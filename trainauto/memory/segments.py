@@ -1,0 +1,23 @@
+"""Whether torch's CUDA allocator took up expandable segments, as was asked before it was loaded."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+
+def uses_expandable_segments(device: torch.device) -> bool:
+    """Look at the segments of a CUDA device; the question takes 2 MiB of it where nothing is there yet.
+
+    A driver or a platform without virtual memory management (Windows, some containers) ignores the setting.
+    """
+    if device.type == "cuda":  # pragma: no cuda
+        if not torch.cuda.memory_reserved(device):
+            torch.empty(1, device=device)
+        return any_expandable(torch.cuda.memory_snapshot(), device.index or 0)
+    return False
+
+
+def any_expandable(segments: Sequence[Mapping[str, Any]], device_index: int) -> bool:
+    """Say whether a snapshot of the allocator shows an expandable segment on a device."""
+    return any(segment.get("device") == device_index and segment.get("is_expandable") for segment in segments)
