@@ -34,6 +34,7 @@ from trainauto.engine.random_state import seed_everything
 from trainauto.engine.run import Frequencies, Run
 from trainauto.memory.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
+from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
@@ -109,6 +110,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
                 frequencies=_frequencies(options),
                 budget_bytes=budget_bytes,
                 first_plan=plan,
+                batch_scaling=BatchScaling(options.train.lr_scaling, plan.batch_size),
             )
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
             seed_everything(options.manual_seed)

@@ -24,6 +24,7 @@ from trainauto.engine.pressure import NothingFits
 from trainauto.engine.run import Run
 from trainauto.losses import LOSSES
 from trainauto.memory.meter import resident_bytes
+from trainauto.optim.ema import Ema
 from trainauto.options.load import load_options
 
 Write = Callable[..., Path]
@@ -109,6 +110,32 @@ def test_a_run_counted_in_samples_sees_them_all_when_the_batch_grows(options: di
     trained_before = [record["first_sample"] for record in records]
     assert trained_before[-1] < 100 <= trained_before[-1] + 15
     assert [record["lr"]["g"] for record in records] == [pytest.approx(1e-3 * (1 - n / 100)) for n in trained_before]
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("sqrt", 2.0), ("linear", 4.0)])
+def test_rates_follow_the_batch_as_the_file_says(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, rule: str, factor: float
+) -> None:
+    """The average follows too, and a resumed run goes on alike; pieces of a batch cut down are smaller steps."""
+    shares: list[float] = []
+    update = Ema.update
+
+    def noting(self: Ema, network: nn.Module, share: float = 1.0) -> None:
+        shares.append(share)
+        update(self, network, share)
+
+    monkeypatch.setattr(Ema, "update", noting)
+    changes = [{"step": 2, "batch_size": 16}, {"step": 8, "batch_size": 1}]
+    chosen = {"training_automations": {"PlanSchedule": {"changes": changes}}}
+    chosen |= {"train": {"total_iter": 8, "lr_scaling": rule, "scheduler": {"type": "constant"}}}
+    trained(merged(options, chosen))
+    records = trained(merged(options, merged(chosen, {"train": {"total_iter": 12}})), auto_resume=True)
+    samples = [record["samples"] for record in records]
+    assert samples == [4] * 6 + [16] * 2 + [1] * 4
+    one = {1.0: 1.0, 2.0: 0.5, 4.0: 0.25}[factor]
+    want = [1.0] * 6 + [factor] * 2 + [one] * 4
+    assert [record["lr"]["g"] for record in records] == pytest.approx([1e-3 * one for one in want])
+    assert shares == ([1.0] * 12 if rule == "none" else [count / 4 for count in samples])
 
 
 @needs_readings

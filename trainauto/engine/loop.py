@@ -66,7 +66,8 @@ def _train_until_done(run: Run) -> None:
         _say_new_plan(run, record)
         decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
         run.controls.apply(decisions)
-        run.reporter.step(record, [*run.decided, *decisions], run.progress)
+        decided = run.expectations.completed(decisions, record.plan)
+        run.reporter.step(record, [*run.decided, *decided], run.progress)
         run.decided.clear()
         if _is_due(run, run.frequencies.validate):
             _validate_or_save(run)
@@ -80,12 +81,19 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
     optimizers = run.model.optimizers
     if run.trained_plan not in (None, batch.plan):
         release_memory(run.model.device)  # blocks cached for the old sizes would be in the way of the new ones
-    run.schedule.set_rates(optimizers.values(), run.progress, run.controls.rate_factor)
+    rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(len(batch))
+    run.schedule.set_rates(optimizers.values(), run.progress, rate_factor)
+    predicted = run.expectations.of(batch.plan)
     outcome = too_large = None
     with run.meter.window() as window:
         try:
             outcome = optimize_parameters(
-                run.model, batch, max_norm=run.controls.max_norm, rewind=run.rewind, axes=run.axes
+                run.model,
+                batch,
+                max_norm=run.controls.max_norm,
+                rewind=run.rewind,
+                axes=run.axes,
+                average_share=run.batch_scaling.average_share(len(batch)),
             )
         except BatchTooLarge as error:
             too_large = error.with_traceback(None)
@@ -94,10 +102,11 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
             raise
     if outcome is None:
         run.uncounted_ooms += 1
-        run.decided += answer_too_large(run, batch, too_large) if too_large else ()
+        answer = answer_too_large(run, batch, too_large) if too_large else ()
+        run.decided += run.expectations.completed(answer, batch.plan)
         return None
     ooms, run.uncounted_ooms = run.uncounted_ooms + len(outcome.failures), 0
-    run.decided += answer_recovered(run, batch, outcome.failures)
+    run.decided += run.expectations.completed(answer_recovered(run, batch, outcome.failures), batch.plan)
     return StepRecord(
         step=run.progress.steps + 1,
         plan=batch.plan,
@@ -113,6 +122,7 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         peak=window.reading,
         skipped=outcome.skipped,
         ooms=ooms,
+        predicted=predicted,
     )
 
 
@@ -150,13 +160,14 @@ def _validate_or_save(run: Run) -> None:
 def _validate(run: Run) -> None:
     records = []
     for validator in run.validators:
-        result = run.model.validation(validator, run.progress.steps, stop=lambda: bool(run.signals.received))
+        with run.meter.window() as window:  # no step is under way: windows of training begin and end with theirs
+            result = run.model.validation(validator, run.progress.steps, stop=lambda: bool(run.signals.received))
         if result is None:
             return  # a signal: saving comes first
-        record, pictures = result
+        record, pictures = replace(result[0], peak=window.reading), result[1]
         decisions: Sequence[Decision] = [d for a in run.automations if (d := a.on_validation_end(record)) is not None]
         run.controls.apply(decisions)
-        run.reporter.validation(record, pictures, decisions)
+        run.reporter.validation(record, pictures, run.expectations.completed(decisions, run.trained_plan))
         records.append(record)
     if records:
         _note_score(run, records[0])

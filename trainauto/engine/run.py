@@ -14,12 +14,14 @@ from trainauto.core.reports import ReporterLike, RunSummary
 from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
+from trainauto.engine.expectations import Expectations
 from trainauto.engine.random_state import random_state, set_random_state
 from trainauto.engine.recovery import Rewind
 from trainauto.engine.signals import StopSignals
 from trainauto.memory.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
 from trainauto.models.validation import Validator
+from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
 
 logger = logging.getLogger(__name__)
@@ -70,10 +72,13 @@ class Run:
     decided: list[Decision] = field(default_factory=list)
     uncounted_ooms: int = 0
     budget_bytes: int | None = None
+    batch_scaling: BatchScaling = field(default_factory=BatchScaling)
     rewind: Rewind = field(init=False)
+    expectations: Expectations = field(init=False)
 
     def __post_init__(self) -> None:
         self.rewind = Rewind(self.model.networks.values(), self.model.device)
+        self.expectations = Expectations(self.automations)
 
     @property
     def finished(self) -> bool:

@@ -70,6 +70,7 @@ def optimize_parameters(
     max_norm: float | None = None,
     rewind: Rewind | None = None,
     axes: Sequence[Axis] = (),
+    average_share: float = 1.0,
 ) -> StepOutcome:
     """Train a batch: each pass of the model in order, then the moving averages.
 
@@ -82,6 +83,7 @@ def optimize_parameters(
         rewind: keeps what a pass may change; one for all steps knows which buffers ever change.
         axes: bounds of crops. A pass that fits in no pieces once another has stepped goes on with smaller crops down to
             these; without them, and in the first pass, that is :class:`BatchTooLarge`.
+        average_share: how many steps this one counts as to moving averages.
 
     Raises:
         NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
@@ -104,7 +106,7 @@ def optimize_parameters(
         if not _step(one):
             skipped.append(one.name)
         tensors = {**tensors, **done.handed_on}
-    _after_step(model)
+    _after_step(model, average_share)
     return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures))
 
 
@@ -239,9 +241,9 @@ class OptimizerOutOfMemory(TrainautoError):  # noqa: N818
         )
 
 
-def _after_step(model: BaseModel) -> None:
+def _after_step(model: BaseModel, average_share: float) -> None:
     try:
-        model.after_step()
+        model.after_step(average_share)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -251,7 +253,7 @@ def _after_step(model: BaseModel) -> None:
     for optimizer in model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)
     release_memory(model.device)
-    model.after_step()
+    model.after_step(average_share)
 
 
 def _non_finite(what: str, batch: Batch) -> str:

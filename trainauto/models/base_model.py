@@ -56,10 +56,10 @@ class BaseModel(ABC):
         """Move a batch to the device, still uint8; :meth:`passes` convert the micro-batch they work on."""
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.tensors.items()}
 
-    def after_step(self) -> None:
-        """Follow the weights once all passes have stepped."""
+    def after_step(self, average_share: float = 1.0) -> None:
+        """Follow the weights once all passes have stepped; to averages it was ``average_share`` steps."""
         for name, average in self.averages.items():
-            average.update(self.networks[name])
+            average.update(self.networks[name], average_share)
 
     def validation(
         self, validator: Validator, step: int, stop: Callable[[], bool] = lambda: False

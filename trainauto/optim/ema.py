@@ -22,15 +22,15 @@ class Ema:
         self._weights_done = False
 
     @torch.no_grad()
-    def update(self, network: nn.Module) -> None:
-        """Take one step towards ``network``.
+    def update(self, network: nn.Module, share: float = 1.0) -> None:
+        """Take one step towards ``network``; ``share`` says how many steps it counts as, see ``BatchScaling``.
 
         If it runs out of memory, a second call goes on with what the first has not done: no weight moves twice.
         """
         averages: list[Tensor] = list(self.network.parameters())
         weights = [parameter.detach() for parameter in network.parameters()]
         if not self._weights_done:
-            torch._foreach_lerp_(averages, weights, 1.0 - self.decay)
+            torch._foreach_lerp_(averages, weights, 1.0 - self.decay**share)
             self._weights_done = True
         for average, buffer in zip(self.network.buffers(), network.buffers(), strict=True):
             average.copy_(buffer)

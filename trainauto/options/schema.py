@@ -170,6 +170,12 @@ class TrainOptions(Section):
         Component(type="constant"),
         "multistep, cosine, linear or constant; counted in steps with total_iter, in samples with total_samples.",
     )
+    lr_scaling: Literal["none", "sqrt", "linear"] = option(
+        "none",
+        "Factor of the rate where a step has another number of samples than batch_size_per_gpu * accum_iter: their "
+        "ratio (linear) or its square root (sqrt, for Adam). ema_decay follows with either, as decay ** ratio.",
+        reason="none: rates stay those of the file, whatever the batch",
+    )
     warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
     warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
     ema_decay: Fraction = option(
