@@ -1,11 +1,12 @@
 """The run of an option file on fake tensors: the same networks, passes, optimizers and averages, without data."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.optim import Optimizer
 
 from trainauto.assembly.data import first_plan
 from trainauto.assembly.model import build_model, build_network, channels_of, choose_precision
@@ -46,15 +47,21 @@ class TracedModel:
         model: what steps.
         batch_of: makes the batch of a plan.
         max_norm: as for :func:`~trainauto.engine.step.optimize_parameters`.
+        ends_early: let traces end with the first step that leaves as much as it found.
     """
 
-    def __init__(self, model: BaseModel, batch_of: BatchOf, max_norm: float | None) -> None:
+    def __init__(
+        self, model: BaseModel, batch_of: BatchOf, max_norm: float | None, *, ends_early: bool = False
+    ) -> None:
         self.model = model
         self._batch_of = batch_of
         self._max_norm = max_norm
         make_optimizer_state(model.optimizers.values())
         self._rewind = Rewind(model.networks.values(), model.device)
         self._settled = False
+        self._ends_early = ends_early
+        if ends_early:
+            _leave_gradients(model.optimizers.values())
 
     def trace(self, plan: Plan, steps: int = 2) -> Trace:
         """Step under a plan; the last of ``steps`` counts.
@@ -64,7 +71,15 @@ class TracedModel:
         """
         averages = [average.network for average in self.model.averages.values()]
         held = [*self.model.networks.values(), *averages, *self.model.optimizers.values()]
-        return trace(lambda: self._step(plan), steps=steps, held=held, device_type=self.model.device.type)
+        # The very first step also copies buffers of which no later one is known to copy any.
+        copies = not self._settled and any(True for network in self.model.networks.values() for _ in network.buffers())
+        return trace(
+            lambda: self._step(plan),
+            steps=steps,
+            held=held,
+            device_type=self.model.device.type,
+            ends_early=self._ends_early and not copies,
+        )
 
     def _step(self, plan: Plan) -> None:
         optimize_parameters(self.model, self._batch_of(plan), max_norm=self._max_norm, rewind=self._rewind)
@@ -89,7 +104,7 @@ class FakeRun:
     def __init__(self, build: Callable[[FakeTensorMode], BaseModel], batch_of: BatchOf, *, clips: bool) -> None:
         with fake_world() as self._mode, AnsweredReads():
             try:
-                self._traced = TracedModel(build(self._mode), batch_of, ALWAYS_CLIP if clips else None)
+                self._traced = TracedModel(build(self._mode), batch_of, ALWAYS_CLIP if clips else None, ends_early=True)
             except TrainautoError:
                 raise
             except Exception as error:
@@ -130,6 +145,14 @@ class FakeRun:
         """
         with fake_world(self._mode):
             return self._traced.trace(plan, steps)
+
+
+def _leave_gradients(optimizers: Iterable[Optimizer]) -> None:
+    """Leave gradients as a step leaves them, so that the first one finds what any other does."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
 
 
 def empty_batch(plan: Plan, channels: int, scale: int) -> Batch:

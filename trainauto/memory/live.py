@@ -88,6 +88,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
         self.log = StepLog(live)
 
+    def is_as_found(self) -> bool:
+        """Say whether storages of the same sizes are live as when the step began (garbage in cycles counts as live)."""
+        return sorted(size for _, size in self.log.initial) == sorted(size for _, size, _ in self._live.values())
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -197,9 +201,12 @@ def _tensors_in(found: Any) -> Iterator[Tensor]:
 
 
 def _tensors_of(held: Any) -> Iterator[Tensor]:
-    """Yield the tensors of modules, optimizers and collections."""
+    """Yield the tensors of modules (their gradients too), optimizers and collections."""
     if isinstance(held, nn.Module):
-        yield from held.parameters()
+        for parameter in held.parameters():
+            yield parameter
+            if parameter.grad is not None:
+                yield parameter.grad
         yield from held.buffers()
     elif isinstance(held, torch.optim.Optimizer):
         for group in held.param_groups:

@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch._subclasses import fake_tensor
@@ -51,7 +52,14 @@ class Trace:
         return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)
 
 
-def trace(step: Callable[[], object], *, steps: int = 2, held: Sequence[Any] = (), device_type: str = "cpu") -> Trace:
+def trace(
+    step: Callable[[], object],
+    *,
+    steps: int = 2,
+    held: Sequence[Any] = (),
+    device_type: str = "cpu",
+    ends_early: bool = False,
+) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
     Fake tensors have no data. What the step reads of them outside of forward and backward (losses, norms, loss scaling)
@@ -64,6 +72,8 @@ def trace(step: Callable[[], object], *, steps: int = 2, held: Sequence[Any] = (
         steps: how often it runs; optimizers allocate their state in the first.
         held: what is live between steps and touched by no operator of them: tensors, modules, optimizers.
         device_type: which device's memory to follow.
+        ends_early: run no further step after one that leaves storages of the same sizes as it found. The next one would
+            find what this one found, so it is this one again: half of the time of a trace.
 
     Raises:
         CannotTrace: the step fails, or its memory depends on data.
@@ -71,15 +81,16 @@ def trace(step: Callable[[], object], *, steps: int = 2, held: Sequence[Any] = (
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     reads = ModelReads(large=False)
+    follow = partial(_follow, step, steps, held, device_type, ends_early)
     try:
-        first = _follow(step, steps, held, device_type, reads)
+        first = follow(reads)
     except CannotTrace as error:
         if not reads.found or isinstance(error.__cause__, UnanswerableError):
             raise
         first = None  # it may be the answer that the model did not like
     if first is not None and not reads.found:
         return first
-    return _under_other_answers(first, reads.found[0], lambda other: _follow(step, steps, held, device_type, other))
+    return _under_other_answers(first, reads.found[0], follow)
 
 
 def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[ModelReads], Trace]) -> Trace:
@@ -100,7 +111,14 @@ def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[
     return high
 
 
-def _follow(step: Callable[[], object], steps: int, held: Sequence[Any], device_type: str, reads: ModelReads) -> Trace:
+def _follow(
+    step: Callable[[], object],
+    steps: int,
+    held: Sequence[Any],
+    device_type: str,
+    ends_early: bool,
+    reads: ModelReads,
+) -> Trace:
     live = LiveStorages(device_type, reads)
     live.hold(held)
     try:
@@ -109,6 +127,8 @@ def _follow(step: Callable[[], object], steps: int, held: Sequence[Any], device_
                 live.begin_step()
                 with live.watch.watching(), live:
                     step()
+            if ends_early and live.is_as_found():
+                break
     except Exception as error:
         raise CannotTrace(_reason(error)) from error
     return _trace_of(live.log)

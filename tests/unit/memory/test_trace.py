@@ -348,3 +348,52 @@ def test_sparse_tensors_are_refused() -> None:
 def test_no_steps_are_no_trace() -> None:
     with pytest.raises(ValueError, match="steps must be at least 1"):
         trace(lambda: None, steps=0)
+
+
+# --- no more steps than are needed ---
+
+
+def counted(step: Callable[[], None]) -> tuple[Callable[[], None], list[int]]:
+    """Return the step, and a list that grows with every time it runs."""
+    times: list[int] = []
+
+    def run() -> None:
+        times.append(1)
+        step()
+
+    return run, times
+
+
+def test_a_step_that_leaves_what_it_found_is_not_run_again() -> None:
+    def step() -> None:
+        layer(torch.ones(8, 20)).square().sum().backward()
+        layer.weight.grad = None
+
+    with fake_world():
+        layer = nn.Linear(20, 10, bias=False)
+        run, times = counted(step)
+        short = trace(run, held=[layer], ends_early=True)
+        assert len(times) == 1
+        whole = trace(run, held=[layer])
+        assert len(times) == 3
+    assert same(short, whole)
+    assert [size for _, size in short.events] == [size for _, size in whole.events]
+
+
+def test_a_step_that_leaves_more_than_it_found_is_run_again() -> None:
+    def step() -> None:
+        layer.zero_grad(set_to_none=True)
+        layer(torch.ones(8, 20)).square().sum().backward()
+
+    with fake_world():
+        layer = nn.Linear(20, 10, bias=False)
+        run, times = counted(step)
+        found = trace(run, held=[layer], ends_early=True)
+    assert len(times) == 2
+    assert found.persistent_bytes == 2 * 20 * 10 * FLOAT  # the gradient of the step before, too
+    with fake_world():
+        layer = nn.Linear(20, 10, bias=False)
+        layer.weight.grad = torch.zeros(10, 20)
+        run, times = counted(step)
+        assert same(trace(run, held=[layer], ends_early=True), found)
+    assert len(times) == 1
