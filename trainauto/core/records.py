@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class StepRecord:
         peak: memory reading of the step's window.
         skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.
         ooms: times a pass ran out of memory and was run again in smaller pieces.
+        predicted: bytes the plan was expected to peak at, before the step ran; ``None`` where nobody knew.
     """
 
     step: int
@@ -66,6 +67,13 @@ class StepRecord:
     skipped: tuple[str, ...] = ()
     phase: str = "train"
     ooms: int = 0
+    predicted: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it trained what its plan says at the first attempt, so that its peak is the plan's."""
+        extent = dict(self.plan.values).get(LQ_SIZE, self.shape.extent)
+        return (self.shape.samples, self.shape.extent, self.ooms) == (self.plan.batch_size, extent, 0)
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,8 @@ class ValidationRecord:
         scores: one entry an image.
         seconds: how long it took.
         tile_px: side of the tiles in pixels of the input at the end; 0 when images ran whole.
-        better: for each metric, whether a higher value is better.
+        better_is_higher: for each metric, whether a higher value is better.
+        peak: memory reading of the validation's own window.
     """
 
     step: int
@@ -148,3 +157,4 @@ class ValidationRecord:
     seconds: float
     tile_px: int
     better_is_higher: Mapping[str, bool] = field(default_factory=dict)
+    peak: PeakReading | None = None

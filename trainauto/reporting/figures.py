@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
 
 GIB_BYTES = 2**30
+MIB_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,16 @@ class StepWindow:
             skipped=self._skipped,
             ooms=self._ooms,
         )
+
+
+def size_text(size_bytes: float) -> str:
+    """Return a size in GiB, below one in MiB."""
+    return f"{size_bytes / GIB_BYTES:.2f} GiB" if size_bytes >= GIB_BYTES else f"{size_bytes / MIB_BYTES:.1f} MiB"
+
+
+def error_text(predicted_bytes: int, measured_bytes: int) -> str:
+    """Return by how much a prediction was off, as a share of what was measured; negative where it was too low."""
+    return f"{(predicted_bytes - measured_bytes) / measured_bytes:+.1%}" if measured_bytes else "-"
 
 
 def gain_over_bicubic(record: ValidationRecord, metric: str) -> float | None:

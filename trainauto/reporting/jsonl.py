@@ -82,6 +82,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "peak": None if record.peak is None else asdict(record.peak),
         "skipped": list(record.skipped),
         "ooms": record.ooms,
+        "predicted": record.predicted,
     }
 
 
@@ -103,18 +104,21 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         skipped=tuple(line["skipped"]),
         phase=line["phase"],
         ooms=line.get("ooms", 0),
+        predicted=line.get("predicted"),
     )
 
 
 def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
-    """Return a decision as a line holds it: ``predicted`` and ``measured`` in bytes, null where not known.
+    """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
 
     ``kind`` is ``plan_change``, ``rate_factor``, ``clip_at`` or ``stop``; the latter three leave ``plan`` null.
     """
-    entry: dict[str, Any] = {"step": step, "plan": None, "predicted": None, "measured": None, "reason": decision.reason}
+    unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
+    entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason}
     match decision:
-        case PlanChange(plan=plan, predicted=predicted, measured=measured):
-            entry |= {"kind": "plan_change", "plan": plan.to_dict(), "predicted": predicted, "measured": measured}
+        case PlanChange(plan=plan):
+            entry |= {"kind": "plan_change", "plan": plan.to_dict()}
+            entry |= {name: getattr(decision, name) for name in ("predicted", "measured", "predicted_before")}
         case RateFactor(factor=factor):
             entry |= {"kind": "rate_factor", "factor": factor}
         case ClipAt(max_norm=max_norm):
@@ -139,6 +143,7 @@ def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
         ],
         "seconds": round(record.seconds, 3),
         "tile_px": record.tile_px,
+        "peak": None if record.peak is None else asdict(record.peak),
     }
 
 

@@ -5,16 +5,19 @@ Only a single word longer than the width, such as a path, makes a longer line, s
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.records import Progress, ValidationRecord
 from trainauto.core.reports import RunEnd, RunSummary
-from trainauto.reporting.figures import GIB_BYTES, StepFigures, gain_over_bicubic
+from trainauto.reporting.figures import StepFigures, error_text, gain_over_bicubic, size_text
+from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 
 WIDTH = 80
 _LABEL_WIDTH = 12
+MOST_PLANS = 8
+"""Rows of the table of predictions at the end of a run."""
 _INDENT = "    "
 _WORTH_SAYING = 0.05
 """Share of the time waited for data from which on a line says so; below, the loader does not slow the run."""
@@ -73,12 +76,8 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
     """Return what was decided, and why."""
     match decision:
         case PlanChange(plan=plan):
-            figures = [
-                f"{label} {size / GIB_BYTES:.2f} GiB"
-                for label, size in (("predicted", decision.predicted), ("measured", decision.measured))
-                if size is not None
-            ]
-            asked = f"plan -> {plan}" + (f" ({', '.join(figures)})" if figures else "")
+            figures = "; ".join(_expected(decision))
+            asked = f"plan -> {plan}" + (f" ({figures})" if figures else "")
         case RateFactor(factor=factor):
             asked = f"learning rate -> {factor:.4g} x schedule"
         case ClipAt(max_norm=max_norm):
@@ -88,11 +87,28 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
     return _wrap(f"step {step}: {asked}: {decision.reason}", width)
 
 
+def _expected(change: PlanChange) -> Iterator[str]:
+    """Yield what is predicted of the new plan, and how the prediction of the one before has turned out."""
+    if change.predicted is not None:
+        yield f"predicted {size_text(change.predicted)}"
+    before = []
+    if change.predicted_before is not None:
+        before.append(f"predicted {size_text(change.predicted_before)}")
+    if change.measured is not None:
+        before.append(f"measured {size_text(change.measured)}")
+    if change.predicted_before is not None and change.measured is not None:
+        before.append(f"off by {error_text(change.predicted_before, change.measured)}")
+    if before:
+        yield "the plan before: " + ", ".join(before)
+
+
 def validation_lines(record: ValidationRecord, width: int) -> list[str]:
     """Return a table of the means of a validation beside those of bicubic enlargement."""
     tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
     images = f"{len(record.scores)} image{'' if len(record.scores) == 1 else 's'}"
-    head = f"validation of {record.dataset} after step {record.step}: {images} in {duration(record.seconds)}{tiles}"
+    peak = f", peak {size_text(record.peak.allocated)}" if record.peak is not None else ""
+    how = f"{images} in {duration(record.seconds)}{tiles}{peak}"
+    head = f"validation of {record.dataset} after step {record.step}: {how}"
     rows = [["metric", "value", "bicubic", "gain"] if record.bicubic else ["metric", "value"]]
     for metric, value in record.metrics.items():
         gain = gain_over_bicubic(record, metric)
@@ -100,7 +116,7 @@ def validation_lines(record: ValidationRecord, width: int) -> list[str]:
         if record.bicubic:
             row += ["-", "-"] if gain is None else [f"{record.bicubic[metric]:.4f}", f"{gain:+.4f}"]
         rows.append(row)
-    return _wrap(head, width) + _table(rows)
+    return _wrap(head, width) + table(rows)
 
 
 def end_lines(end: RunEnd, width: int) -> list[str]:
@@ -112,6 +128,28 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     if end.checkpoint:
         pairs.append(("checkpoint", end.checkpoint))
     return _pairs([*pairs, *end.facts], width)
+
+
+def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
+    """Return a table of what plans were predicted to peak at and what was measured; empty where nothing was predicted.
+
+    It holds the plans trained longest, in the order in which they were first trained.
+    """
+    rows, left_out = peaks.rows(MOST_PLANS)
+    if all(row.predicted_bytes is None for row in rows):
+        return []
+    cells = [["plan", "steps", "predicted", "measured", "highest", "error"], *(prediction_cells(row) for row in rows)]
+    more = f"  and {left_out} more plan{'' if left_out == 1 else 's'}, trained for fewer steps"
+    head = "predicted against measured (of whole steps: the typical peak, and the highest)"
+    return [*_wrap(head, width), *table(cells), *([more] if left_out else [])]
+
+
+def prediction_cells(row: PlanPeak) -> list[str]:
+    """Return plan, steps, predicted, typical and highest peak, and the error of the prediction against the typical."""
+    sizes = (row.predicted_bytes, row.typical_bytes, row.highest_bytes)
+    known = row.predicted_bytes is not None and row.typical_bytes is not None
+    error = error_text(row.predicted_bytes or 0, row.typical_bytes or 0) if known else "-"
+    return [plan_text(row.plan), str(row.steps), *("-" if size is None else size_text(size) for size in sizes), error]
 
 
 def plan_text(plan: Plan) -> str:
@@ -169,7 +207,8 @@ def _join(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows in columns: the first to the left, all others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])

@@ -22,7 +22,9 @@ _FLUSH_S = 30
 
 # A tag is a pattern that is matched from its beginning.
 CHARTS = {
-    "VRAM": [f"memory/{name}_gib$" for name in ("current", "peak", "reserved", "target", "limit")],
+    "VRAM": [f"memory/{name}_gib$" for name in ("current", "peak", "reserved", "predicted", "target", "limit")],
+    "Predicted against measured": ["memory/predicted_gib$", "memory/peak_gib$"],
+    "Error of the prediction in %": ["memory/prediction_error_percent$"],  # an axis of its own: these are no GiB
     "Plan": ["plan/(?!micro_batches)"],
     "Events": ["events/adjustment$", "events/oom$"],
     "Loss": ["loss/"],
@@ -82,6 +84,8 @@ class TensorBoard(Sink):
         for picture in pictures[:MOST_PICTURES]:
             tag = f"{record.dataset}/{picture.name} (bicubic, output, reference)"
             self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
+        if record.peak is not None:
+            self._writer.add_scalar("memory/validation_peak_gib", record.peak.allocated / GIB_BYTES, record.step)
         self._say_adjustments(decisions, record.step)
         self._writer.flush()
 
@@ -112,6 +116,7 @@ class TensorBoard(Sink):
         if self._writer is None or self._summary is None:
             return
         curves = scalars(figures) | _bounds(figures.peak, self._summary) | marks(figures, adjusted=self._adjusted)
+        curves |= _prediction(figures.last)
         self._adjusted = False
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
@@ -167,6 +172,16 @@ def _memory(peak: PeakReading) -> dict[str, float]:
 def _bounds(peak: PeakReading | None, summary: RunSummary) -> dict[str, float]:
     limit = peak.limit if peak is not None and peak.limit is not None else summary.memory_limit_bytes
     return _in_gib({"target": summary.memory_target_bytes, "limit": limit})
+
+
+def _prediction(record: StepRecord) -> dict[str, float]:
+    if record.predicted is None:
+        return {}
+    curves = _in_gib({"predicted": record.predicted})
+    if record.peak is not None and record.peak.allocated and record.is_whole:
+        error = (record.predicted - record.peak.allocated) / record.peak.allocated
+        curves["memory/prediction_error_percent"] = 100 * error
+    return curves
 
 
 def _in_gib(sizes: dict[str, int | None]) -> dict[str, float]:

@@ -8,7 +8,15 @@ from trainauto.core.decisions import Decision
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.reports import Picture, RunEnd, RunSummary
 from trainauto.reporting.figures import StepWindow
-from trainauto.reporting.lines import decision_lines, end_lines, step_lines, summary_lines, validation_lines
+from trainauto.reporting.lines import (
+    decision_lines,
+    end_lines,
+    prediction_lines,
+    step_lines,
+    summary_lines,
+    validation_lines,
+)
+from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.sinks import Sink
 
 
@@ -26,6 +34,7 @@ class TextSink(Sink):
         self.width = width
         self.summary: RunSummary | None = None
         self._window = StepWindow()
+        self._peaks = PlanPeaks()
 
     def write(self, line: str, level: int = logging.INFO) -> None:
         """Put down one line."""
@@ -40,6 +49,7 @@ class TextSink(Sink):
         if self.summary is None:
             return
         self._window.add(record)
+        self._peaks.add(record)
         first = progress.steps == self.summary.progress.steps + 1
         if first or record.step % self.print_freq == 0:
             self.write_standing(step_lines(self._window.figures(), self.summary, progress, self.width))
@@ -62,7 +72,8 @@ class TextSink(Sink):
         self._write_all(text.splitlines(), level)
 
     def end(self, summary: RunEnd) -> None:
-        """Write the last block."""
+        """Write what was predicted of the plans of this run, and the last block."""
+        self._write_all(prediction_lines(self._peaks, self.width))
         self._write_all(end_lines(summary, self.width), logging.ERROR if summary.status == "failed" else logging.INFO)
 
     def _write_all(self, lines: Iterable[str], level: int = logging.INFO) -> None:

@@ -57,25 +57,29 @@ def test_one_line_a_step_with_stable_names(run: RunDirectory) -> None:
             "limit": 2**32,
             "alloc_retries": 0,
             "current": 2**29,
+            "available": None,
         },
         "skipped": [],
         "ooms": 0,
+        "predicted": None,
         "time": 1234.568,
     }
     assert (second["peak"], second["skipped"]) == (None, ["g"])
     assert not run.decisions.exists()
 
 
-@pytest.mark.parametrize("step", [a_step(3), a_step(3, peak=None, skipped=("g",), phase="warm-up", ooms=2)])
+@pytest.mark.parametrize(
+    "step", [a_step(3), a_step(3, peak=None, skipped=("g",), phase="warm-up", ooms=2, predicted=3)]
+)
 def test_a_step_is_read_back_as_it_was(step: Any) -> None:
     assert step_from_dict(json.loads(to_json(step_to_dict(step)))) == step
 
 
 def test_a_line_from_before_the_newest_fields_is_read() -> None:
     line = step_to_dict(a_step())
-    del line["ooms"], line["peak"]["current"]
+    del line["ooms"], line["predicted"], line["peak"]["current"]
     back = step_from_dict(line)
-    assert back.ooms == 0
+    assert (back.ooms, back.predicted) == (0, None)
     assert back.peak is not None
     assert (back.peak.current, back.peak.limit) == (None, 2**32)
 
@@ -98,8 +102,14 @@ def test_numbers_that_json_lacks_become_strings(run: RunDirectory) -> None:
     ("decision", "expected"),
     [
         (
-            PlanChange(Plan.of(batch_size=8), "room left", predicted=7, measured=5),
-            {"kind": "plan_change", "plan": {"batch_size": 8, "micro_batches": 1}, "predicted": 7, "measured": 5},
+            PlanChange(Plan.of(batch_size=8), "room left", predicted=7, measured=5, predicted_before=6),
+            {
+                "kind": "plan_change",
+                "plan": {"batch_size": 8, "micro_batches": 1},
+                "predicted": 7,
+                "measured": 5,
+                "predicted_before": 6,
+            },
         ),
         (RateFactor(0.5, "batch halved"), {"kind": "rate_factor", "factor": 0.5}),
         (ClipAt(None, "calm"), {"kind": "clip_at", "max_norm": None}),
@@ -112,6 +122,7 @@ def test_decisions_hold_every_field(decision: Decision, expected: dict[str, Any]
         "plan": None,
         "predicted": None,
         "measured": None,
+        "predicted_before": None,
         "reason": decision.reason,
         **expected,
     }

@@ -96,6 +96,25 @@ def test_memory_beside_its_target_and_limit(tmp_path: Path) -> None:
         assert [value for _, value in points(events, f"memory/{name}_gib")] == values, name
 
 
+def test_what_was_predicted_stands_beside_what_was_measured(tmp_path: Path) -> None:
+    sink = TensorBoard(tmp_path)
+    sink.start(a_summary())
+    sink.step(a_step(1), (), a_progress(1))
+    sink.step(a_step(2, predicted=GIB * 9 // 10), (), a_progress(2))
+    sink.step(a_step(3, predicted=2 * GIB, ooms=1), (), a_progress(3))  # its peak is not the plan's
+    sink.validation(a_validation(3, peak=PeakReading(6 * GIB)), (), ())
+    sink.close()
+    events = read(tmp_path)
+    assert points(events, "memory/predicted_gib") == [(2, 0.9), (3, 2.0)]
+    ((step, error),) = points(events, "memory/prediction_error_percent")
+    assert (step, pytest.approx(-10, abs=1e-4)) == (2, error.expected)
+    assert points(events, "memory/validation_peak_gib") == [(3, 6.0)]
+    charts = curves_of_charts(events)
+    assert charts["Predicted against measured"] == {"memory/peak_gib", "memory/predicted_gib"}
+    assert charts["Error of the prediction in %"] == {"memory/prediction_error_percent"}
+    assert "memory/predicted_gib" in charts["VRAM"]
+
+
 def test_adjustments_and_lack_of_memory_are_marks_with_words(tmp_path: Path) -> None:
     grow = PlanChange(Plan.of(batch_size=4, lq_size=56), "peak 61 % is below the band")
     sink = TensorBoard(tmp_path)
@@ -132,10 +151,12 @@ def test_a_mark_is_not_lost_between_points(tmp_path: Path) -> None:
 def test_every_chart_of_the_page_has_its_curves(tmp_path: Path) -> None:
     sink = TensorBoard(tmp_path)
     sink.start(a_summary(memory_target_bytes=3 * GIB))
-    sink.step(a_step(), (), a_progress(1))
+    sink.step(a_step(predicted=GIB), (), a_progress(1))
     sink.close()
     assert curves_of_charts(read(tmp_path)) == {
-        "VRAM": {f"memory/{name}_gib" for name in ("current", "peak", "reserved", "target", "limit")},
+        "VRAM": {f"memory/{name}_gib" for name in ("current", "peak", "reserved", "predicted", "target", "limit")},
+        "Predicted against measured": {"memory/predicted_gib", "memory/peak_gib"},
+        "Error of the prediction in %": {"memory/prediction_error_percent"},
         "Plan": {"plan/lq_size", "plan/batch_size"},
         "Events": {"events/adjustment", "events/oom"},
         "Loss": {"loss/l1", "loss/total"},

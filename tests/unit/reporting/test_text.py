@@ -9,14 +9,16 @@ from rich.console import Console
 
 from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_validation
 from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
-from trainauto.core.plan import Plan
+from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import ImageScore, PeakReading, Progress
 from trainauto.core.reports import RunEnd
 from trainauto.reporting.console import LiveConsole, PlainConsole, console_sink
-from trainauto.reporting.lines import decision_lines, duration, in_thousands, plan_text
+from trainauto.reporting.lines import decision_lines, duration, in_thousands, plan_text, prediction_lines
+from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.text import TextSink, TrainingLog
 
 REASON = "the peak of 5.91 GiB lies below the band of 80 to 85 % of 79.1 GiB, so there is room for larger crops"
+MIB = 2**20
 GROW = PlanChange(Plan.of(batch_size=16, lq_size=72), REASON, predicted=7 * GIB, measured=int(5.91 * GIB))
 
 
@@ -168,8 +170,19 @@ def test_steps_before_the_start_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("decision", "text"),
     [
-        (GROW, f"step 15: plan -> batch_size 16, lq_size 72 (predicted 7.00 GiB, measured 5.91 GiB): {REASON}"),
+        (
+            GROW,
+            "step 15: plan -> batch_size 16, lq_size 72 (predicted 7.00 GiB; the plan before: measured 5.91 GiB): "
+            + REASON,
+        ),
         (PlanChange(Plan.of(batch_size=2), "asked"), "step 15: plan -> batch_size 2: asked"),
+        (
+            PlanChange(
+                Plan.of(batch_size=2), "asked", predicted=45 * MIB, measured=50 * MIB, predicted_before=49 * MIB
+            ),
+            "step 15: plan -> batch_size 2 (predicted 45.0 MiB; the plan before: predicted 49.0 MiB, "
+            "measured 50.0 MiB, off by -2.0%): asked",
+        ),
         (RateFactor(0.70711, "half the batch"), "step 15: learning rate -> 0.7071 x schedule: half the batch"),
         (ClipAt(2.5, "spikes"), "step 15: gradients clipped at norm 2.5: spikes"),
         (ClipAt(None, "calm"), "step 15: clipping off: calm"),
@@ -181,6 +194,53 @@ def test_a_decision_is_told_with_its_reason(decision: Decision, text: str) -> No
     wrapped = decision_lines(15, decision, 80)
     assert " ".join(line.strip() for line in wrapped) == text
     assert max(len(line) for line in wrapped) <= 80
+
+
+def test_what_was_predicted_of_plans_stands_at_the_end() -> None:
+    """Of a plan the prediction before its first step counts; peaks of cut or failed steps are not the plan's."""
+    stream = io.StringIO()
+    sink = PlainConsole(100, stream)
+    sink.start(a_summary())
+    larger = Plan.of(batch_size=4, lq_size=64)
+    peaks = [(None, 90, {}), (100, 100, {}), (100, 104, {}), (100, 130, {}), (99, 500, {"ooms": 1})]
+    for step, (predicted, peak, more) in enumerate(peaks, 1):
+        plan = {"plan": larger, "drawn": larger, "shape": BatchShape(4, 64)} if step > 1 else {}
+        sink.step(
+            a_step(step, predicted=predicted and predicted * MIB, peak=PeakReading(peak * MIB), **plan, **more),
+            (),
+            a_progress(step),
+        )
+    sink.end(RunEnd("completed", "done", a_progress(5)))
+    lines = stream.getvalue().splitlines()
+    at = lines.index("predicted against measured (of whole steps: the typical peak, and the highest)")
+    assert lines[at + 1 : at + 4] == [
+        "  plan  steps  predicted   measured    highest  error",
+        "  4x48      1          -   90.0 MiB   90.0 MiB      -",
+        "  4x64      4  100.0 MiB  104.0 MiB  130.0 MiB  -3.8%",
+    ]
+    assert lines[at + 4].startswith("completed")
+
+
+def test_a_long_table_of_predictions_holds_the_plans_trained_longest() -> None:
+    peaks = PlanPeaks()
+    for samples in range(1, 13):
+        plan = Plan.of(batch_size=samples, lq_size=48)
+        for step in range(1 if samples % 3 else 2):
+            peaks.add(a_step(step + 1, plan=plan, drawn=plan, shape=BatchShape(samples, 48), predicted=GIB))
+    lines = prediction_lines(peaks, 80)
+    assert len(lines) == 11
+    assert [line.split()[0] for line in lines[2:-1]] == [
+        "1x48",
+        "2x48",
+        "3x48",
+        "4x48",
+        "5x48",
+        "6x48",
+        "9x48",
+        "12x48",
+    ]
+    assert lines[-1] == "  and 4 more plans, trained for fewer steps"
+    assert max(len(line) for line in lines) <= 80
 
 
 def test_the_validation_table() -> None:
@@ -200,13 +260,13 @@ def test_the_validation_table_without_bicubic_and_in_tiles() -> None:
     sink = PlainConsole(1, stream)
     scores = (ImageScore("a", {}), ImageScore("b", {}))
     sink.validation(a_validation(bicubic={}, scores=scores, seconds=75.0, tile_px=64), (), ())
-    sink.validation(a_validation(bicubic={"psnr": 28.0}), (), ())
+    sink.validation(a_validation(bicubic={"psnr": 28.0}, peak=PeakReading(3 * GIB)), (), ())
     assert stream.getvalue().splitlines() == [
         "validation of val after step 10: 2 images in 1m15s, tiles of 64 px",
         "  metric    value",
         "  psnr    28.5000",
         "  lpips    0.2500",
-        "validation of val after step 10: 1 image in 3.2s",
+        "validation of val after step 10: 1 image in 3.2s, peak 3.00 GiB",
         "  metric    value  bicubic     gain",
         "  psnr    28.5000  28.0000  +0.5000",
         "  lpips    0.2500        -        -",

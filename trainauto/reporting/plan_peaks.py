@@ -1,0 +1,78 @@
+"""What each plan was predicted to peak at, and what was measured."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+
+from trainauto.core.plan import Plan
+from trainauto.core.records import StepRecord
+
+REMEMBERED_STEPS = 1000
+"""The typical peak of a plan is the median of so many of its last steps, so that a run of any length takes no room."""
+
+
+@dataclass(frozen=True)
+class PlanPeak:
+    """One plan over a run.
+
+    Attributes:
+        plan: which.
+        steps: optimizer steps trained under it, cut ones included.
+        predicted_bytes: what it was expected to peak at before its first step; ``None`` where nobody knew.
+        typical_bytes: median of the peaks of its whole steps; ``None`` where there was none.
+        highest_bytes: the largest of them.
+        ooms: times memory ran out under it.
+    """
+
+    plan: Plan
+    steps: int
+    predicted_bytes: int | None
+    typical_bytes: int | None
+    highest_bytes: int | None
+    ooms: int = 0
+
+
+@dataclass
+class _Trained:
+    predicted_bytes: int | None
+    steps: int = 0
+    ooms: int = 0
+    highest_bytes: int | None = None
+    last_bytes: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED_STEPS))
+
+
+class PlanPeaks:
+    """Sums up steps by plan."""
+
+    def __init__(self) -> None:
+        self._plans: dict[Plan, _Trained] = {}
+
+    def add(self, record: StepRecord) -> None:
+        """Take one more step in."""
+        trained = self._plans.setdefault(record.plan, _Trained(record.predicted))
+        trained.steps += 1
+        trained.ooms += record.ooms
+        # A cut batch or one in pieces says nothing of what the plan takes.
+        if record.peak is not None and record.is_whole:
+            trained.last_bytes.append(record.peak.allocated)
+            trained.highest_bytes = max(trained.highest_bytes or 0, record.peak.allocated)
+
+    def rows(self, most: int | None = None) -> tuple[list[PlanPeak], int]:
+        """Return the plans in the order of their first steps, and how many were left out.
+
+        Args:
+            most: rows to return; those trained longest are kept.
+        """
+        rows = [
+            PlanPeak(
+                plan,
+                one.steps,
+                one.predicted_bytes,
+                int(median(one.last_bytes)) if one.last_bytes else None,
+                one.highest_bytes,
+                one.ooms,
+            )
+            for plan, one in self._plans.items()
+        ]
+        kept = sorted(rows, key=lambda row: row.steps, reverse=True)[:most]
+        return [row for row in rows if row in kept], len(rows) - len(kept)
