@@ -63,6 +63,15 @@ def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Wri
     assert decisions[0]["step"] >= 4  # nothing before the first period is complete
     grown = list(itertools.takewhile(lambda decision: "is below the band" in decision["reason"], decisions))
     assert len(grown) >= 3  # later ones answer to single peaks of other threads
+    # Plans are predicted before they run; what came of it stands in decisions, log and last block.
+    assert records[0]["predicted"] is None
+    for change, later in itertools.pairwise(grown):
+        first = next(record for record in records if record["plan"] == change["plan"])
+        assert abs(first["predicted"] / first["peak"]["allocated"] - 1) < 0.5
+        assert min(change["predicted"], later["measured"]) > 0
+        assert later["predicted_before"] == first["predicted"]
+    assert "predicted against measured" in done.stdout
+    assert "; the plan before: predicted " in log
 
 
 @pytest.mark.parametrize("with_controller", [True, False])

@@ -62,6 +62,9 @@ def test_peaks_of_validation_are_not_those_of_training(
     assert len(highest) == 5
     assert min(highest) > TARGET * BUDGET  # validation did take it, in one piece
     assert "Out of memory" not in done.stdout
+    validations = [json.loads(line) for line in (run / "validation.jsonl").read_text().splitlines()]
+    assert len(validations) == 5
+    assert all(validation["peak"]["allocated"] > TARGET * BUDGET for validation in validations)
 
     records = step_records(run)
     peaks = [record["peak"]["allocated"] for record in records]
