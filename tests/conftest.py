@@ -19,6 +19,12 @@ def _few_threads() -> None:
     torch.set_num_threads(2)
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What one test's runs learn is nothing to another's, nor to the person's own.
+    monkeypatch.setenv("TRAINAUTO_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="session")
 def photograph() -> np.ndarray:
     """A real photograph, (H, W, 3) RGB."""

@@ -17,8 +17,9 @@ from trainauto.assembly.data import (
     build_validator,
     first_plan,
 )
-from trainauto.assembly.keeping import changed_options, keep_options
-from trainauto.assembly.memory import controller_defaults, foretell, preset_for, with_memory
+from trainauto.assembly.foreknowledge import foretell
+from trainauto.assembly.keeping import changed_options, keep_foresight, keep_options
+from trainauto.assembly.memory import controller_defaults, preset_for, with_memory
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.assembly.placing import component, placed
 from trainauto.assembly.plugins import load_plugins
@@ -30,6 +31,7 @@ from trainauto.core.reports import RunSummary
 from trainauto.data import Survey
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
+from trainauto.engine.last_resort import LastResort
 from trainauto.engine.random_state import seed_everything
 from trainauto.engine.run import Frequencies, Run
 from trainauto.memory.meter import MemoryMeter
@@ -82,18 +84,20 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         for automation in automations:
             axes = automation.floored(axes, plan)
         metrics = build_metrics(loaded)
-        if precision.device.type == "cuda" or budget_bytes is not None:
-            foretell(loaded, axes, precision.device, automations)
+        meter = MemoryMeter(precision.device)
+        limit_bytes = budget_bytes or meter.limit_bytes
+        known = foretell(
+            loaded, network, RunFacts(axes, plan, options.scale), precision.device, limit_bytes, automations
+        )
 
         directory = earlier or _new_run(loaded)
         checkpoints = checkpoints or Checkpoints(directory.checkpoints, options.logger.keep_checkpoints)
         sinks = standard_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
-        with Reporter(sinks) as reporter, build_loader(options, train_set, plan, precision) as loader:
+        with Reporter(sinks) as reporter, build_loader(options, train_set, known.plan, precision) as loader:
             held.pass_on(reporter)
-            meter = MemoryMeter(precision.device)
-            summary = _summary(loaded, directory, model, plan, precision, surveys)
+            summary = _summary(loaded, directory, model, known.plan, precision, surveys)
             run = Run(
-                summary=with_memory(summary, budget_bytes or meter.limit_bytes, automations),
+                summary=with_memory(summary, limit_bytes, automations),
                 model=model,
                 loader=loader,
                 axes=axes,
@@ -111,13 +115,18 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
                 budget_bytes=budget_bytes,
                 first_plan=plan,
                 batch_scaling=BatchScaling(options.train.lr_scaling, plan.batch_size),
+                last_resort=LastResort(allowed=options.memory.allow_gradient_checkpointing),
             )
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
             seed_everything(options.manual_seed)
             if earlier:
                 _go_on(run, directory, checkpoint, changed_options(directory, options))
             keep_options(directory, loaded, run.progress.steps)
-            yield run
+            keep_foresight(directory, known.foresight, limit_bytes, precision.device)
+            try:
+                yield run
+            finally:
+                known.keep()
 
 
 def _earlier_run(options: Options) -> tuple[RunDirectory | None, Checkpoints | None]:

@@ -74,10 +74,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _train(parsed: argparse.Namespace) -> int:
-    from trainauto.core.process import set_environment
+    from trainauto.core.process import set_environment, use_expandable_segments
     from trainauto.options.load import load_options
 
     loaded = load_options(parsed.opt, parsed.force_yml)
+    use_expandable_segments()
     if loaded.options.deterministic:
         # cuBLAS reads it when CUDA starts; without it torch refuses deterministic matrix products.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -1,7 +1,7 @@
 """What plans will need, known before the first step: traces of some plans, and the prior they give."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,68 @@ class Foresight:
     traced: dict[Size, PlanBytes]
     seconds: float
 
+    @classmethod
+    def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "Foresight":
+        """Fit what traced plans tell; extents are padded to multiples of ``window_px`` by the network."""
+        return cls(
+            live=fit_prior({size: one.phase_peaks_bytes for size, one in traced.items()}, window_px),
+            reserved_native=_reserved({size: one.reserved_native_bytes for size, one in traced.items()}, window_px),
+            reserved_expandable=_reserved(
+                {size: one.reserved_expandable_bytes for size, one in traced.items()}, window_px
+            ),
+            persistent_bytes=next(iter(traced.values())).persistent_bytes,
+            traced=traced,
+            seconds=seconds,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was traced, in bytes, for files."""
+        plans = [
+            {
+                "batch": batch,
+                "lq_size": side,
+                "live_bytes": one.peak_bytes,
+                "phases": dict(one.phase_peaks_bytes),
+                "reserved_native_bytes": one.reserved_native_bytes,
+                "reserved_expandable_bytes": one.reserved_expandable_bytes,
+            }
+            for (batch, side), one in self.traced.items()
+        ]
+        return {
+            "seconds": round(self.seconds, 3),
+            "persistent_bytes": self.persistent_bytes,
+            "window_px": self.live.window_px,
+            "traced": plans,
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> "Foresight":
+        """Rebuild :meth:`to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        persistent = int(found["persistent_bytes"])
+        traced = {
+            (int(one["batch"]), int(one["lq_size"])): PlanBytes(
+                persistent,
+                int(one["live_bytes"]),
+                {str(phase): int(peak) for phase, peak in one["phases"].items()},
+                int(one["reserved_native_bytes"]),
+                int(one["reserved_expandable_bytes"]),
+                0.0,
+            )
+            for one in found["traced"]
+        }
+        return cls.of(traced, int(found["window_px"]), float(found["seconds"]))
+
+    def spans(self, axes: Sequence[Axis]) -> bool:
+        """Say whether nothing within the bounds lies far beyond what was traced."""
+        return all(
+            batch <= max(size[0] for size in self.traced) and side <= max(size[1] for size in self.traced)
+            for batch, side in ((plan.forward_batch_size, plan[LQ_SIZE]) for plan in spread(axes))
+        )
+
     def peaks_on(self, device_type: str) -> tuple[Prior, Belief]:
         """Return what will be measured as a step's peak on a kind of device: prior, and how far to trust it.
 
@@ -66,15 +128,7 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:
     plans = spread(axes)
     found = {(plan.forward_batch_size, plan[LQ_SIZE]): tracer.trace(plan) for plan in plans}
     window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
-    first = next(iter(found.values()))
-    foresight = Foresight(
-        live=fit_prior({size: one.phase_peaks_bytes for size, one in found.items()}, window_px),
-        reserved_native=_reserved({size: one.reserved_native_bytes for size, one in found.items()}, window_px),
-        reserved_expandable=_reserved({size: one.reserved_expandable_bytes for size, one in found.items()}, window_px),
-        persistent_bytes=first.persistent_bytes,
-        traced=found,
-        seconds=sum(one.seconds for one in found.values()),
-    )
+    foresight = Foresight.of(found, window_px, sum(one.seconds for one in found.values()))
     logger.info(
         "traced %d plans in %.1f s: %.0f MiB are held between steps; the fit is within %.2f%%",
         len(found),

@@ -3,6 +3,10 @@
 import json
 from typing import Any
 
+import torch
+
+from trainauto.assembly.foresight import Foresight
+from trainauto.core.files import write_json_atomically
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
@@ -32,3 +36,12 @@ def keep_options(directory: RunDirectory, loaded: LoadedOptions, step: int) -> N
         kept.replace(kept.with_name(f"options_until_step_{step}.yml"))
     directory.write_options(text)
     directory.write_config(loaded.options.model_dump(mode="json"))
+
+
+def keep_foresight(
+    directory: RunDirectory, foresight: Foresight | None, limit_bytes: int | None, device: torch.device
+) -> None:
+    """Keep what was known of the run's memory before its first step, for who compares it with what was measured."""
+    if foresight is not None:
+        facts = {"device_type": device.type, "limit_bytes": limit_bytes}
+        write_json_atomically(directory.foresight, {**foresight.to_dict(), **facts})

@@ -1,19 +1,15 @@
 """What a run knows of its memory before its first step: presets, target, limit."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
 
-from trainauto.assembly.foresight import foresee
-from trainauto.assembly.trace_process import TraceProcess
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
-from trainauto.core.plan import LQ_SIZE, Axis, Plan
+from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.reports import RunSummary
-from trainauto.memory.trace import CannotTrace
 from trainauto.options.cards import CardPreset, cpu_preset, find_card
-from trainauto.options.load import LoadedOptions
 
 logger = logging.getLogger(__name__)
 
@@ -52,20 +48,3 @@ def with_memory(summary: RunSummary, limit_bytes: int | None, automations: Itera
     shares = [one.target_vram_usage for one in automations if isinstance(one, DynamicBatchSizeOptimizer)]
     target_bytes = int(limit_bytes * min(shares)) if limit_bytes is not None and shares else None
     return replace(summary, memory_limit_bytes=limit_bytes, memory_target_bytes=target_bytes)
-
-
-def foretell(
-    loaded: LoadedOptions, axes: Sequence[Axis], device: torch.device, automations: Iterable[Automation]
-) -> None:
-    """Give the controllers that jump what traces say of the run, in a process that may fail without hurting it."""
-    jumping = [one for one in automations if isinstance(one, DynamicBatchSizeOptimizer) and one.policy == "jump"]
-    if not jumping:
-        return
-    try:
-        with TraceProcess(loaded.path, loaded.overrides, like_cuda=device.type == "cuda") as tracer:
-            foresight = foresee(tracer, jumping[0].bounded(tuple(axes)))
-    except CannotTrace as error:
-        logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)
-        return
-    for one in jumping:
-        one.foresee(*foresight.peaks_on(device.type))

@@ -5,14 +5,16 @@ import re
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import median
 from typing import Any, Literal, Protocol
 
 from trainauto.automations.base import Automation
+from trainauto.automations.bounds import Bounds
+from trainauto.automations.effective_batch import EffectiveBatch
+from trainauto.automations.period import Observations
 from trainauto.automations.registry import AUTOMATIONS
 from trainauto.automations.steering import Jump, Period, SmallSteps, Steering
+from trainauto.automations.throughput import Plateau
 from trainauto.core.decisions import PlanChange, RunFacts
-from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
 from trainauto.memory.belief import Belief
@@ -61,7 +63,11 @@ class DynamicBatchSizeOptimizer(Automation):
         max_lq_size: largest crop it goes up to; the smallest image may stop it earlier.
         vram_history_size: periods kept in the history.
         max_adjustments: changes after which it grows no further; it always shrinks where it must.
-        policy: ``step`` takes small steps; ``jump`` goes to the best plan that a trace foresees and corrects it once.
+        policy: ``jump`` goes to the best plan that a trace foresees and corrects it once; ``step`` takes small steps.
+        objective: ``memory`` fills the target; ``throughput`` goes from there to the smallest batch that trains as many
+            pixels a second.
+        target_batch_size: samples of every optimizer step, run in as many micro-batches as memory asks for; ``None``
+            lets the step grow with the batch.
     """
 
     priority = 20
@@ -78,44 +84,92 @@ class DynamicBatchSizeOptimizer(Automation):
         vram_history_size: int = 50,
         max_adjustments: int = 100,
         policy: Literal["jump", "step"] = "jump",
+        objective: Literal["memory", "throughput"] = "memory",
+        target_batch_size: int | None = None,
     ) -> None:
         _check_arguments(locals())
         self.target_vram_usage = target_vram_usage
         self.safety_margin = safety_margin
         self.adjustment_frequency = adjustment_frequency
-        self.min_batch_size, self.max_batch_size = min_batch_size, max_batch_size
-        self.min_lq_size, self.max_lq_size = min_lq_size, max_lq_size
         self.max_adjustments = max_adjustments
         self.policy = policy
-        self._wanted: dict[str, int] = {}
+        self.objective = objective
+        self._effective = EffectiveBatch(target_batch_size)
+        most = min(max_batch_size, target_batch_size or max_batch_size)
+        batches = min(min_batch_size, most), most
+        self._bounds = Bounds({BATCH_SIZE: batches, LQ_SIZE: (min_lq_size, max_lq_size)})
         self._run_axes: tuple[Axis, ...] = ()
         self._axes = self.bounded(self._run_axes)
+        # Plans are those that EffectiveBatch gives a controller; the run's own are made of them where they leave here.
         self._plan: Plan | None = None
-        self._configured_batch = min_batch_size
+        self._configured_batch: int | None = None
         self._loader: PlannedLoader | None = None
         self._in_flight = 0
-        self._peaks: list[int] = []
+        self._seen = Observations()
         self._reading: PeakReading | None = None
         self._is_nearly_full = False
         self._iteration = 0
         self._cooldown = 0
-        self._steering: Steering = SmallSteps() if policy == "step" else Jump(CostModel(None))
+        self._steering = self._steered_by(SmallSteps() if policy == "step" else Jump(CostModel(None)))
         self._failed: Counter[Plan] = Counter()
         self._history: deque[float] = deque(maxlen=vram_history_size)
         self._changes: list[dict[str, Any]] = []
         self._oom_count = 0
         self._highest = 0.0
         self._last_said = ""
+        self._settled: dict[str, Any] | None = None
 
-    def foresee(self, prior: Prior, belief: Belief) -> None:
+    def foresee(self, peaks: tuple[Prior, Belief], reserved: tuple[Prior, Belief] | None = None) -> None:
         """Take what a trace says of plans, before the first step; ``policy: step`` has no use for it.
 
         Args:
-            prior: bytes of a step by forward batch and crop.
-            belief: how the peaks that will be measured compare with it.
+            peaks: bytes of a step by forward batch and crop, and how the peaks to be measured compare with them.
+            reserved: the same for what the allocator will hold.
         """
-        if isinstance(self._steering, Jump):
-            self._steering = Jump(CostModel(prior, belief))
+        if self.policy == "jump":
+            held = CostModel(*reserved) if reserved is not None else None
+            self._steering = self._steered_by(Jump(CostModel(*peaks), held))
+
+    def _steered_by(self, memory: Steering) -> Steering:
+        return Plateau(memory) if self.objective == "throughput" else memory
+
+    def first_plan(self, plan: Plan) -> Plan:
+        """Return the plan a new run starts with instead of ``plan``: with ``target_batch_size`` that many samples."""
+        self._configured_batch = self._effective.forward(plan).batch_size
+        return self._effective.whole(self._effective.forward(plan))
+
+    def learned(self) -> dict[str, Any] | None:
+        """Return what a later run of the same kind may start from; ``None`` while no plan has settled."""
+        if self._settled is None or self.policy != "jump":
+            return None
+        return {**self._settled, "steering": self._steering.state_dict()}
+
+    def recall(self, learned: Mapping[str, Any], facts: RunFacts, limit_bytes: int) -> Plan | None:
+        """Take what :meth:`learned` gave; return the plan it settled at, if this run would settle there, too.
+
+        Under another limit, other bounds or another target what was measured still holds, and the run jumps by it.
+        """
+        self.first_plan(facts.plan)
+        plan, state = Plan.from_dict(learned["plan"]), dict(learned["steering"])
+        axes = self.bounded(facts.axes)
+        same = learned["conditions"] == self._conditions(limit_bytes, axes)
+        if not (same and all(axis.admits(plan[axis.name]) for axis in axes)):
+            self._steering.load_state_dict({**state, "jumped": False, "corrected": False, "speeds": []})
+            return None
+        self._steering.load_state_dict(state)
+        return self._effective.whole(plan)
+
+    def _conditions(self, limit_bytes: int, axes: tuple[Axis, ...]) -> dict[str, Any]:
+        """Return what decides, beside the network, where a run settles; as JSON gives it back."""
+        return {
+            "limit_bytes": limit_bytes,
+            "target": self.target_vram_usage,
+            "margin": self.safety_margin,
+            "axes": [[axis.name, axis.minimum, axis.maximum, axis.multiple] for axis in axes],
+            "configured_batch": self._configured_batch,
+            "objective": self.objective,
+            "samples": self._effective.samples,
+        }
 
     # --- in the engine
 
@@ -125,36 +179,24 @@ class DynamicBatchSizeOptimizer(Automation):
         Raises:
             InputError: names the bounds and what the network and the images admit.
         """
-        for axis in facts.axes:
-            low, high = self._limits(axis.name)
-            bounds = max(low, axis.minimum), min(high, axis.maximum)
-            if bounds[0] > bounds[1] or axis.clamp(bounds[1]) < bounds[0]:
-                raise InputError(
-                    Problem(
-                        f"DynamicBatchSizeOptimizer: no {axis.name} lies in {low}..{high}",
-                        advice=f"This run admits {axis.minimum} to {axis.maximum}, multiples of {axis.multiple}.",
-                        argument=f"max_{axis.name}",
-                    )
-                )
+        self._bounds.check(facts, self.name)
 
     def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
         """Raise the minima to those of the options (C17, C19)."""
-        return tuple(
-            replace(axis, minimum=min(max(axis.minimum, self._limits(axis.name)[0]), plan[axis.name])) for axis in axes
-        )
+        return self._bounds.floored(axes, plan)
 
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return what its policy expects of a plan."""
-        return self._steering.expected_bytes(plan)
+        return self._steering.expected_bytes(self._effective.forward(plan))
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up bounds and plan of the run."""
         self._run_axes = facts.axes
         self._axes = self.bounded(self._run_axes)
-        if self._plan is None:
-            self._configured_batch = facts.plan.batch_size
+        if self._configured_batch is None:
+            self.first_plan(facts.plan)
         self.set_current_parameters(facts.plan.batch_size, facts.plan[LQ_SIZE], facts.plan.micro_batches)
-        if not self._peaks:  # a resume in mid-period goes on with it
+        if not self._seen.peaks:  # a resume in mid-period goes on with it
             self.start_monitoring_period()
 
     def on_step_end(self, record: StepRecord) -> PlanChange | None:
@@ -167,10 +209,15 @@ class DynamicBatchSizeOptimizer(Automation):
             # Only a resume comes here: the option file's bounds are lower than they were.
             return self._change(Judgement(bounded, f"{self._plan} is beyond the bounds of the option file"))
         if self._steering.foresees() and record.peak.limit and not record.ooms:
-            return self._change(self._judge(None, None, record.peak.limit))
+            self._seen.available = record.peak.available
+            return self._change(self._judge(record.peak.limit))
         whole = record.shape.samples == record.plan.batch_size and record.shape.extent == record.plan[LQ_SIZE]
-        if record.plan != self._plan or not whole or record.ooms:
+        if self._effective.forward(record.plan) != self._plan or not whole or record.ooms:
             return None  # still batches of the plan before, or pieces of them
+        if record.peak.alloc_retries and record.peak.available is not None:
+            self._steering.has_flushed(self._plan, record.peak.available)
+        if record.step_seconds > 0:
+            self._seen.pixels_per_s.append(record.pixels / record.step_seconds)
         self.observe(record.peak)
         judgement = self._judge_if_complete()
         return None if judgement is None else self._change(judgement)
@@ -179,7 +226,7 @@ class DynamicBatchSizeOptimizer(Automation):
         """Shrink both axes; remember the plan; wait twice as long before growing again."""
         if self._plan is None:
             return None
-        failed = event.plan
+        failed = self._effective.forward(event.plan)
         self._failed[failed] += 1 if self._steering.knows(failed) else 2
         self._steering.has_failed(failed, event.limit)
         smaller = shrunk_after_oom(failed, self._axes)
@@ -190,19 +237,20 @@ class DynamicBatchSizeOptimizer(Automation):
         if smaller is None:
             return None
         how = f"ran in {event.pieces} pieces" if event.recovered else "did not fit in any pieces"
-        return PlanChange(plan, f"out of memory under {failed}: the batch {how}; both axes shrink")
+        reason = f"out of memory under {failed}: the batch {how}; both axes shrink"
+        return PlanChange(self._effective.whole(plan), reason, self._steering.expected_bytes(plan))
 
     # --- the documented interface
 
     def set_current_parameters(self, batch_size: int, lq_size: int, micro_batches: int = 1) -> None:
         """Say what the loop trains with now; a new period begins if that is another plan."""
-        plan = Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches)
+        plan = self._effective.forward(Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches))
         if plan != self._plan:
             self._restart(plan)
 
     def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
         """Grow towards these values and no further, as far as memory admits."""
-        self._wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
+        self._bounds.wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
         self._axes = self.bounded(self._run_axes)
 
     def set_dynamic_wrappers(self, dataloader: PlannedLoader, dataset: object = None) -> None:
@@ -213,7 +261,7 @@ class DynamicBatchSizeOptimizer(Automation):
 
     def start_monitoring_period(self) -> None:
         """Begin a period with fresh peaks."""
-        self._peaks = []
+        self._seen = Observations()
         logger.info(
             "%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, self._plan or "no plan yet"
         )
@@ -230,9 +278,9 @@ class DynamicBatchSizeOptimizer(Automation):
         if self._in_flight:
             self._in_flight -= 1
             return  # still a batch of the plan before
-        self._peaks.append(reading.allocated)
+        self._seen.add(reading)
         if self._iteration % STATUS_EVERY == 0 and reading.limit:
-            peak = max(self._peaks)
+            peak = max(self._seen.peaks)
             logger.info(
                 "%s: last step %.1f%% (%.2f GiB), period's peak %.1f%% (%.2f of %.2f GiB), target %.0f%%",
                 self.name,
@@ -277,7 +325,7 @@ class DynamicBatchSizeOptimizer(Automation):
             "peak_usage": self._highest,
             "avg_usage": sum(self._history) / len(self._history) if self._history else current,
             "current_usage": current,
-            "current_batch_size": self._plan.batch_size if self._plan else None,
+            "current_batch_size": self._effective.whole(self._plan).batch_size if self._plan else None,
             "current_lq_size": self._plan[LQ_SIZE] if self._plan else None,
             "oom_recovery_count": self._oom_count,
             "target_usage": self.target_vram_usage,
@@ -294,7 +342,8 @@ class DynamicBatchSizeOptimizer(Automation):
             "configured_batch": self._configured_batch,
             "iteration": self._iteration,
             "cooldown": self._cooldown,
-            "peaks": list(self._peaks),
+            "seen": self._seen.state_dict(),
+            "settled": self._settled,
             "steering": self._steering.state_dict(),
             "failed": [[plan.to_dict(), count] for plan, count in self._failed.items()],
             "history": list(self._history),
@@ -306,9 +355,9 @@ class DynamicBatchSizeOptimizer(Automation):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
         self._plan = Plan.from_dict(state["plan"]) if state["plan"] else None
-        self._configured_batch = int(state["configured_batch"])
+        self._configured_batch = state["configured_batch"]
         self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
-        self._peaks = list(state["peaks"])
+        self._seen, self._settled = Observations.from_state(state["seen"]), state["settled"]
         self._steering.load_state_dict(state["steering"])
         self._failed = Counter({Plan.from_dict(plan): int(count) for plan, count in state["failed"]})
         self._history.extend(state["history"])
@@ -318,49 +367,57 @@ class DynamicBatchSizeOptimizer(Automation):
     # --- within
 
     def _judge_if_complete(self) -> Judgement | None:
-        reading = self._reading
-        if len(self._peaks) < self.adjustment_frequency or reading is None or not reading.limit or self._plan is None:
+        reading, peaks = self._reading, self._seen.peaks
+        if len(peaks) < self.adjustment_frequency or reading is None or not reading.limit or self._plan is None:
             return None
-        peak = max(self._peaks)
-        self._history.append(peak / reading.limit)
-        if peak > self.target_vram_usage * reading.limit:
+        self._history.append(max(peaks) / reading.limit)
+        fits = max(peaks) <= self.target_vram_usage * reading.limit
+        if not fits:
             self._failed[self._plan] += 1
-        # The typical peak is what the plan needs, so that one spike shrinks it once and is then forgotten.
-        judgement = self._judge(peak, int(median(self._peaks)), reading.limit)
+        judgement = self._judge(reading.limit)
         if judgement.plan == self._plan:
             # Said once: of the same words with figures that waver a little only the first are news.
             said = f"{self._plan}: {_FIGURES.sub('#', judgement.reason)}"
             if said != self._last_said:
                 logger.info("%s: %s stays: %s", self.name, self._plan, judgement.reason)
             self._last_said = said
-            self._peaks = []
+            self._seen = Observations()
+            if fits:
+                conditions = self._conditions(reading.limit, self._axes)
+                self._settled = {"plan": self._plan.to_dict(), "conditions": conditions}
         return judgement
 
-    def _judge(self, peak_bytes: int | None, typical_bytes: int | None, limit_bytes: int) -> Judgement:
+    def _judge(self, limit_bytes: int) -> Judgement:
+        """Judge what was seen of the present plan, which may be nothing yet."""
         if self._plan is None:
             raise RuntimeError("set_current_parameters() comes before the first judgement")
-        return self._steering.judge(
+        judgement = self._steering.judge(
             Period(
                 plan=self._plan,
-                peak_bytes=peak_bytes,
-                typical_bytes=typical_bytes,
+                peak_bytes=max(self._seen.peaks, default=None),
+                # The typical peak is what the plan needs, so that one spike shrinks it once and is then forgotten.
+                typical_bytes=self._seen.typical_peak,
                 limit_bytes=limit_bytes,
                 target=self.target_vram_usage,
                 margin=self.safety_margin,
                 axes=self._axes,
-                configured_batch=self._configured_batch,
+                configured_batch=self._configured_batch or self._plan.batch_size,
                 blocked=tuple(plan for plan, count in self._failed.items() if count >= 2),
                 may_grow=self._cooldown == 0 and len(self._changes) < self.max_adjustments,
+                reserved_bytes=self._seen.typical_reserved,
+                available_bytes=self._seen.available,
+                pixels_per_s=self._seen.typical_pixels_per_s,
             )
         )
+        return replace(judgement, plan=self._effective.even(judgement.plan))
 
     def _change(self, judgement: Judgement) -> PlanChange | None:
         if judgement.plan == self._plan:
             return None
-        change = PlanChange(judgement.plan, judgement.reason, judgement.expected_bytes, max(self._peaks, default=None))
+        plan, measured = self._effective.whole(judgement.plan), max(self._seen.peaks, default=None)
         self._note_change(judgement.plan, judgement.reason)
         self._restart(judgement.plan)
-        return change
+        return PlanChange(plan, judgement.reason, judgement.expected_bytes, measured)
 
     def _within_maxima(self, plan: Plan) -> Plan:
         highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self._axes}
@@ -368,10 +425,12 @@ class DynamicBatchSizeOptimizer(Automation):
 
     def _note_change(self, plan: Plan, reason: str) -> None:
         old = self._plan.to_dict() if self._plan else {}
+        self._settled = None
         self._changes.append({"iteration": self._iteration, "old": old, "new": plan.to_dict(), "reason": reason})
 
     def _hand_on(self, plan: Plan) -> None:
         """Change the loader, where there is one; a larger plan leaves batches of the old one on their way."""
+        plan = self._effective.whole(plan)
         if self._loader is None or plan == self._loader.plan:
             return
         grows = plan.meet(self._loader.plan) != plan
@@ -380,25 +439,11 @@ class DynamicBatchSizeOptimizer(Automation):
 
     def _restart(self, plan: Plan) -> None:
         self._plan = plan
-        self._peaks = []
-
-    def _limits(self, name: str) -> tuple[int, int]:
-        return {
-            BATCH_SIZE: (self.min_batch_size, self.max_batch_size),
-            LQ_SIZE: (self.min_lq_size, self.max_lq_size),
-        }.get(name, (1, 2**31))
+        self._seen = Observations()
 
     def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
-        axes = axes or (Axis(LQ_SIZE, "px", 1, 2**31), Axis(BATCH_SIZE, "samples", 1, 2**31))
-        narrowed = []
-        for axis in axes:
-            low, high = self._limits(axis.name)
-            high = min(high, axis.maximum)
-            low = min(max(low, axis.minimum), high)
-            high = max(low, min(high, self._wanted.get(axis.name, high)))
-            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple))
-        return tuple(narrowed)
+        return self._bounds.narrowed(axes)
 
 
 def _check_arguments(given: Mapping[str, Any]) -> None:
@@ -406,9 +451,6 @@ def _check_arguments(given: Mapping[str, Any]) -> None:
         raise ValueError(f"target_vram_usage must lie in (0, 1], got {given['target_vram_usage']}")
     if not 0 <= given["safety_margin"] < given["target_vram_usage"]:
         raise ValueError(f"safety_margin must lie in [0, target_vram_usage), got {given['safety_margin']}")
-    for name in ("adjustment_frequency", "min_batch_size", "min_lq_size", "vram_history_size"):
+    for name in ("adjustment_frequency", "vram_history_size"):
         if given[name] < 1:
             raise ValueError(f"{name} must be at least 1, got {given[name]}")
-    for name in ("batch_size", "lq_size"):
-        if given[f"min_{name}"] > given[f"max_{name}"]:
-            raise ValueError(f"max_{name} {given[f'max_{name}']} is below min_{name} {given[f'min_{name}']}")

@@ -31,6 +31,9 @@ class Period:
         configured_batch: the batch of the option file.
         blocked: plans that failed; nothing as large as one of them is tried again.
         may_grow: whether growth is allowed at all now.
+        reserved_bytes: what the allocator typically held; ``None`` where nobody says.
+        available_bytes: the least it could have held; ``None`` where nobody bounds it.
+        pixels_per_s: how fast the plan was; ``None`` before the first period.
     """
 
     plan: Plan
@@ -43,6 +46,9 @@ class Period:
     configured_batch: int
     blocked: tuple[Plan, ...] = ()
     may_grow: bool = True
+    reserved_bytes: int | None = None
+    available_bytes: int | None = None
+    pixels_per_s: float | None = None
 
 
 class Steering(Protocol):
@@ -62,6 +68,9 @@ class Steering(Protocol):
 
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Take in that a plan ran out of memory."""
+
+    def has_flushed(self, plan: Plan, available_bytes: int) -> None:
+        """Take in that a plan fitted only once the allocator had given back what it kept."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""
@@ -88,10 +97,12 @@ class SmallSteps:
         self._typical_bytes[period.plan] = period.typical_bytes
         while len(self._typical_bytes) > REMEMBERED_PLANS:
             self._typical_bytes.pop(next(iter(self._typical_bytes)))
+        # What other processes take of the card is not there to be used.
+        left = period.limit_bytes if period.available_bytes is None else period.available_bytes
         situation = step_policy.Situation(
             plan=period.plan,
             peak_bytes=period.peak_bytes,
-            limit_bytes=period.limit_bytes,
+            limit_bytes=max(1, min(period.limit_bytes, left)),
             target=period.target,
             margin=period.margin,
             axes=period.axes,
@@ -113,6 +124,9 @@ class SmallSteps:
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Nothing: what failed is in the next period's ``blocked``."""
 
+    def has_flushed(self, plan: Plan, available_bytes: int) -> None:
+        """Nothing: it was slow, but it fitted."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return the measured peaks."""
         return {"measured": [[plan.to_dict(), peak] for plan, peak in self._typical_bytes.items()]}
@@ -127,10 +141,12 @@ class Jump:
 
     Args:
         cost: what plans need; with a prior it can be asked before the first step.
+        reserved: what they make the allocator hold, where that was foreseen; otherwise it is measured.
     """
 
-    def __init__(self, cost: CostModel) -> None:
+    def __init__(self, cost: CostModel, reserved: CostModel | None = None) -> None:
         self.cost = cost
+        self.reserved = reserved or CostModel(None)
         self._jumped = self._corrected = False
         self._measured: set[Plan] = set()
 
@@ -143,6 +159,8 @@ class Jump:
         if period.typical_bytes is not None:
             self.cost.observe(shape_of(period.plan), period.typical_bytes)
             self._measured.add(period.plan)
+        if period.reserved_bytes is not None and period.available_bytes is not None:
+            self.reserved.observe(shape_of(period.plan), period.reserved_bytes)
         situation = jump_policy.Situation(
             plan=period.plan,
             limit_bytes=period.limit_bytes,
@@ -152,6 +170,8 @@ class Jump:
             configured_batch=period.configured_batch,
             cost=self.cost,
             peak_bytes=period.peak_bytes,
+            reserved=self.reserved if self.reserved.knows else None,
+            available_bytes=period.available_bytes,
             blocked=period.blocked,
             corrected=self._corrected,
             may_grow=period.may_grow,
@@ -175,10 +195,16 @@ class Jump:
         if limit_bytes is not None:
             self.cost.observe_failure(shape_of(plan), limit_bytes)
 
+    def has_flushed(self, plan: Plan, available_bytes: int) -> None:
+        """Have the model of the allocator expect more of it than was available."""
+        if self.reserved.knows:
+            self.reserved.observe_failure(shape_of(plan), available_bytes)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what was measured and how far it has come."""
         return {
             "cost": self.cost.state_dict(),
+            "reserved": self.reserved.state_dict(),
             "jumped": self._jumped,
             "corrected": self._corrected,
             "known": [plan.to_dict() for plan in self._measured],
@@ -189,5 +215,6 @@ class Jump:
         if "cost" not in state:
             return
         self.cost.load_state_dict(state["cost"])
+        self.reserved.load_state_dict(state["reserved"])
         self._jumped, self._corrected = bool(state["jumped"]), bool(state["corrected"])
         self._measured = {Plan.from_dict(plan) for plan in state["known"]}

@@ -42,6 +42,15 @@ def available_bytes(used: int, own_reserved: int, total: int, limit: int | None)
     return left if limit is None else min(left, limit)
 
 
+def driver_version() -> str | None:
+    """Return the version of NVIDIA's driver; ``None`` where NVML does not tell."""
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
 def _uuid(device: torch.device) -> str:
     """Return the name by which NVML knows a device; its own numbers ignore ``CUDA_VISIBLE_DEVICES``."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"

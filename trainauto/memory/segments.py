@@ -14,7 +14,8 @@ def uses_expandable_segments(device: torch.device) -> bool:
     if device.type == "cuda":  # pragma: no cuda
         if not torch.cuda.memory_reserved(device):
             torch.empty(1, device=device)
-        return any_expandable(torch.cuda.memory_snapshot(), device.index or 0)
+        segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+        return any_expandable(segments, device.index or 0)
     return False
 
 

@@ -239,6 +239,25 @@ class MemoryOptions(Section):
         reason="null: budget holds on both",
     )
 
+    calibration: bool = option(
+        True,
+        "Start where an earlier run of the same kind settled (network, optimizer, precision, device, versions), and "
+        "keep what this one learns: JSON files in the user's cache folder, or in TRAINAUTO_CACHE. `policy: jump` only.",
+        reason="saves the trace and the search; false for runs whose plans must not depend on earlier ones",
+    )
+    gradient_checkpointing: bool = option(
+        False,
+        "Keep only what goes into the repeated blocks of a network, and run them again in the backward pass: less "
+        "memory, the same results, about a third more time. Not with use_compile.",
+        reason="off: it costs time",
+    )
+    allow_gradient_checkpointing: bool = option(
+        False,
+        "Let the run switch gradient_checkpointing on when not even its smallest crop and batch fit; otherwise it ends "
+        "and says what that would cost.",
+        reason="a step takes longer from then on, and only its owner knows whether that is worth it",
+    )
+
     @field_validator("budget", "cpu_budget")
     @classmethod
     def _is_a_size(cls, text: str | None) -> str | None:

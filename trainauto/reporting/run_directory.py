@@ -104,6 +104,11 @@ class RunDirectory:
         return self.path / "decisions.jsonl"
 
     @property
+    def foresight(self) -> Path:
+        """What traces told of its memory before the first step; not there where nothing was traced."""
+        return self.path / "foresight.json"
+
+    @property
     def tensorboard(self) -> Path:
         """Folder of event files."""
         return self.path / "tb"

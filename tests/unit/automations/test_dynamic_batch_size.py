@@ -297,7 +297,8 @@ def test_a_period_that_begins_is_said(caplog: pytest.LogCaptureFixture) -> None:
 def test_defaults_are_the_documented_ones() -> None:
     """C14, C15, C16, C17, C18, C19, C20, C21, C22."""
     taken = inspect.signature(DynamicBatchSizeOptimizer).parameters
-    assert {name: parameter.default for name, parameter in taken.items() if name != "policy"} == {
+    ours = {"policy", "objective", "target_batch_size"}
+    assert {name: parameter.default for name, parameter in taken.items() if name not in ours} == {
         "target_vram_usage": 0.85,
         "safety_margin": 0.05,
         "adjustment_frequency": 100,
@@ -327,6 +328,8 @@ def test_numbers_of_the_documented_examples_are_taken(arguments: dict[str, Any])
     """C23, C24 (files with the old keys alone), C41, C42."""
     automation = DynamicBatchSizeOptimizer(**arguments)
     kept = {**vars(automation), "vram_history_size": automation._history.maxlen}
+    for axis in automation.bounded(()):
+        kept |= {f"min_{axis.name}": axis.minimum, f"max_{axis.name}": axis.maximum}
     assert {name: kept[name] for name in arguments} == arguments
     axes = (Axis("lq_size", "px", 8, 512, 4), Axis("batch_size", "samples", 1, 64))
     automation.check(RunFacts(axes, Plan.of(batch_size=4, lq_size=64)))

@@ -1,0 +1,71 @@
+"""``objective: throughput``: the smallest batch on the plateau of speed."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.automations.test_dynamic_batch_size import AXES, FREQUENCY, LIMIT, START, controller, memory
+from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.records import PeakReading, StepRecord
+
+
+def seconds(plan: Plan, busy_from: int) -> float:
+    """A device that is busy from so many pixels of input on: below, a step takes as long as a full one."""
+    return max(busy_from, plan.batch_size * plan["lq_size"] ** 2) * 1e-6
+
+
+def play(steps: int, busy_from: int, spike_at: int = -1, **arguments: Any) -> tuple[Plan, list[PlanChange]]:
+    one = controller(objective="throughput", max_lq_size=64, max_batch_size=48, **arguments)
+    one.on_run_start(RunFacts(AXES, START, 2))
+    plan, changes = START, []
+    for step in range(steps):
+        record = StepRecord(
+            step=step + 1,
+            plan=plan,
+            drawn=plan,
+            shape=BatchShape(plan.batch_size, plan["lq_size"]),
+            first_sample=0,
+            losses={},
+            learning_rates={},
+            grad_norms={},
+            data_seconds=0,
+            step_seconds=seconds(plan, busy_from),
+            pixels=plan.batch_size * (2 * plan["lq_size"]) ** 2,
+            peak=PeakReading(LIMIT if step == spike_at else min(LIMIT, memory(plan)), limit=LIMIT),
+        )
+        decision = one.on_step_end(record)
+        if decision is not None:
+            changes.append(decision)
+            plan = decision.plan
+    return plan, changes
+
+
+@pytest.mark.parametrize("policy", ["jump", "step"])
+def test_goes_down_to_where_the_device_is_just_busy(policy: str) -> None:
+    plan, changes = play(4000, busy_from=6 * 64**2, policy=policy)
+    largest = max(change.plan.batch_size for change in changes)
+    assert plan["lq_size"] == 64
+    assert largest >= 14
+    assert 6 <= plan.batch_size <= 8  # the edge is at 6, less what 5 % and a quarter leave open
+    assert "smallest within 5%" in changes[-1].reason
+    more = len(changes)
+    assert len(play(8000, busy_from=6 * 64**2, policy=policy)[1]) == more
+
+
+def test_stays_large_where_more_is_faster() -> None:
+    plan, changes = play(4000, busy_from=10**9, policy="jump")
+    largest = max(change.plan.batch_size for change in changes if change.plan["lq_size"] == 64)
+    assert plan.batch_size == largest
+
+
+def test_never_goes_below_the_configured_batch() -> None:
+    plan, _ = play(4000, busy_from=1, policy="jump")
+    assert plan.batch_size == START.batch_size
+
+
+def test_a_spike_starts_it_over_and_it_comes_to_the_same() -> None:
+    calm, _ = play(4000, busy_from=6 * 64**2, policy="jump")
+    shaken, _ = play(8000, busy_from=6 * 64**2, policy="jump", spike_at=3000)
+    assert abs(shaken.batch_size - calm.batch_size) <= 2
+    assert FREQUENCY > 1

@@ -1,0 +1,151 @@
+"""What is known of a run's memory before its first step: what an earlier run of its kind learned, else traces."""
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+import trainauto
+from trainauto.assembly.foresight import Foresight, foresee
+from trainauto.assembly.trace_process import TraceProcess
+from trainauto.automations import Automation, DynamicBatchSizeOptimizer
+from trainauto.core.decisions import RunFacts
+from trainauto.core.plan import Axis, Plan
+from trainauto.core.process import ALLOCATOR_SETTINGS
+from trainauto.memory.calibration import Calibration
+from trainauto.memory.device_use import driver_version
+from trainauto.memory.segments import uses_expandable_segments
+from trainauto.memory.trace import CannotTrace
+from trainauto.options.load import LoadedOptions
+
+logger = logging.getLogger(__name__)
+
+MIB = 1024**2
+
+
+@dataclass(frozen=True)
+class Foreknowledge:
+    """What a run begins with, and what it leaves to the next one.
+
+    Attributes:
+        plan: the plan to start with.
+        foresight: what traces told, now or in an earlier run; ``None`` where nothing was traced.
+        calibration: where it keeps what it learns; ``None`` where it does not.
+        controller: who learns it.
+    """
+
+    plan: Plan
+    foresight: Foresight | None = None
+    calibration: Calibration | None = None
+    controller: DynamicBatchSizeOptimizer | None = None
+
+    def keep(self) -> None:
+        """Keep what the run has learned by now, if it has come to rest."""
+        learned = self.controller.learned() if self.controller is not None else None
+        if learned is None or self.calibration is None:
+            return
+        traced = self.foresight.to_dict() if self.foresight is not None else None
+        self.calibration.write({"controller": learned, "foresight": traced})
+
+
+def foretell(
+    loaded: LoadedOptions,
+    network: nn.Module,
+    facts: RunFacts,
+    device: torch.device,
+    limit_bytes: int | None,
+    automations: Iterable[Automation],
+) -> Foreknowledge:
+    """Give the controller what is known of its run, and say what plan to start with.
+
+    Traces run in a process that may fail without hurting this one. Where there is no limit there is nothing to know.
+    """
+    controller = next((one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)), None)
+    if controller is None:
+        return Foreknowledge(facts.plan)
+    plan = controller.first_plan(facts.plan)
+    if limit_bytes is None or controller.policy != "jump":
+        return Foreknowledge(plan)
+    calibration = Calibration(kind_of_run(loaded, network, device)) if loaded.options.memory.calibration else None
+    learned = calibration.read() if calibration else None
+    axes = controller.bounded(facts.axes)
+    foresight = _kept(learned, axes)
+    if foresight is None:
+        foresight, learned = _traced(loaded, axes, device), None
+    if foresight is not None:
+        reserved = foresight.reserved(expandable=_is_expandable(device)) if device.type == "cuda" else None
+        controller.foresee(foresight.peaks_on(device.type), reserved)
+    if learned and (settled := controller.recall(learned["controller"], facts, limit_bytes)):
+        logger.info("an earlier run of this kind settled at %s: this one starts there and checks it", settled)
+        plan = settled
+    return Foreknowledge(plan, foresight, calibration, controller)
+
+
+def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device) -> dict[str, Any]:
+    """Return everything that a run's memory depends on but its plan and its limit, as plain values."""
+    options = loaded.options
+    shapes = [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in network.state_dict().items()]
+    chosen = options.model_dump(
+        mode="json",
+        include={
+            **dict.fromkeys(("model_type", "scale", "use_amp", "amp_bf16", "use_channels_last", "use_compile"), True),
+            **dict.fromkeys(("deterministic", "network_g", "network_d", "plugins"), True),
+            "train": {"losses", "optim_g", "optim_d", "ema_decay", "grad_clip"},
+        },
+    )
+    return {
+        **chosen,
+        "checkpointing": options.memory.model_dump(mode="json", exclude={"budget", "cpu_budget", "calibration"}),
+        "weights": hashlib.sha256("\n".join(shapes).encode()).hexdigest(),
+        "trainauto": trainauto.__version__,
+        "torch": torch.__version__,
+        "allocator": {name: os.environ.get(name) for name in ALLOCATOR_SETTINGS},
+        "device": _device_facts(device),
+    }
+
+
+def _device_facts(device: torch.device) -> dict[str, Any]:
+    if device.type == "cuda":  # pragma: no cuda
+        properties = torch.cuda.get_device_properties(device)
+        return {
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+            "cuda": torch.version.cuda,
+            "driver": driver_version(),
+        }
+    return {"name": device.type, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+
+
+def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> Foresight | None:
+    """Return the traces of an earlier run, where they reach as far as this one may go."""
+    if not learned or not learned.get("foresight"):
+        return None
+    try:
+        foresight = Foresight.from_dict(learned["foresight"])
+    except (KeyError, TypeError, ValueError) as error:
+        logger.warning("the traces of an earlier run are damaged and are ignored: %s", error)
+        return None
+    return foresight if foresight.spans(axes) else None
+
+
+def _traced(loaded: LoadedOptions, axes: Sequence[Axis], device: torch.device) -> Foresight | None:
+    try:
+        with TraceProcess(loaded.path, loaded.overrides, like_cuda=device.type == "cuda") as tracer:
+            return foresee(tracer, axes)
+    except CannotTrace as error:
+        logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)
+        return None
+
+
+def _is_expandable(device: torch.device) -> bool:
+    """Say whether the allocator's segments grow, and warn where that was asked for in vain."""
+    found = uses_expandable_segments(device)
+    asked = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
+    if asked and not found:
+        logger.warning("expandable segments were asked for, but this driver or platform does not give them")
+    return found

@@ -1,0 +1,70 @@
+"""How far a controller may go: the bounds of its options, met with what a run admits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from trainauto.core.decisions import RunFacts
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+
+ANY = 2**31
+
+
+@dataclass
+class Bounds:
+    """Smallest and largest values, by axis.
+
+    Attributes:
+        limits: of each axis, smallest and largest value; an axis without any is not bounded.
+        wanted: values that growth is to end at, where something was asked for.
+    """
+
+    limits: Mapping[str, tuple[int, int]]
+    wanted: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.limits.items():
+            if low < 1:
+                raise ValueError(f"min_{name} must be at least 1, got {low}")
+            if low > high:
+                raise ValueError(f"max_{name} {high} is below min_{name} {low}")
+
+    def of(self, axis: str) -> tuple[int, int]:
+        """Return the smallest and the largest value of an axis."""
+        return self.limits.get(axis, (1, ANY))
+
+    def narrowed(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """Return a run's axes within these bounds; what is wanted lowers maxima, never minima."""
+        axes = axes or (Axis(LQ_SIZE, "px", 1, ANY), Axis(BATCH_SIZE, "samples", 1, ANY))
+        narrowed = []
+        for axis in axes:
+            low, high = self.of(axis.name)
+            high = min(high, axis.maximum)
+            low = min(max(low, axis.minimum), high)
+            high = max(low, min(high, self.wanted.get(axis.name, high)))
+            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple))
+        return tuple(narrowed)
+
+    def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
+        """Return a run's axes with minima raised to these, as far as ``plan`` is not below them."""
+        return tuple(
+            replace(axis, minimum=min(max(axis.minimum, self.of(axis.name)[0]), plan[axis.name])) for axis in axes
+        )
+
+    def check(self, facts: RunFacts, automation: str) -> None:
+        """Refuse bounds that leave no admissible value.
+
+        Raises:
+            InputError: names the bounds and what the network and the images admit.
+        """
+        for axis in facts.axes:
+            low, high = self.of(axis.name)
+            bounds = max(low, axis.minimum), min(high, axis.maximum)
+            if bounds[0] > bounds[1] or axis.clamp(bounds[1]) < bounds[0]:
+                raise InputError(
+                    Problem(
+                        f"{automation}: no {axis.name} lies in {low}..{high}",
+                        advice=f"This run admits {axis.minimum} to {axis.maximum}, multiples of {axis.multiple}.",
+                        argument=f"max_{axis.name}",
+                    )
+                )

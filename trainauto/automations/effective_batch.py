@@ -1,0 +1,37 @@
+"""An optimizer step of always as many samples, whatever fits into one forward pass."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from trainauto.core.plan import Plan
+
+
+@dataclass(frozen=True)
+class EffectiveBatch:
+    """Between the plans of a run and those that a controller reasons about, whose batch is what one forward pass holds.
+
+    Attributes:
+        samples: of every optimizer step; ``None`` leaves them to the controller, and plans are then the same.
+    """
+
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"target_batch_size must be at least 1, got {self.samples}")
+
+    def forward(self, plan: Plan) -> Plan:
+        """Return what a controller reasons about: the largest forward pass of a run's plan."""
+        if self.samples is None:
+            return plan
+        return plan.changed(micro_batches=1, batch_size=plan.forward_batch_size)
+
+    def whole(self, plan: Plan) -> Plan:
+        """Return the plan of a run whose forward passes are no larger than a controller's plan."""
+        if self.samples is None:
+            return plan
+        return plan.changed(micro_batches=ceil(self.samples / plan.batch_size), batch_size=self.samples)
+
+    def even(self, plan: Plan) -> Plan:
+        """Return a controller's plan as it comes back: micro-batches are as equal as they can be."""
+        return self.forward(self.whole(plan))

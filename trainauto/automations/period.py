@@ -1,0 +1,67 @@
+"""What the steps of a period have shown."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from trainauto.core.records import PeakReading
+
+
+@dataclass
+class Observations:
+    """Readings of the steps of one period under one plan, in bytes, and how fast they went.
+
+    Attributes:
+        peaks: peak use of each step.
+        reserved: what the allocator held at most in each step, where that is known.
+        available: the least that it could have held in any of them; ``None`` where nobody says.
+        pixels_per_s: high-quality pixels that each step trained in a second.
+    """
+
+    peaks: list[int] = field(default_factory=list)
+    reserved: list[int] = field(default_factory=list)
+    available: int | None = None
+    pixels_per_s: list[float] = field(default_factory=list)
+
+    def add(self, reading: PeakReading) -> None:
+        """Take in the reading of a step."""
+        self.peaks.append(reading.allocated)
+        if reading.reserved is not None:
+            self.reserved.append(reading.reserved)
+        if reading.available is not None:
+            self.available = reading.available if self.available is None else min(self.available, reading.available)
+
+    @property
+    def typical_peak(self) -> int | None:
+        """What the plan needs: a spike is something else."""
+        return int(median(self.peaks)) if self.peaks else None
+
+    @property
+    def typical_reserved(self) -> int | None:
+        """What the plan makes the allocator hold."""
+        return int(median(self.reserved)) if self.reserved else None
+
+    @property
+    def typical_pixels_per_s(self) -> float | None:
+        """How fast the plan is."""
+        return median(self.pixels_per_s) if self.pixels_per_s else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume in mid-period needs."""
+        return {
+            "peaks": list(self.peaks),
+            "reserved": list(self.reserved),
+            "available": self.available,
+            "pixels_per_s": list(self.pixels_per_s),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Observations":
+        """Rebuild :meth:`state_dict`."""
+        return cls(
+            [int(peak) for peak in state["peaks"]],
+            [int(held) for held in state["reserved"]],
+            state["available"],
+            [float(rate) for rate in state["pixels_per_s"]],
+        )

@@ -1,0 +1,93 @@
+"""``objective: throughput``: the smallest batch that trains as many pixels a second as the largest one.
+
+A batch beyond the point where the device is busy costs memory and generalisation and wins no time. Memory decides
+first; from the plan it settles at, the batch is halved as long as that is not slower, then the edge is searched between
+the last two by bisection, a period each, at the same crop.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from trainauto.automations.steering import Period, Steering
+from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.memory.step_policy import Judgement
+
+PLATEAU = 0.05
+"""Share of the best speed that a smaller batch may lack: less is within what periods vary by."""
+
+CLOSE = 0.25
+"""Share of the batch to which the edge of the plateau is searched: closer, a period is worth more than the batch."""
+
+
+class Plateau:
+    """Steers by memory until that rests, then down to the edge of the plateau of speed.
+
+    Args:
+        memory: what steers by memory, and goes on guarding it.
+    """
+
+    def __init__(self, memory: Steering) -> None:
+        self._memory = memory
+        self._speeds: dict[Plan, float] = {}
+        self._is_down = False
+
+    def foresees(self) -> bool:
+        """As what steers by memory says."""
+        return self._memory.foresees()
+
+    def judge(self, period: Period) -> Judgement:
+        """Take in a period; memory comes first."""
+        judgement = self._memory.judge(replace(period, may_grow=period.may_grow and not self._speeds))
+        if judgement.plan != period.plan:
+            self._speeds, self._is_down = {}, False  # another place to start from
+        if judgement.plan != period.plan or period.pixels_per_s is None or self._is_down:
+            return judgement
+        self._speeds[period.plan] = period.pixels_per_s
+        fastest = max(self._speeds, key=lambda plan: self._speeds[plan])
+        words = f"{period.pixels_per_s / 1e6:.2f} Mpixel/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
+        fast = [plan for plan, speed in self._speeds.items() if speed >= (1 - PLATEAU) * self._speeds[fastest]]
+        best = min(fast, key=lambda plan: plan.batch_size)
+        if (smaller := self._between(period, best)) is not None:
+            return Judgement(smaller, f"{words}: is a smaller batch as fast?", self._memory.expected_bytes(smaller))
+        self._is_down = True
+        reason = f"{words}; {best} is the smallest within {PLATEAU:.0%} of it"
+        return Judgement(best, reason, self._memory.expected_bytes(best))
+
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan has been measured for a whole period."""
+        return self._memory.knows(plan)
+
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return the peak to expect of a plan."""
+        return self._memory.expected_bytes(plan)
+
+    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+        """Pass it on."""
+        self._memory.has_failed(plan, limit_bytes)
+
+    def has_flushed(self, plan: Plan, available_bytes: int) -> None:
+        """Pass it on."""
+        self._memory.has_flushed(plan, available_bytes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs."""
+        speeds = [[plan.to_dict(), speed] for plan, speed in self._speeds.items()]
+        return {**self._memory.state_dict(), "speeds": speeds, "is_down": self._is_down}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`; what a run without this objective left says nothing of speed."""
+        self._memory.load_state_dict(state)
+        self._speeds = {Plan.from_dict(plan): float(speed) for plan, speed in state.get("speeds", [])}
+        self._is_down = bool(state.get("is_down", False))
+
+    def _between(self, period: Period, best: Plan) -> Plan | None:
+        """Return a plan between the best one and what is known to be slower; ``None`` where they are close enough."""
+        axis = next(axis for axis in period.axes if axis.name == BATCH_SIZE)
+        floor = max(axis.clamp(axis.minimum), min(period.configured_batch, best.batch_size))
+        slower = max((plan.batch_size for plan in self._speeds if plan.batch_size < best.batch_size), default=0)
+        batch = max(floor, axis.clamp((slower + best.batch_size) // 2))
+        if batch >= best.batch_size or (slower and best.batch_size - slower <= CLOSE * best.batch_size):
+            return None
+        plan = best.changed(batch_size=batch)
+        return None if plan in self._speeds else plan

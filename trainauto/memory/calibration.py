@@ -1,0 +1,70 @@
+"""What a run learned about its memory, kept for the next run of the same kind on the same machine.
+
+One JSON file a kind of run, in the user's cache folder. Nothing depends on it: a file that is missing, damaged or of
+another kind means that the run learns anew.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.files import write_json_atomically
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Raised when what is kept changes its meaning: older files are then ignored."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of this user's caches; ``TRAINAUTO_CACHE`` names another one."""
+    if own := os.environ.get("TRAINAUTO_CACHE"):
+        return Path(own)
+    if platform.system() == "Windows":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "trainauto"
+    if platform.system() == "Darwin":
+        return Path.home() / "Library" / "Caches" / "trainauto"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainauto"
+
+
+class Calibration:
+    """What is known of one kind of run.
+
+    Args:
+        kind: everything that memory depends on but the plan: network, optimizer, precision, device, versions...; plain
+            values, as JSON gives them back.
+        folder: where files are kept.
+    """
+
+    def __init__(self, kind: Mapping[str, Any], folder: Path | None = None) -> None:
+        self._kind = json.loads(json.dumps(kind, sort_keys=True))
+        digest = hashlib.sha256(json.dumps(self._kind, sort_keys=True).encode()).hexdigest()
+        self.path = (folder or cache_folder() / "calibration") / f"{digest[:24]}.json"
+
+    def read(self) -> dict[str, Any] | None:
+        """Return what :meth:`write` kept; ``None`` where there is nothing that can be used, and say why."""
+        try:
+            found = json.loads(self.path.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            logger.warning("what an earlier run learned cannot be read and is ignored: %s: %s", self.path, error)
+            return None
+        if not isinstance(found, dict) or (found.get("format"), found.get("kind")) != (FORMAT, self._kind):
+            logger.warning("what an earlier run learned is of another kind and is ignored: %s", self.path)
+            return None
+        learned = found.get("learned")
+        return learned if isinstance(learned, dict) else None
+
+    def write(self, learned: Mapping[str, Any]) -> None:
+        """Keep what was learned, whole or not at all; a folder that cannot be written to costs nothing but that."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomically(self.path, {"format": FORMAT, "kind": self._kind, "learned": dict(learned)})
+        except OSError as error:
+            logger.warning("what this run learned cannot be kept: %s", error)
