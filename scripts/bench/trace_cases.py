@@ -28,8 +28,6 @@ from trainauto.options.load import load_options
 
 VOCABULARY = 512
 CPU = torch.device("cpu")
-FORMATS = (torch.float32, torch.bfloat16)
-Plans = Mapping[torch.dtype, Sequence[Plan]]
 MAX_NORM = 0.01
 """Below every gradient norm of a first step, so that real runs clip."""
 
@@ -110,7 +108,7 @@ class GPT(nn.Module):
 
 
 class GPTModel(BaseModel):
-    """Next-token prediction; ``lq_size`` of a plan is the length of a row here."""
+    """Next-token prediction; a row has as many tokens as a crop of the plan has pixels."""
 
     def __init__(self, network: nn.Module, precision: Precision) -> None:
         super().__init__(precision.device)
@@ -137,9 +135,9 @@ class GPTModel(BaseModel):
 
 def token_batch(plan: Plan) -> Batch:
     """Return rows of tokens, one more than the network sees."""
-    samples, length = plan.batch_size, plan["lq_size"]
-    ids = torch.randint(0, VOCABULARY, (samples, length + 1))
-    return Batch({"ids": ids}, ("",) * samples, 0, plan, plan, BatchShape(samples, length))
+    samples, side = plan.batch_size, plan["lq_size"]
+    ids = torch.randint(0, VOCABULARY, (samples, side**2 + 1))
+    return Batch({"ids": ids}, ("",) * samples, 0, plan, plan, BatchShape(samples, side))
 
 
 def pixel_batch(plan: Plan, scale: int) -> Batch:
@@ -156,15 +154,19 @@ class Case:
 
     Attributes:
         name: of the network.
-        plans: by number format.
+        plans: those under which live bytes are compared.
+        larger: those under which the process itself is measured.
         fake: makes the run on fake tensors.
         real: makes the same model for real.
+        window_px: crops are padded to multiples of this.
     """
 
     name: str
-    plans: Plans
+    plans: Sequence[Plan]
+    larger: Sequence[Plan]
     fake: Callable[[torch.dtype], FakeRun]
     real: Callable[[torch.dtype], TracedModel]
+    window_px: int = 1
 
 
 def grid(batches: Iterable[int], sizes: Iterable[int], pieces: int = 2) -> list[Plan]:
@@ -174,7 +176,19 @@ def grid(batches: Iterable[int], sizes: Iterable[int], pieces: int = 2) -> list[
     return whole + [Plan.of(batch_size=batches[-1], lq_size=size, micro_batches=pieces) for size in sizes]
 
 
-def option_case(name: str, folder: Path, options: Mapping[str, Any], plans: Plans) -> Case:
+def spaced(*sizes: tuple[int, int]) -> list[Plan]:
+    """Return plans by batch and crop."""
+    return [Plan.of(batch_size=batch, lq_size=size) for batch, size in sizes]
+
+
+def option_case(
+    name: str,
+    folder: Path,
+    options: Mapping[str, Any],
+    plans: Sequence[Plan],
+    larger: Sequence[Plan] = (),
+    window_px: int = 1,
+) -> Case:
     """Return a case that an option file describes; its optimizer is Adam, it keeps an average and clips."""
 
     def loaded(dtype: torch.dtype) -> Any:
@@ -188,7 +202,7 @@ def option_case(name: str, folder: Path, options: Mapping[str, Any], plans: Plan
         model = build_model(found, build_network(found), choose_precision(found))
         return TracedModel(model, lambda plan: pixel_batch(plan, found.options.scale), MAX_NORM)
 
-    return Case(name, plans, lambda dtype: FakeRun.of(loaded(dtype)), real)
+    return Case(name, plans, larger, lambda dtype: FakeRun.of(loaded(dtype)), real, window_px)
 
 
 def options_of(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +234,7 @@ GAN = {
 }
 
 
-def gpt_case(plans: Plans, network: Callable[[], nn.Module]) -> Case:
+def gpt_case(plans: Sequence[Plan], larger: Sequence[Plan], network: Callable[[], nn.Module]) -> Case:
     """Return a GPT; it has no option file."""
 
     def model(dtype: torch.dtype) -> BaseModel:
@@ -229,6 +243,7 @@ def gpt_case(plans: Plans, network: Callable[[], nn.Module]) -> Case:
     return Case(
         "GPT",
         plans,
+        larger,
         lambda dtype: FakeRun(lambda _: model(dtype), token_batch, clips=True),
         lambda dtype: TracedModel(model(dtype), token_batch, MAX_NORM),
     )
@@ -237,30 +252,45 @@ def gpt_case(plans: Plans, network: Callable[[], nn.Module]) -> Case:
 def all_cases(folder: Path) -> list[Case]:
     """Return every network with its grid of 20 plans and more; option files are written to ``folder``.
 
-    CPUs without bfloat16 take twenty times as long for a convolution in it, so crops are smaller there. RRDBNets are
-    half as wide as published: activations, not weights, are to decide the peak at sizes that a test can run.
+    RRDBNets are half as wide as published: activations, not weights, are to decide the peak at sizes that a test can
+    run, on a CPU that takes twenty times as long for a convolution in bfloat16.
     """
     batches = (1, 2, 3)
-    pixels = {torch.float32: grid((1, 2, 3, 4), (8, 12, 16, 20)), torch.bfloat16: grid(batches, (4, 6, 8, 9, 10))}
-    deep = {torch.float32: grid(batches, (8, 10, 12, 16, 20)), torch.bfloat16: grid(batches, (4, 5, 6, 7, 8))}
-    windows = {torch.float32: grid(batches, (8, 12, 16, 20, 24)), torch.bfloat16: grid(batches, (7, 8, 9, 12, 15))}
+    pixels, deep = grid((1, 2, 3, 4), (8, 12, 16, 20)), grid(batches, (8, 10, 12, 16, 20))
     half = {"type": "rrdbnet", "num_feat": 32, "num_grow_ch": 16}
-    own, own_plans = {"scale": 2, "network_g": {"type": "own_module"}}, grid((2, 4, 6, 8), (8, 12, 16, 24))
+    crops = spaced((1, 32), (2, 32), (4, 32), (2, 48), (1, 64), (4, 48), (2, 64), (4, 64))
+    shorter = spaced((1, 24), (2, 24), (1, 32), (2, 32), (1, 48), (3, 32), (2, 40), (2, 48))
+    windows = spaced((1, 16), (2, 16), (1, 24), (1, 32), (2, 24), (4, 16), (2, 32), (4, 24))
+    rows = spaced((4, 8), (8, 8), (8, 12), (4, 16), (16, 10), (16, 12), (8, 16), (16, 16))
+    own = spaced((4, 24), (8, 24), (16, 24), (8, 32), (4, 48), (16, 32), (8, 48), (16, 48))
     return [
-        option_case("Compact", folder, {"network_g": {"type": "compact"}}, pixels),
-        option_case("RRDBNet-6", folder, {"network_g": {**half, "num_block": 6}}, deep),
-        option_case("RRDBNet-16", folder, {"network_g": {**half, "num_block": 16}}, deep),
-        option_case("SPAN", folder, {"network_g": {"type": "span"}}, pixels),
-        option_case("SwinIR-light", folder, {"network_g": {"type": "swinir_light"}}, windows),
-        gpt_case(dict.fromkeys(FORMATS, grid((1, 2, 4, 8), (16, 50, 100, 200))), GPT),
-        option_case("GAN", folder, GAN, pixels),
-        option_case("own module", folder, own, dict.fromkeys(FORMATS, own_plans)),
+        option_case("Compact", folder, {"network_g": {"type": "compact"}}, pixels, crops),
+        option_case("RRDBNet-6", folder, {"network_g": {**half, "num_block": 6}}, deep, shorter),
+        option_case("RRDBNet-16", folder, {"network_g": {**half, "num_block": 16}}, deep, shorter),
+        option_case("SPAN", folder, {"network_g": {"type": "span"}}, pixels, crops),
+        option_case(
+            "SwinIR-light",
+            folder,
+            {"network_g": {"type": "swinir_light"}},
+            grid(batches, (8, 12, 15, 16, 20)),
+            windows,
+            window_px=8,
+        ),
+        gpt_case(grid((1, 2, 4, 8), (4, 7, 10, 14)), rows, GPT),
+        option_case("GAN", folder, GAN, pixels, crops),
+        option_case(
+            "own module",
+            folder,
+            {"scale": 2, "network_g": {"type": "own_module"}},
+            grid((2, 4, 6, 8), (8, 12, 16, 24)),
+            own,
+        ),
     ]
 
 
 def small_cases(folder: Path) -> list[Case]:
     """Return the same networks made small, with one plan: an odd size, in pieces that differ."""
-    plans = dict.fromkeys(FORMATS, (Plan.of(batch_size=3, lq_size=11, micro_batches=2),))
+    plans = (Plan.of(batch_size=3, lq_size=11, micro_batches=2),)
     swin = {"embed_dim": 12, "depths": [2], "num_heads": [2], "window_size": 4, "img_size": 8}
     gan = {**GAN, "network_g": {"type": "compact", "num_feat": 8, "num_conv": 1}}
     networks: dict[str, dict[str, Any]] = {
@@ -272,7 +302,7 @@ def small_cases(folder: Path) -> list[Case]:
     cases = [option_case(name, folder, {"network_g": network}, plans) for name, network in networks.items()]
     return [
         *cases,
-        gpt_case(plans, lambda: GPT(16, 2, 2)),
+        gpt_case(plans, (), lambda: GPT(16, 2, 2)),
         option_case("GAN", folder, {**gan, "network_d": {"type": "unetdiscriminatorsn", "num_feat": 4}}, plans),
         option_case("own module", folder, {"scale": 2, "network_g": {"type": "own_module"}}, plans),
     ]

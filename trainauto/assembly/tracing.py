@@ -74,14 +74,15 @@ class TracedModel:
         # The very first step also copies buffers of which no later one is known to copy any.
         copies = not self._settled and any(True for network in self.model.networks.values() for _ in network.buffers())
         return trace(
-            lambda: self._step(plan),
+            lambda: self.step(plan),
             steps=steps,
             held=held,
             device_type=self.model.device.type,
             ends_early=self._ends_early and not copies,
         )
 
-    def _step(self, plan: Plan) -> None:
+    def step(self, plan: Plan) -> None:
+        """Step under a plan."""
         optimize_parameters(self.model, self._batch_of(plan), max_norm=self._max_norm, rewind=self._rewind)
         if not self._settled:
             # From here on it keeps copies only of the buffers that steps change, as it does in a run.

@@ -164,7 +164,7 @@ def test_events_feed_the_allocator() -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_traces_equal_real_steps(name: str, tmp_path: Path) -> None:
     case = next(case for case in small_cases(tmp_path) if case.name == name)
-    (plan,) = case.plans[torch.float32]
+    (plan,) = case.plans
     fake, real = case.fake(torch.float32).trace(plan), case.real(torch.float32).trace(plan)
     assert same(fake, real)
     assert fake.peak_bytes > fake.persistent_bytes > 0
