@@ -18,6 +18,7 @@ class PlanChange:
         predicted: bytes the new plan is expected to peak at; ``None`` where nothing was predicted.
         measured: bytes the old plan was measured to peak at.
         predicted_before: bytes the old plan was expected to peak at when it was taken up.
+        early: made before the step it is reported with: a batch did not fit, or the option file had changed.
     """
 
     plan: Plan
@@ -25,6 +26,7 @@ class PlanChange:
     predicted: int | None = None
     measured: int | None = None
     predicted_before: int | None = None
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class RateFactor:
 
     factor: float
     reason: str
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class ClipAt:
 
     max_norm: float | None
     reason: str
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Stop:
     """End the run after this step, as a success."""
 
     reason: str
+    early: bool = False
 
 
 Decision = PlanChange | RateFactor | ClipAt | Stop

@@ -31,6 +31,21 @@ class PeakReading:
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """How a pass ran in the end: what it takes to run it so again, to the bit.
+
+    Attributes:
+        micro_batches: pieces of the batch.
+        extent: side of its crops, in low-quality pixels.
+        without_onednn: a lack of memory had broken oneDNN, so that torch's own convolutions did the work (CPU).
+    """
+
+    micro_batches: int
+    extent: int
+    without_onednn: bool = False
+
+
+@dataclass(frozen=True)
 class StepRecord:
     """One optimizer step, as it was.
 
@@ -50,6 +65,7 @@ class StepRecord:
         skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.
         ooms: times a pass ran out of memory and was run again in smaller pieces.
         predicted: bytes the plan was expected to peak at, before the step ran; ``None`` where nobody knew.
+        pieces: how each pass ran that did not run as the plan says.
     """
 
     step: int
@@ -68,6 +84,7 @@ class StepRecord:
     phase: str = "train"
     ooms: int = 0
     predicted: int | None = None
+    pieces: Mapping[str, Pieces] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:

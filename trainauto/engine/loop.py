@@ -103,7 +103,7 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
     if outcome is None:
         run.uncounted_ooms += 1
         answer = answer_too_large(run, batch, too_large) if too_large else ()
-        run.decided += run.expectations.completed(answer, batch.plan)
+        run.decided += [replace(one, early=True) for one in run.expectations.completed(answer, batch.plan)]
         return None
     ooms, run.uncounted_ooms = run.uncounted_ooms + len(outcome.failures), 0
     run.decided += run.expectations.completed(answer_recovered(run, batch, outcome.failures), batch.plan)
@@ -123,6 +123,7 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         skipped=outcome.skipped,
         ooms=ooms,
         predicted=predicted,
+        pieces=outcome.pieces,
     )
 
 

@@ -120,7 +120,7 @@ class Run:
         if changed or now.micro_batches != before.micro_batches:
             pieces = now.micro_batches if now.micro_batches != before.micro_batches else None
             change = PlanChange(
-                self.loader.plan.changed(micro_batches=pieces, **changed), "the option file has changed"
+                self.loader.plan.changed(micro_batches=pieces, **changed), "the option file has changed", early=True
             )
             self.controls.apply([change])
             self.decided.append(change)

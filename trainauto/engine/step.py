@@ -8,7 +8,7 @@ have stepped before are not undone: where no pieces fit after them, the pass run
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -17,7 +17,9 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError, TrainautoError
 from trainauto.core.passes import MicroBatch, Pass
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
+from trainauto.core.records import Pieces
 from trainauto.engine.recovery import BatchTooLarge, Rewind, first_line, release_memory, upper_left
+from trainauto.memory import onednn
 from trainauto.memory.oom import is_out_of_memory
 from trainauto.memory.step_policy import shrunk_after_oom
 from trainauto.models.base_model import BaseModel
@@ -54,6 +56,7 @@ class StepOutcome:
         skipped: passes whose float16 gradients overflowed, so that their weights were left alone.
         seconds: how long it took.
         failures: passes that ran out of memory on the way, in order.
+        pieces: how each pass ran in the end that did not run as the plan says.
     """
 
     losses: Mapping[str, float]
@@ -61,6 +64,7 @@ class StepOutcome:
     skipped: tuple[str, ...]
     seconds: float
     failures: tuple[Failure, ...] = field(default=())
+    pieces: Mapping[str, Pieces] = field(default_factory=dict)
 
 
 def optimize_parameters(
@@ -71,6 +75,7 @@ def optimize_parameters(
     rewind: Rewind | None = None,
     axes: Sequence[Axis] = (),
     average_share: float = 1.0,
+    replayed: Mapping[str, Pieces] | None = None,
 ) -> StepOutcome:
     """Train a batch: each pass of the model in order, then the moving averages.
 
@@ -84,6 +89,8 @@ def optimize_parameters(
         axes: bounds of crops. A pass that fits in no pieces once another has stepped goes on with smaller crops down to
             these; without them, and in the first pass, that is :class:`BatchTooLarge`.
         average_share: how many steps this one counts as to moving averages.
+        replayed: how the passes of this step ran when it was logged: they run so from the start. Since the step is to
+            stay one step, crops are then cut in the first pass too rather than the batch given back.
 
     Raises:
         NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
@@ -96,10 +103,17 @@ def optimize_parameters(
     norms: dict[str, float] = {}
     skipped: list[str] = []
     failures: list[Failure] = []
+    pieces: dict[str, Pieces] = {}
+    as_planned = Pieces(math.ceil(len(batch) / _largest(batch)), batch.shape.extent)
+    crops = next((axis for axis in axes if axis.name == LQ_SIZE), None)
     for position, one in enumerate(model.passes()):
         # Passes that have stepped are never undone, so the batch cannot be given back any more.
-        crop = next((axis for axis in axes if axis.name == LQ_SIZE), None) if position else None
-        done = _run_pass(one, tensors, batch, rewind, model.device, crop)
+        crop = crops if position or replayed is not None else None
+        begin = (replayed or {}).get(one.name, as_planned)
+        with onednn.left_aside(begin.without_onednn):
+            done = _run_pass(one, tensors, batch, rewind, model.device, crop, begin)
+        if done.pieces != as_planned:
+            pieces[one.name] = done.pieces
         values, norms[one.name] = _read_and_clip(one, done.terms, max_norm, batch)
         losses |= values
         failures += done.failures
@@ -107,7 +121,7 @@ def optimize_parameters(
             skipped.append(one.name)
         tensors = {**tensors, **done.handed_on}
     _after_step(model, average_share)
-    return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures))
+    return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures), pieces)
 
 
 def _on_device(model: BaseModel, batch: Batch) -> MicroBatch:
@@ -137,23 +151,40 @@ def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[t
 
 @dataclass(frozen=True)
 class _Gradients:
-    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how often it failed before."""
+    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how it came about."""
 
     terms: dict[str, Tensor]
     handed_on: dict[str, Tensor]
+    pieces: Pieces
     failures: tuple[Failure, ...] = ()
 
 
+def _largest(batch: Batch) -> int:
+    """Return the samples of the largest forward pass under the plan of a batch."""
+    return min(batch.plan.forward_batch_size, len(batch))
+
+
 def _run_pass(
-    one: Pass, tensors: MicroBatch, batch: Batch, rewind: Rewind, device: torch.device, crop: Axis | None
+    one: Pass,
+    tensors: MicroBatch,
+    batch: Batch,
+    rewind: Rewind,
+    device: torch.device,
+    crop: Axis | None,
+    begin: Pieces,
 ) -> _Gradients:
     """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller crops."""
-    largest, extent = min(batch.plan.forward_batch_size, len(batch)), batch.shape.extent
+    largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
+    if extent < batch.shape.extent:
+        tensors = upper_left(tensors, batch.shape.extent, extent)
     failures: list[Failure] = []
     rewind.mark()
     while True:
         try:
-            return replace(_accumulate_gradients(one, tensors, batch, largest), failures=tuple(failures))
+            terms, handed_on = _accumulate_gradients(one, tensors, batch, largest)
+            without_onednn = begin.without_onednn or onednn.is_left()
+            ran = Pieces(math.ceil(len(batch) / largest), extent, without_onednn)
+            return _Gradients(terms, handed_on, ran, tuple(failures))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -173,7 +204,10 @@ def _run_pass(
         failures.append(Failure(one.name, failed, math.ceil(len(batch) / largest), message, extent))
 
 
-def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest: int) -> _Gradients:
+def _accumulate_gradients(
+    one: Pass, tensors: MicroBatch, batch: Batch, largest: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the loss terms of the whole batch, and what the pass hands on."""
     one.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
     added: dict[str, list[Tensor]] = {}
@@ -187,7 +221,7 @@ def _accumulate_gradients(one: Pass, tensors: MicroBatch, batch: Batch, largest:
         for name in part.keys() - tensors.keys():
             added.setdefault(name, []).append(part[name].detach())
     handed_on = {name: pieces[0] if len(pieces) == 1 else torch.cat(pieces) for name, pieces in added.items()}
-    return _Gradients(sums, handed_on)
+    return sums, handed_on
 
 
 def _read_and_clip(

@@ -6,6 +6,8 @@ is, and every new shape fails like the first one with "could not create a primit
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -16,6 +18,24 @@ from trainauto.core.process import without_memory_limit
 logger = logging.getLogger(__name__)
 
 _unseen_widths = count(8)
+_left = False
+
+
+def is_left() -> bool:
+    """Say whether convolutions are done without oneDNN because a lack of memory has broken it."""
+    return _left
+
+
+@contextmanager
+def left_aside(wanted: bool) -> Iterator[None]:
+    """Do convolutions without oneDNN for a while, as a run did whose oneDNN was broken: sums differ in last bits."""
+    backend: Any = torch.backends.mkldnn
+    before = backend.enabled
+    backend.enabled = before and not wanted
+    try:
+        yield
+    finally:
+        backend.enabled = before and not _left
 
 
 def leave_if_broken() -> bool:
@@ -26,7 +46,8 @@ def leave_if_broken() -> bool:
     backend: Any = torch.backends.mkldnn
     if not backend.is_available() or not backend.enabled or _makes_kernels():
         return False
-    backend.enabled = False
+    global _left
+    backend.enabled, _left = False, True
     logger.warning(
         "oneDNN could not get memory for the code of a kernel and makes none in this process any more: convolutions go "
         "on without it, slower and with more memory. A resumed run (--auto_resume) has it back."

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
+from trainauto.core.records import PeakReading, Pieces, Progress, StepRecord, ValidationRecord
 from trainauto.core.reports import Picture
 from trainauto.reporting.json_text import to_json
 from trainauto.reporting.run_directory import RunDirectory
@@ -83,6 +83,8 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "skipped": list(record.skipped),
         "ooms": record.ooms,
         "predicted": record.predicted,
+        # Seldom there, so that lines stay short.
+        **({"pieces": {name: asdict(one) for name, one in record.pieces.items()}} if record.pieces else {}),
     }
 
 
@@ -105,6 +107,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         phase=line["phase"],
         ooms=line.get("ooms", 0),
         predicted=line.get("predicted"),
+        pieces={name: Pieces(**one) for name, one in line.get("pieces", {}).items()},
     )
 
 
@@ -114,7 +117,7 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
     ``kind`` is ``plan_change``, ``rate_factor``, ``clip_at`` or ``stop``; the latter three leave ``plan`` null.
     """
     unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
-    entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason}
+    entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
     match decision:
         case PlanChange(plan=plan):
             entry |= {"kind": "plan_change", "plan": plan.to_dict()}
@@ -126,6 +129,27 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
         case Stop():
             entry |= {"kind": "stop"}
     return entry
+
+
+def decision_from_dict(line: Mapping[str, Any]) -> Decision:
+    """Return the decision that :func:`decision_to_dict` wrote, to replay it.
+
+    Raises:
+        ValueError: it is of a kind that this version does not know.
+    """
+    reason, early = line["reason"], line.get("early", False)
+    match line["kind"]:
+        case "plan_change":
+            figures = {name: line.get(name) for name in ("predicted", "measured", "predicted_before")}
+            return PlanChange(Plan.from_dict(line["plan"]), reason, **figures, early=early)
+        case "rate_factor":
+            return RateFactor(float(line["factor"]), reason, early)
+        case "clip_at":
+            return ClipAt(None if line["max_norm"] is None else float(line["max_norm"]), reason, early)
+        case "stop":
+            return Stop(reason, early)
+        case kind:
+            raise ValueError(f"'{kind}' is no kind of decision")
 
 
 def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tests.unit.engine.test_step import batch_of, weights
 from trainauto.core.batch import Batch
 from trainauto.core.passes import LossTerms, MicroBatch, Pass
 from trainauto.core.plan import LQ_SIZE, Axis
+from trainauto.core.records import Pieces
 from trainauto.engine.prepare import make_optimizer_state
 from trainauto.engine.recovery import BatchTooLarge, Rewind
 from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
@@ -316,3 +317,43 @@ def test_a_batch_that_does_not_even_reach_the_device_is_cut_down(monkeypatch: py
     with pytest.raises(BatchTooLarge, match="'data'"):
         optimize_parameters(one, batch_of(4))
     assert torch.equal(weights(one), old)
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_a_step_runs_again_as_it_was_logged_without_failing(where: str) -> None:
+    """Replay: the pieces in which a batch fitted in the end, from the start, give the same bits."""
+    failing, again = model(where, 2, dropout=True), model(dropout=True)
+    torch.manual_seed(5)
+    logged = optimize_parameters(failing, batch_of(9))
+    assert logged.pieces == {"g": Pieces(5, 8)}
+    torch.manual_seed(5)
+    replayed = optimize_parameters(again, batch_of(9), replayed=logged.pieces)
+    assert (replayed.failures, replayed.pieces, replayed.losses) == ((), logged.pieces, logged.losses)
+    assert torch.equal(weights(failing), weights(again))
+    whole = model(dropout=True)
+    torch.manual_seed(5)
+    assert optimize_parameters(whole, batch_of(9)).pieces == {}
+    assert not torch.equal(weights(whole), weights(again))
+
+
+def test_a_replayed_step_stays_one_step_where_there_is_less_memory() -> None:
+    """On a smaller card even the first pass goes on with smaller crops: giving the batch back would add steps."""
+    small = model()
+    small._losses["limited"] = SmallCrops(3)
+    with pytest.raises(BatchTooLarge):
+        optimize_parameters(small, batch_of(2), axes=[Axis(LQ_SIZE, "px", 1, 64)])
+    outcome = optimize_parameters(small, batch_of(2), axes=[Axis(LQ_SIZE, "px", 1, 64)], replayed={})
+    assert outcome.pieces == {"g": Pieces(2, 3)}
+
+
+class SmallCrops(nn.Module):
+    """An L1 loss for which only crops of so many low-quality pixels fit."""
+
+    def __init__(self, largest_px: int) -> None:
+        super().__init__()
+        self.largest_px = largest_px
+
+    def forward(self, output: Tensor, gt: Tensor) -> Tensor:
+        if output.shape[-1] > 2 * self.largest_px:
+            fail_for_real()
+        return (output - gt).abs().mean()

@@ -1,6 +1,7 @@
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from tests.unit.reporting.builders import a_progress, a_step, a_validation
 from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
 from trainauto.core.plan import Plan
+from trainauto.core.records import Pieces
 from trainauto.reporting import jsonl
 from trainauto.reporting.json_text import read_lines, to_json
-from trainauto.reporting.jsonl import JsonLines, decision_to_dict, step_from_dict, step_to_dict
+from trainauto.reporting.jsonl import JsonLines, decision_from_dict, decision_to_dict, step_from_dict, step_to_dict
 from trainauto.reporting.run_directory import RunDirectory
 
 
@@ -69,7 +71,12 @@ def test_one_line_a_step_with_stable_names(run: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", [a_step(3), a_step(3, peak=None, skipped=("g",), phase="warm-up", ooms=2, predicted=3)]
+    "step",
+    [
+        a_step(3),
+        a_step(3, peak=None, skipped=("g",), phase="warm-up", ooms=2, predicted=3),
+        a_step(3, ooms=2, pieces={"g": Pieces(4, 40), "d": Pieces(1, 48, without_onednn=True)}),
+    ],
 )
 def test_a_step_is_read_back_as_it_was(step: Any) -> None:
     assert step_from_dict(json.loads(to_json(step_to_dict(step)))) == step
@@ -124,8 +131,16 @@ def test_decisions_hold_every_field(decision: Decision, expected: dict[str, Any]
         "measured": None,
         "predicted_before": None,
         "reason": decision.reason,
+        "early": False,
         **expected,
     }
+    for one in (decision, replace(decision, early=True)):
+        assert decision_from_dict(json.loads(to_json(decision_to_dict(7, one)))) == one
+
+
+def test_a_decision_of_a_kind_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValueError, match="'dance' is no kind of decision"):
+        decision_from_dict({"step": 7, "kind": "dance", "reason": "music"})
 
 
 def test_decisions_of_a_step_go_into_their_own_file(run: RunDirectory) -> None:
