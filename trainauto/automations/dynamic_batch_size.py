@@ -214,8 +214,6 @@ class DynamicBatchSizeOptimizer(Automation):
         whole = record.shape.samples == record.plan.batch_size and record.shape.extent == record.plan[LQ_SIZE]
         if self._effective.forward(record.plan) != self._plan or not whole or record.ooms:
             return None  # still batches of the plan before, or pieces of them
-        if record.peak.alloc_retries and record.peak.available is not None:
-            self._steering.has_flushed(self._plan, record.peak.available)
         if record.step_seconds > 0:
             self._seen.pixels_per_s.append(record.pixels / record.step_seconds)
         self.observe(record.peak)
@@ -406,6 +404,7 @@ class DynamicBatchSizeOptimizer(Automation):
                 may_grow=self._cooldown == 0 and len(self._changes) < self.max_adjustments,
                 reserved_bytes=self._seen.typical_reserved,
                 available_bytes=self._seen.available,
+                alloc_retries=self._seen.alloc_retries,
                 pixels_per_s=self._seen.typical_pixels_per_s,
             )
         )

@@ -15,12 +15,14 @@ class Observations:
     Attributes:
         peaks: peak use of each step.
         reserved: what the allocator held at most in each step, where that is known.
+        alloc_retries: times the allocator had to give back what it kept, in all of them.
         available: the least that it could have held in any of them; ``None`` where nobody says.
         pixels_per_s: high-quality pixels that each step trained in a second.
     """
 
     peaks: list[int] = field(default_factory=list)
     reserved: list[int] = field(default_factory=list)
+    alloc_retries: int = 0
     available: int | None = None
     pixels_per_s: list[float] = field(default_factory=list)
 
@@ -29,6 +31,7 @@ class Observations:
         self.peaks.append(reading.allocated)
         if reading.reserved is not None:
             self.reserved.append(reading.reserved)
+        self.alloc_retries += reading.alloc_retries
         if reading.available is not None:
             self.available = reading.available if self.available is None else min(self.available, reading.available)
 
@@ -52,6 +55,7 @@ class Observations:
         return {
             "peaks": list(self.peaks),
             "reserved": list(self.reserved),
+            "alloc_retries": self.alloc_retries,
             "available": self.available,
             "pixels_per_s": list(self.pixels_per_s),
         }
@@ -62,6 +66,7 @@ class Observations:
         return cls(
             [int(peak) for peak in state["peaks"]],
             [int(held) for held in state["reserved"]],
+            int(state["alloc_retries"]),
             state["available"],
             [float(rate) for rate in state["pixels_per_s"]],
         )

@@ -33,6 +33,7 @@ class Period:
         may_grow: whether growth is allowed at all now.
         reserved_bytes: what the allocator typically held; ``None`` where nobody says.
         available_bytes: the least it could have held; ``None`` where nobody bounds it.
+        alloc_retries: times the allocator had to give back what it kept before something fitted.
         pixels_per_s: how fast the plan was; ``None`` before the first period.
     """
 
@@ -48,6 +49,7 @@ class Period:
     may_grow: bool = True
     reserved_bytes: int | None = None
     available_bytes: int | None = None
+    alloc_retries: int = 0
     pixels_per_s: float | None = None
 
 
@@ -68,9 +70,6 @@ class Steering(Protocol):
 
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Take in that a plan ran out of memory."""
-
-    def has_flushed(self, plan: Plan, available_bytes: int) -> None:
-        """Take in that a plan fitted only once the allocator had given back what it kept."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""
@@ -124,9 +123,6 @@ class SmallSteps:
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Nothing: what failed is in the next period's ``blocked``."""
 
-    def has_flushed(self, plan: Plan, available_bytes: int) -> None:
-        """Nothing: it was slow, but it fitted."""
-
     def state_dict(self) -> dict[str, Any]:
         """Return the measured peaks."""
         return {"measured": [[plan.to_dict(), peak] for plan, peak in self._typical_bytes.items()]}
@@ -161,6 +157,8 @@ class Jump:
             self._measured.add(period.plan)
         if period.reserved_bytes is not None and period.available_bytes is not None:
             self.reserved.observe(shape_of(period.plan), period.reserved_bytes)
+            if period.alloc_retries:  # it fitted only once the allocator had given back what it kept
+                self.reserved.observe_failure(shape_of(period.plan), period.available_bytes)
         situation = jump_policy.Situation(
             plan=period.plan,
             limit_bytes=period.limit_bytes,
@@ -194,11 +192,6 @@ class Jump:
         """Have the cost model expect more of it than the limit."""
         if limit_bytes is not None:
             self.cost.observe_failure(shape_of(plan), limit_bytes)
-
-    def has_flushed(self, plan: Plan, available_bytes: int) -> None:
-        """Have the model of the allocator expect more of it than was available."""
-        if self.reserved.knows:
-            self.reserved.observe_failure(shape_of(plan), available_bytes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was measured and how far it has come."""

@@ -66,10 +66,6 @@ class Plateau:
         """Pass it on."""
         self._memory.has_failed(plan, limit_bytes)
 
-    def has_flushed(self, plan: Plan, available_bytes: int) -> None:
-        """Pass it on."""
-        self._memory.has_flushed(plan, available_bytes)
-
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""
         speeds = [[plan.to_dict(), speed] for plan, speed in self._speeds.items()]

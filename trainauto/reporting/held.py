@@ -16,6 +16,7 @@ class HeldMessages(logging.Handler):
         super().__init__()
         self._records: list[logging.LogRecord] = []
         self._logger = logging.getLogger(LOGGER_NAME)
+        self._level = self._logger.level
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record."""
@@ -23,10 +24,13 @@ class HeldMessages(logging.Handler):
 
     def __enter__(self) -> "HeldMessages":
         self._logger.addHandler(self)
+        self._level = self._logger.level
+        self._logger.setLevel(logging.INFO)  # as the reporter of the run will have it
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
         for record in self._records:
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
                 logging.lastResort.handle(record)

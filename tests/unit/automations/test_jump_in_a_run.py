@@ -1,0 +1,115 @@
+"""The controller with ``policy: jump``: what it takes from a trace, from neighbours, from an earlier run."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.automations.test_dynamic_batch_size import AXES, LIMIT, START, controller, memory
+from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.records import PeakReading, StepRecord
+from trainauto.memory.belief import ALLOCATED, RESERVED_EXPANDABLE
+from trainauto.memory.prior import Prior, fit_prior
+
+FACTS = RunFacts(AXES, START, 2)
+GRID = [(2, 32), (2, 64), (8, 64), (8, 128)]
+
+
+def prior(more: float = 1.0) -> Prior:
+    return fit_prior({(b, x): {"step": more * memory(Plan.of(batch_size=b, lq_size=x))} for b, x in GRID})
+
+
+def jumping(**arguments: Any) -> DynamicBatchSizeOptimizer:
+    one = controller(policy="jump", max_lq_size=64, max_batch_size=48, **arguments)
+    one.foresee((prior(), ALLOCATED), (prior(1.05), RESERVED_EXPANDABLE))
+    return one
+
+
+class Steps:
+    """Steps of a run on a card: the allocator holds 4 % more than tensors do, and neighbours may come."""
+
+    def __init__(self, one: DynamicBatchSizeOptimizer, plan: Plan = START) -> None:
+        self.one, self.plan, self.step = one, plan, 0
+        self.changes: list[tuple[int, PlanChange]] = []
+        one.on_run_start(RunFacts(AXES, plan, 2))
+
+    def run(self, steps: int, neighbour: int = 0, retries: int = 0) -> None:
+        for _ in range(steps):
+            self.step += 1
+            peak = memory(self.plan)
+            reading = PeakReading(
+                peak, reserved=int(1.04 * peak), limit=LIMIT, alloc_retries=retries, available=LIMIT - neighbour
+            )
+            shape = BatchShape(self.plan.batch_size, self.plan["lq_size"])
+            record = StepRecord(self.step, self.plan, self.plan, shape, 0, {}, {}, {}, 0, 0, peak=reading)
+            decision = self.one.on_step_end(record)
+            if isinstance(decision, PlanChange):
+                self.changes.append((self.step, decision))
+                self.plan = decision.plan
+
+
+def test_jumps_after_the_first_step_and_corrects_once() -> None:
+    steps = Steps(jumping())
+    steps.run(400)
+    assert steps.changes[0][0] == 1
+    assert len(steps.changes) <= 2
+    assert steps.plan["lq_size"] == 64
+    assert 0.8 * LIMIT <= memory(steps.plan) <= 0.85 * LIMIT
+
+
+def test_what_the_allocator_holds_must_fit_what_neighbours_leave() -> None:
+    """A process beside this one moves the limit: at the start, and while the run goes on."""
+    steps = Steps(jumping())
+    steps.run(1, neighbour=LIMIT // 2)
+    assert 1.04 * memory(steps.plan) <= LIMIT / 2
+    steps = Steps(jumping())
+    steps.run(400)
+    settled, before = steps.plan, len(steps.changes)
+    steps.run(30, neighbour=LIMIT // 4)
+    assert len(steps.changes) > before
+    assert "available" in steps.changes[before][1].reason
+    assert 1.04 * memory(steps.plan) <= LIMIT * 3 / 4
+    steps.run(100)
+    assert steps.plan == settled  # it left, and so the plan comes back
+
+
+def test_a_flushed_cache_counts_as_too_much() -> None:
+    steps = Steps(jumping())
+    steps.run(400)
+    settled = steps.plan
+    steps.run(12, retries=1)
+    assert memory(steps.plan) < memory(settled)
+
+
+def test_an_earlier_run_is_taken_up_where_it_settled() -> None:
+    first = Steps(jumping())
+    assert first.one.learned() is None
+    first.run(400)
+    learned = first.one.learned()
+    assert learned is not None
+    one = jumping()
+    plan = one.recall(learned, FACTS, LIMIT)
+    assert plan == first.plan
+    second = Steps(one, plan)
+    second.run(400)
+    assert second.changes == []
+    assert second.one.learned()["plan"] == learned["plan"]
+
+
+@pytest.mark.parametrize("change", ["limit", "target", "bounds", "batch"])
+def test_under_other_conditions_only_what_was_measured_is_taken(change: str) -> None:
+    first = Steps(jumping())
+    first.run(400)
+    learned = first.one.learned()
+    assert learned is not None
+    one = jumping(**({"target_vram_usage": 0.6} if change == "target" else {}))
+    facts = FACTS if change != "batch" else RunFacts(AXES, START.changed(batch_size=6), 2)
+    if change == "bounds":
+        facts = RunFacts((AXES[0], AXES[1].__class__("batch_size", "samples", 1, 8)), START, 2)
+    limit = LIMIT // 2 if change == "limit" else LIMIT
+    assert one.recall(learned, facts, limit) is None
+    assert abs(one.expected_bytes(first.plan) / memory(first.plan) - 1) < 0.01
+    steps = Steps(one, facts.plan)
+    steps.run(1)
+    assert len(steps.changes) == 1  # it jumps by what was measured
