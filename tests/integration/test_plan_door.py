@@ -27,6 +27,7 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
     done = plan("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
+    assert len(found["traced"]) <= 6  # however many cards there are
     large, small = found["cards"]
     assert [large["card"], small["card"]] == ["T4 16GB", "2 GiB"]
     for card in (large, small):

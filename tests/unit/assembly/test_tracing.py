@@ -107,6 +107,19 @@ def test_what_the_run_is_set_to_is_what_is_traced(options: Callable[..., Path]) 
     assert pieces.persistent_bytes == averaged.persistent_bytes
 
 
+def test_a_step_for_every_plan_is_enough(options: Callable[..., Path]) -> None:
+    """It is what an answer about cards costs: half of what two steps would."""
+    run = FakeRun.of(loaded(options()))
+    steps: list[object] = []
+    hook = torch.optim.optimizer.register_optimizer_step_pre_hook(lambda *_: steps.append(None))
+    try:
+        for side in (16, 24, 32):
+            run.trace(Plan.of(batch_size=2, lq_size=side))
+    finally:
+        hook.remove()
+    assert len(steps) == 3
+
+
 def _compact_parameters() -> list[torch.nn.Parameter]:
     from trainauto.archs import ARCHS
 
