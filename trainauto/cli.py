@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = _parser().parse_args(arguments)
     try:
-        code: int = parsed.run(parsed)
+        code: int = parsed.door(parsed)
     except TrainautoError as error:
         print(f"\n{error}\n", file=sys.stderr)
         return error.exit_code
@@ -40,13 +40,13 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--force_yml", nargs="+", default=[], metavar="A:B=V", help="set options, e.g. train:total_iter=1000"
     )
-    train.set_defaults(run=_train)
+    train.set_defaults(door=_train)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of option files")
     schema.add_argument("--markdown", action="store_true", help="print the options reference instead")
     schema.add_argument("--write", action="store_true", help="write options/schema.json and docs/options.md")
     schema.add_argument("--check", action="store_true", help="exit with 1 if these two are out of date")
-    schema.set_defaults(run=_schema)
+    schema.set_defaults(door=_schema)
 
     plan = commands.add_parser(
         "plan",
@@ -64,12 +64,22 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", action="store_true", help="print JSON, in bytes")
     plan.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
     plan.add_argument("--force_yml", nargs="+", default=[], metavar="A:B=V", help="as for train")
-    plan.set_defaults(run=_plan)
+    plan.set_defaults(door=_plan)
+
+    report = commands.add_parser(
+        "report",
+        help="say what a run predicted and what it measured",
+        description="Say what was predicted of a run's memory and what was measured, by phase; it may be going on.",
+    )
+    report.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest")
+    report.add_argument("--memory", action="store_true", help="report on memory: the one report so far")
+    report.add_argument("--json", action="store_true", help="print JSON, in bytes")
+    report.set_defaults(door=_report)
 
     listing = commands.add_parser("list", help="list what is known: cards")
     listing.add_argument("kind", choices=["cards"], help="cards: presets of graphics cards, by memory")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    listing.set_defaults(run=_list)
+    listing.set_defaults(door=_list)
     return parser
 
 
@@ -136,6 +146,15 @@ def _schema(parsed: argparse.Namespace) -> int:
             write_text_atomically(path, text)
         return 0
     print(reference if parsed.markdown else schema, end="")
+    return 0
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from trainauto.reporting.memory_report import as_json, as_text, memory_report
+    from trainauto.reporting.run_directory import RunDirectory
+
+    found = memory_report(RunDirectory.find(parsed.run))
+    print(as_json(found) if parsed.json else as_text(found))
     return 0
 
 

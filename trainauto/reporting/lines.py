@@ -37,7 +37,7 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
     ]
     if summary.resumed:
         pairs.append(("resumed", f"after step {summary.progress.steps}, {summary.progress.samples} samples"))
-    return _pairs(pairs, width)
+    return pairs_lines(pairs, width)
 
 
 def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, width: int) -> list[str]:
@@ -127,7 +127,7 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     ]
     if end.checkpoint:
         pairs.append(("checkpoint", end.checkpoint))
-    return _pairs([*pairs, *end.facts], width)
+    return pairs_lines([*pairs, *end.facts], width)
 
 
 def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
@@ -182,7 +182,8 @@ def in_thousands(number: int) -> str:
     return str(number)
 
 
-def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:
+def pairs_lines(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Return labels with their texts beside them; what has no text is left out."""
     lines: list[str] = []
     for label, text in pairs:
         if text:

@@ -68,6 +68,24 @@ class RunDirectory:
         folder = link.parent / target
         return cls(folder) if target and folder.is_dir() else None
 
+    @classmethod
+    def find(cls, path: Path) -> "RunDirectory":
+        """Return the run that a person means by ``path``: its folder, or that of an experiment, then its newest run.
+
+        Raises:
+            InputError: there is no run.
+        """
+        if not path.is_dir():
+            what = "is a file" if path.exists() else "does not exist"
+            raise InputError(Problem(f"{path} {what}", advice="Name the folder of a run, e.g. experiments/NAME."))
+        run = cls(path.resolve()) if (path / "config.json").is_file() else cls.current(path.parent, path.name)
+        if run is None or not run.config.is_file():
+            inside = sorted(one.name for one in path.iterdir() if (one / CURRENT).exists())
+            known = f" Experiments in it: {', '.join(inside)}." if inside else ""
+            advice = f"A run has config.json and training_log.jsonl; {path}/{CURRENT} would lead to the newest.{known}"
+            raise InputError(Problem(f"{path} is no run", advice=advice))
+        return run
+
     @property
     def options_file(self) -> Path:
         """The option file as given."""

@@ -1,0 +1,136 @@
+"""The memory report, from logs as a run writes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.reporting.builders import GIB, a_progress, a_step, a_validation
+from trainauto.cli import main
+from trainauto.core.decisions import PlanChange, RateFactor
+from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.records import PeakReading, Pieces
+from trainauto.reporting.jsonl import JsonLines
+from trainauto.reporting.run_directory import RunDirectory
+
+MIB = 2**20
+SMALL, LARGE = Plan.of(batch_size=4, lq_size=48), Plan.of(batch_size=4, lq_size=64)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run of 6 steps: one plan change, one lack of memory, two validations."""
+    made = RunDirectory.create(tmp_path / "experiments", "demo")
+    made.write_config({"name": "demo"})
+    sink = JsonLines(made)
+    grow = PlanChange(LARGE, "room", predicted=100 * MIB, measured=60 * MIB, predicted_before=None)
+    peaks = [60, 61, 900, 104, 102, 108]
+    for step, peak in enumerate(peaks, 1):
+        large: dict[str, Any] = {"plan": LARGE, "drawn": LARGE, "shape": BatchShape(4, 64), "predicted": 100 * MIB}
+        failed: dict[str, Any] = {"ooms": 2, "pieces": {"g": Pieces(4, 64)}} if step == 3 else {}
+        reading = PeakReading(peak * MIB, limit=200 * MIB)
+        decided = (grow, RateFactor(0.5, "why")) if step == 2 else ()
+        sink.step(a_step(step, peak=reading, **(large if step > 2 else {}), **failed), decided, a_progress(step))
+    for step, size in ((3, GIB), (6, 3 * GIB)):
+        sink.validation(a_validation(step, peak=PeakReading(size), tile_px=32 if step == 6 else 0), (), ())
+    sink.close()
+    return made
+
+
+def foresight(device_type: str) -> dict[str, Any]:
+    one = {
+        "batch": 4,
+        "lq_size": 64,
+        "live_bytes": 110 * MIB,
+        "phases": {"forward": 90 * MIB, "backward": 110 * MIB, "optimizer": 40 * MIB, "other": 20 * MIB},
+        "reserved_native_bytes": 120 * MIB,
+        "reserved_expandable_bytes": 115 * MIB,
+    }
+    more = {**one, "batch": 64, "lq_size": 64}
+    held = {"seconds": 2.5, "persistent_bytes": 10 * MIB, "device_type": device_type, "limit_bytes": 200 * MIB}
+    return {**held, "traced": [one, more]}
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
+def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[str], device_type: str) -> None:
+    run.foresight.write_text(json.dumps(foresight(device_type)))
+    assert main(["report", str(run.path), "--memory"]) == 0
+    text = capsys.readouterr().out
+    assert all(len(line) <= 80 or str(run.path) in line for line in text.splitlines())
+    blocks = [block.splitlines() for block in text.rstrip("\n").split("\n\n")]
+    head = "\n".join(blocks[0]).replace("\n            ", " ").splitlines()  # as if never wrapped
+    assert head[1:] == [
+        "steps       6; plan changes: 1; out of memory: 2",
+        "limit       200.0 MiB",
+        "settled     batch_size 4, lq_size 64, since step 3 (4 steps)",
+        "peak        typical 104.0 MiB (52.0% of the limit), highest 108.0 MiB (54.0% of the limit)",
+        "speed       20.0 samples a second",
+    ]
+    assert blocks[1][2:] == [
+        "  4x48      2          -   60.5 MiB   61.0 MiB      -",
+        "  4x64      4  100.0 MiB  104.0 MiB  108.0 MiB  -3.8%",
+    ]
+    whole = "100.0 MiB" if device_type == "cpu" else "110.0 MiB"
+    assert blocks[2][0] == "traced before the first step: 2 plans in 2.5 s; peak of each phase"
+    assert blocks[2][2].split("  ")[-2:] == [whole, "104.0 MiB"]
+    assert blocks[2][3].split()[-1] == "-"  # never trained
+    assert blocks[3][2].split() == ["val", "2", "2.00", "GiB", "3.00", "GiB", "32", "px"]
+    assert blocks[4][2].split() == ["3", "4x64", "2", "g", "4", "of", "64", "px"]
+    assert blocks[5][1].startswith("  step 2: plan -> batch_size 4, lq_size 64 (predicted 100.0 MiB; the plan")
+
+
+def test_the_report_for_machines(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run.path.parent), "--memory", "--json"]) == 0  # the folder of the experiment
+    found = json.loads(capsys.readouterr().out)
+    assert (found["steps"], found["limit_bytes"], found["foresight"]) == (6, 200 * MIB, {})
+    assert found["plans"][1] == {
+        "plan": LARGE.to_dict(),
+        "steps": 4,
+        "predicted_bytes": 100 * MIB,
+        "typical_bytes": 104 * MIB,
+        "highest_bytes": 108 * MIB,
+        "ooms": 2,
+    }
+    assert found["settled"]["since_step"] == 3
+    assert found["settled"]["samples_per_s"] == pytest.approx(20)
+    assert [(one["step"], one["ooms"]) for one in found["shortages"]] == [(3, 2)]
+    assert [(one["step"], one["predicted"], one["measured"]) for one in found["changes"]] == [(2, 100 * MIB, 60 * MIB)]
+
+
+def test_a_run_without_predictions_or_readings_is_reported_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDirectory.create(tmp_path, "plain")
+    run.write_config({})
+    sink = JsonLines(run)
+    sink.step(a_step(1, peak=None), (), a_progress(1))
+    sink.close()
+    assert main(["report", str(run.path)]) == 0
+    text = capsys.readouterr().out
+    assert "limit       none" in text
+    assert "peak        not measured" in text
+    assert "memory never ran out" in text
+    assert "no plan changes" in text
+
+
+def test_what_is_no_run_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = RunDirectory.create(tmp_path / "experiments", "demo")
+    file = tmp_path / "notes.txt"
+    file.write_text("no run")
+    broken = RunDirectory.create(tmp_path / "experiments", "broken")
+    broken.write_config({})
+    broken.records.write_text('{"step": 1}\n')
+    cases = {
+        tmp_path / "nowhere": "nowhere does not exist",
+        file: "notes.txt is a file",
+        tmp_path / "experiments": "Experiments in it: broken, demo.",
+        made.path: "is no run",
+        broken.path: "entry 1 cannot be read: it lacks 'plan'",
+    }
+    for path, words in cases.items():
+        assert main(["report", str(path)]) == 2
+        assert words in capsys.readouterr().err
+    made.write_config({})
+    assert main(["report", str(made.path)]) == 2
+    assert "has no steps yet" in capsys.readouterr().err

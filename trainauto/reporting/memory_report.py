@@ -1,0 +1,273 @@
+"""What ``python -m trainauto report RUN --memory`` says: what was predicted of a run's memory, what was measured."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.records import Pieces
+from trainauto.reporting.figures import size_text
+from trainauto.reporting.json_text import read_lines, to_json
+from trainauto.reporting.lines import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
+from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
+from trainauto.reporting.run_directory import RunDirectory
+from trainauto.reporting.run_log import logged_decisions, logged_steps
+
+PHASES = ("forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A step in which memory ran out.
+
+    Attributes:
+        step: which.
+        plan: the plan it was trained under.
+        ooms: how often.
+        pieces: how the passes ran in the end that did not run as planned.
+    """
+
+    step: int
+    plan: Plan
+    ooms: int
+    pieces: Mapping[str, Pieces]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The last plan, since it was taken up.
+
+    Attributes:
+        plan: the last plan.
+        since_step: first of the steps under it that no other plan interrupted.
+        steps: how many.
+        typical_bytes: median peak of the whole ones among them; ``None`` where nothing was measured.
+        highest_bytes: the largest.
+        samples_per_s: samples a second, waits for data included.
+    """
+
+    plan: Plan
+    since_step: int
+    steps: int
+    typical_bytes: int | None
+    highest_bytes: int | None
+    samples_per_s: float
+
+
+@dataclass(frozen=True)
+class Validated:
+    """The validations of one set: how many, their typical and highest peak, and the tiles of the last."""
+
+    dataset: str
+    times: int
+    typical_bytes: int | None
+    highest_bytes: int | None
+    tile_px: int
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What the logs of a run say of its memory.
+
+    Attributes:
+        run: folder of the run.
+        steps: steps so far.
+        limit_bytes: memory the run may use, as last read; ``None`` where nobody says.
+        plans: trained plans, in the order of their first steps.
+        settled: the last of them.
+        shortages: steps in which memory ran out.
+        changes: plan changes with the step each was reported with.
+        validations: by set.
+        foresight: what was traced before the first step, as in foresight.json; empty where nothing was.
+    """
+
+    run: str
+    steps: int
+    limit_bytes: int | None
+    plans: Sequence[PlanPeak]
+    settled: Settled
+    shortages: Sequence[Shortage]
+    changes: Sequence[tuple[int, PlanChange]]
+    validations: Sequence[Validated]
+    foresight: Mapping[str, Any] = field(default_factory=dict)
+
+
+def memory_report(run: RunDirectory) -> MemoryReport:
+    """Read the logs of a run, finished or not.
+
+    Raises:
+        InputError: it has no steps yet, or a log cannot be read.
+    """
+    by_plan, shortages = PlanPeaks(), []
+    limit_bytes, last = None, _Stretch()
+    steps = 0
+    for record in logged_steps(run):
+        steps += 1
+        by_plan.add(record)
+        if record.ooms:
+            shortages.append(Shortage(record.step, record.plan, record.ooms, record.pieces))
+        if record.peak is not None and record.peak.limit is not None:
+            limit_bytes = record.peak.limit
+        if record.plan != last.plan:
+            last = _Stretch(record.plan, record.step)
+        last.peaks.add(record)
+        last.samples += record.shape.samples
+        last.seconds += record.data_seconds + record.step_seconds
+    if last.plan is None:
+        raise InputError(Problem(f"{run.path} has no steps yet", advice="Ask again when it has trained some."))
+    changes = [(step, one) for step, one in logged_decisions(run) if isinstance(one, PlanChange)]
+    return MemoryReport(
+        run=str(run.path),
+        steps=steps,
+        limit_bytes=limit_bytes,
+        plans=by_plan.rows()[0],
+        settled=last.settled(last.plan),
+        shortages=shortages,
+        changes=changes,
+        validations=_validations(run),
+        foresight=_foresight(run),
+    )
+
+
+@dataclass
+class _Stretch:
+    """Steps in a row under one plan."""
+
+    plan: Plan | None = None
+    since_step: int = 0
+    peaks: PlanPeaks = field(default_factory=PlanPeaks)
+    samples: int = 0
+    seconds: float = 0.0
+
+    def settled(self, plan: Plan) -> Settled:
+        row = self.peaks.rows()[0][0]
+        rate = self.samples / self.seconds if self.seconds > 0 else 0.0
+        return Settled(plan, self.since_step, row.steps, row.typical_bytes, row.highest_bytes, rate)
+
+
+def _validations(run: RunDirectory) -> list[Validated]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for line in read_lines(run.validations):
+        found.setdefault(str(line.get("dataset", "")), []).append(line)
+    rows = []
+    for dataset, lines in found.items():
+        peaks = [line["peak"]["allocated"] for line in lines if line.get("peak")]
+        typical, highest = (int(median(peaks)), max(peaks)) if peaks else (None, None)
+        rows.append(Validated(dataset, len(lines), typical, highest, lines[-1].get("tile_px", 0)))
+    return rows
+
+
+def _foresight(run: RunDirectory) -> Mapping[str, Any]:
+    if not run.foresight.is_file():
+        return {}
+    try:
+        found = json.loads(run.foresight.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(Problem(f"{run.foresight} cannot be read: {error}", advice="Delete it.")) from error
+    return found if isinstance(found, dict) else {}
+
+
+def as_json(report: MemoryReport) -> str:
+    """Return the report as JSON, sizes in bytes."""
+    return to_json(
+        {
+            **asdict(report),
+            "plans": [{**asdict(row), "plan": row.plan.to_dict()} for row in report.plans],
+            "settled": {**asdict(report.settled), "plan": report.settled.plan.to_dict()},
+            "shortages": [{**asdict(one), "plan": one.plan.to_dict()} for one in report.shortages],
+            "changes": [
+                {"step": step, **asdict(change), "plan": change.plan.to_dict()} for step, change in report.changes
+            ],
+        }
+    )
+
+
+def as_text(report: MemoryReport, width: int = WIDTH) -> str:
+    """Return the report in lines of at most ``width`` columns."""
+    blocks = [
+        _head(report, width),
+        ["training, by plan: predicted before the first step, measured in whole steps", *_plans(report.plans)],
+        _traced(report, width),
+        _validated(report.validations),
+        _shortages(report.shortages),
+        ["plan changes", *_indented(report.changes, width)] if report.changes else ["no plan changes"],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _head(report: MemoryReport, width: int) -> list[str]:
+    settled = report.settled
+    use = []
+    for label, size in (("typical", settled.typical_bytes), ("highest", settled.highest_bytes)):
+        if size is not None:
+            share = f" ({size / report.limit_bytes:.1%} of the limit)" if report.limit_bytes else ""
+            use.append(f"{label} {size_text(size)}{share}")
+    ooms = sum(one.ooms for one in report.shortages)
+    pairs = [
+        ("run", report.run),
+        ("steps", f"{report.steps}; plan changes: {len(report.changes)}; out of memory: {ooms}"),
+        ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
+        ("settled", f"{settled.plan}, since step {settled.since_step} ({settled.steps} steps)"),
+        ("peak", ", ".join(use) or "not measured"),
+        ("speed", f"{settled.samples_per_s:.1f} samples a second"),
+    ]
+    return pairs_lines(pairs, width)
+
+
+def _plans(rows: Sequence[PlanPeak]) -> list[str]:
+    return table([["plan", "steps", "predicted", "typical", "highest", "error"], *map(prediction_cells, rows)])
+
+
+def _traced(report: MemoryReport, width: int) -> list[str]:
+    """Return the traced plans by phase, beside what was measured where they were trained."""
+    traced = report.foresight.get("traced", [])
+    if not traced:
+        return []
+    # On the CPU peaks are counted from what was held before the first step.
+    on_cpu = report.foresight.get("device_type") == "cpu"
+    held = int(report.foresight.get("persistent_bytes", 0))
+    rows = [["plan", *PHASES, "whole", "measured"]]
+    for one in traced:
+        phases = [one.get("phases", {}).get(name) for name in PHASES]
+        measured = [
+            row.typical_bytes
+            for row in report.plans
+            if (row.plan.forward_batch_size, row.plan[LQ_SIZE]) == (one["batch"], one["lq_size"]) and row.typical_bytes
+        ]
+        sizes = [*phases, one["live_bytes"]]
+        counted = [None if size is None else size - (held if on_cpu else 0) for size in sizes]
+        cells = ["-" if size is None else size_text(size) for size in [*counted, max(measured, default=None)]]
+        rows.append([f"{one['batch']}x{one['lq_size']}", *cells])
+    seconds = report.foresight.get("seconds", 0.0)
+    head = [f"traced before the first step: {len(traced)} plans in {seconds:.1f} s; peak of each phase"]
+    less = " (counted without them, as measured peaks are on a CPU)" if on_cpu else ""
+    return [*head, *table(rows), *pairs_lines([("held", f"{size_text(held)} between steps{less}")], width)]
+
+
+def _validated(rows: Sequence[Validated]) -> list[str]:
+    if not rows:
+        return []
+    cells = [["set", "times", "typical", "highest", "tiles"]]
+    for row in rows:
+        sizes = ["-" if size is None else size_text(size) for size in (row.typical_bytes, row.highest_bytes)]
+        cells.append([row.dataset[:30], str(row.times), *sizes, f"{row.tile_px} px" if row.tile_px else "whole"])
+    return ["validation: peak of each", *table(cells)]
+
+
+def _shortages(rows: Sequence[Shortage]) -> list[str]:
+    if not rows:
+        return ["memory never ran out"]
+    cells = [["step", "plan", "times", "ran in the end in"]]
+    for row in rows:
+        ran = ", ".join(f"{name} {one.micro_batches} of {one.extent} px" for name, one in row.pieces.items())
+        cells.append([str(row.step), plan_text(row.plan), str(row.ooms), ran or "a smaller batch"])
+    return ["out of memory", *table(cells)]
+
+
+def _indented(changes: Sequence[tuple[int, Decision]], width: int) -> Iterator[str]:
+    for step, change in changes:
+        yield from (f"  {line}" for line in decision_lines(step, change, width - 2))
