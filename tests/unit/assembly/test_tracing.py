@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.integration.doors import tiny_options, write_options
 from trainauto.assembly.plugins import load_plugins
@@ -111,7 +112,7 @@ def test_a_step_for_every_plan_is_enough(options: Callable[..., Path]) -> None:
     """It is what an answer about cards costs: half of what two steps would."""
     run = FakeRun.of(loaded(options()))
     steps: list[object] = []
-    hook = torch.optim.optimizer.register_optimizer_step_pre_hook(lambda *_: steps.append(None))
+    hook = register_optimizer_step_pre_hook(lambda *_: steps.append(None))
     try:
         for side in (16, 24, 32):
             run.trace(Plan.of(batch_size=2, lq_size=side))
