@@ -1,0 +1,228 @@
+"""Our own side of the comparison: runs through ``train.py``, watched from outside, and the walk along the frontier."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from autobatch_cases import (
+    CROPS_PX,
+    FIRST_BATCH,
+    LARGEST_BATCH,
+    LOOKAHEAD,
+    PERIOD_STEPS,
+    ROOT,
+    STEADY_STEPS,
+    Case,
+    child_environment,
+    controller,
+    write_options,
+)
+
+MOST_STEPS = 700
+PATIENCE_S = 900
+POLL_S = 0.3
+Record = dict[str, Any]
+
+
+def steered(case: Case, policy: str, free_crop: bool, images: Path, folder: Path) -> Record:
+    """Train until a plan has held for a period and :data:`STEADY_STEPS` more; say how it came there."""
+    crops_px = CROPS_PX[case.network] if free_crop else (case.lq_size, case.lq_size)
+    file = write_options(folder, case, images, MOST_STEPS, controller(policy, crops_px))
+    began = time.time()
+    log, failure = _train(file, until=lambda records: _held(records) >= PERIOD_STEPS + STEADY_STEPS)
+    if failure or not log:
+        return {"failure": failure or "no step was made"}
+    steps = [one for one in log if "step_s" in one]
+    plan = steps[-1]["plan"]
+    held = _held(steps)
+    settled = len(steps) - held + PERIOD_STEPS
+    steady = steps[settled:]
+    decisions = _lines(file, "decisions.jsonl")
+    changes = [one for one in decisions if one.get("kind") == "plan_change"]
+    if held < PERIOD_STEPS + STEADY_STEPS:
+        failure = f"not settled after {len(steps)} steps"
+    return {
+        "failure": failure,
+        "batch": plan["batch_size"],
+        "lq_size": plan["lq_size"],
+        "ooms": sum(one["ooms"] for one in steps),
+        "ooms_after": sum(one["ooms"] for one in steady),
+        "changes": len(changes),
+        "steps": settled,
+        "seconds": steps[min(settled, len(steps)) - 1]["time"] - began,
+        "lost_steps": _lost(steps),
+        "typical_bytes": int(median(one["peak"]["allocated"] for one in steady)) if steady else 0,
+        "largest_bytes": max((one["peak"]["allocated"] for one in steady), default=0),
+        "reasons": [one["reason"][:300] for one in changes],
+        "peaks": _by_plan(steps),
+        "first_jump": _period_after(changes, steps, 0),
+    }
+
+
+def best(case: Case, free_crop: bool, images: Path, folder: Path) -> Record:
+    """Find the largest plan whose peaks stay within the target, by training one plan after another.
+
+    The budget is enforced as in every other run. First a few plans far apart tell where to look, then every
+    plan there is trained for a period. Crops come first, at the first batch; then batches at that crop.
+    """
+    samples = [(batch, case.lq_size) for batch in (4, 8, 16, 32)]
+    coarse = _walked(case, samples, images, folder / "coarse", stop_bytes=case.limit_bytes * 7 // 10)
+    crop, walked = case.lq_size, dict(coarse)
+    if free_crop:
+        multiple = 8 if case.network == "swinir" else 1
+        sides = range(case.lq_size, CROPS_PX[case.network][1] + 1, multiple)
+        found = _frontier(case, [(FIRST_BATCH, side) for side in sides], walked, images, folder / "crops")
+        crop = found[1] if found else crop
+    batches = [(batch, crop) for batch in range(2, LARGEST_BATCH + 1)]
+    plan = _frontier(case, batches, walked, images, folder / "batches")
+    if plan is None:
+        return {"failure": "no plan stays within the target"}
+    return {
+        "failure": None,
+        "batch": plan[0],
+        "lq_size": plan[1],
+        "typical_bytes": int(median(walked[plan])),
+        "largest_bytes": max(walked[plan]),
+        "walked": [[*one, int(median(peaks)), max(peaks)] for one, peaks in sorted(walked.items())],
+    }
+
+
+Size = tuple[int, int]
+Walked = dict[Size, list[int]]
+
+
+def _frontier(case: Case, plans: Sequence[Size], walked: Walked, images: Path, folder: Path) -> Size | None:
+    """Return the last of rising plans whose peaks stay within the target, and walk what was not walked yet."""
+    for attempt in range(8):
+        where = _expected(case, plans, walked)
+        around = plans[max(0, where - 2) : where + 4]
+        fresh = [plan for plan in around if plan not in walked]
+        if not fresh:
+            break
+        walked |= _walked(case, fresh, images, folder / str(attempt), stop_bytes=case.target_bytes)
+    fitting = [plan for plan in plans if plan in walked and max(walked[plan]) <= case.target_bytes]
+    return fitting[-1] if fitting else None
+
+
+def _expected(case: Case, plans: Sequence[Size], walked: Walked) -> int:
+    """Return the place of the last plan expected to fit, from lines between the plans that were walked."""
+    known = sorted((batch * side**2, max(peaks)) for (batch, side), peaks in walked.items())
+    fitting = [one for one in known if one[1] <= case.target_bytes] or known[:1]
+    work, peak = fitting[-1]
+    below = [one for one in known if one[0] < 0.8 * work] or [(0, 0)]
+    slope = max(1e-9, (peak - below[-1][1]) / (work - below[-1][0]))
+    room = work + (case.target_bytes - peak) / slope
+    return max([place for place, (batch, side) in enumerate(plans) if batch * side**2 <= room], default=0)
+
+
+def _walked(case: Case, plans: Sequence[Size], images: Path, folder: Path, stop_bytes: int) -> Walked:
+    """Train rising plans for a period each, in one run, until one passes ``stop_bytes``; return their peaks."""
+    each = LOOKAHEAD + PERIOD_STEPS + 1
+    changes = [
+        {"step": 1 + place * each, "batch_size": batch, "lq_size": side} for place, (batch, side) in enumerate(plans)
+    ]
+    steps = 1 + each * len(plans) + LOOKAHEAD
+    file = write_options(folder, case, images, steps, {"PlanSchedule": {"changes": changes}})
+
+    def passed(records: Sequence[Record]) -> bool:
+        peaks = _peaks(records)
+        return any(len(found) >= PERIOD_STEPS and max(found) > stop_bytes for found in peaks.values())
+
+    log, failure = _train(file, until=passed)
+    if failure:
+        raise RuntimeError(f"{case.name}: the walk along the frontier failed: {failure}")
+    wanted = set(plans)
+    return {plan: peaks for plan, peaks in _peaks(log).items() if plan in wanted and len(peaks) >= PERIOD_STEPS}
+
+
+def _peaks(records: Sequence[Record]) -> Walked:
+    found: Walked = {}
+    for one in records:
+        whole = not one["ooms"] and one["samples"] == one["plan"]["batch_size"]
+        if whole and one["extent"] == one["plan"]["lq_size"] and one["plan"]["micro_batches"] == 1:
+            found.setdefault((one["plan"]["batch_size"], one["extent"]), []).append(one["peak"]["allocated"])
+        elif one["ooms"]:  # a failure says that the plan needs more than there is
+            size = (one["plan"]["batch_size"], one["plan"]["lq_size"])
+            found[size] = [one["peak"]["limit"] + 1] * PERIOD_STEPS
+    return found
+
+
+def _by_plan(steps: Sequence[Record]) -> list[list[int]]:
+    """Return for each plan in order: batch, crop, and the peaks of its whole steps."""
+    found: list[list[int]] = []
+    for one in steps:
+        key = [one["plan"]["batch_size"], one["plan"]["lq_size"]]
+        if one["samples"] != key[0] or one["extent"] != key[1]:
+            continue
+        if not found or found[-1][:2] != key:
+            found.append(key)
+        found[-1].append(one["peak"]["allocated"])
+    return found
+
+
+def _period_after(changes: Sequence[Record], steps: Sequence[Record], number: int) -> Record | None:
+    """Return what was foretold of the plan of a change, and what its first period showed."""
+    if len(changes) <= number:
+        return None
+    plan = changes[number]["plan"]
+    under = [one for one in steps if one["plan"] == plan and one["samples"] == plan["batch_size"]][:PERIOD_STEPS]
+    if not under:
+        return None
+    peaks = [one["peak"]["allocated"] for one in under]
+    return {"plan": plan, "expected": changes[number]["predicted"], "peaks": peaks}
+
+
+def _held(records: Sequence[Record]) -> int:
+    """Count the last steps that trained whole batches of one plan without running out of memory."""
+    steps = [one for one in records if "step_s" in one]
+    held = 0
+    for one in reversed(steps):
+        if one["plan"] != steps[-1]["plan"] or one["ooms"] or one["samples"] != one["plan"]["batch_size"]:
+            break
+        held += 1
+    return held
+
+
+def _lost(steps: Sequence[Record]) -> int:
+    """Count steps whose samples were trained twice or skipped: each step begins where the last one ended."""
+    return sum(one["first_sample"] + one["samples"] != after["first_sample"] for one, after in pairwise(steps))
+
+
+def _train(file: Path, until: Callable[[Sequence[Record]], bool]) -> tuple[list[Record], str | None]:
+    """Run train.py as a person does, and ask it to end (SIGTERM) when ``until`` says so; return its records."""
+    shutil.rmtree(file.parent / "experiments", ignore_errors=True)
+    command = [sys.executable, str(ROOT / "train.py"), "-opt", file.name]
+    began = time.monotonic()
+    with (file.parent / "output.txt").open("w") as output:
+        process = subprocess.Popen(
+            command, cwd=file.parent, env=child_environment(), stdout=output, stderr=subprocess.STDOUT
+        )
+        asked = False
+        while process.poll() is None:
+            time.sleep(POLL_S)
+            if not asked and until(_lines(file, "training_log.jsonl")):
+                process.send_signal(signal.SIGTERM)
+                asked = True
+            if time.monotonic() - began > PATIENCE_S:
+                process.kill()
+    ended = asked or process.returncode == 0
+    last = (file.parent / "output.txt").read_text().splitlines()[-3:]
+    return _lines(file, "training_log.jsonl"), None if ended else f"exit code {process.returncode}: {' '.join(last)}"
+
+
+def _lines(file: Path, name: str) -> list[Record]:
+    path = file.parent / "experiments" / "run" / "current" / name
+    if not path.exists():
+        return []
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    records = [json.loads(line) for line in whole.splitlines()]
+    return [one for one in records if name != "training_log.jsonl" or "step_s" in one]

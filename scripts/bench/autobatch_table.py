@@ -1,0 +1,218 @@
+"""The results of the comparison as a page: figures, targets, and where a peer is ahead."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from autobatch_cases import PERIOD_STEPS, STEADY_STEPS, TARGET
+
+Record = dict[str, Any]
+OURS = ("jump", "step", "jump, crop free")
+PEERS = ("lightning power", "lightning binsearch", "accelerate", "bisection")
+METHODS = (*OURS, *PEERS)
+REFERENCES = {"jump, crop free": "best, crop free"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of a cell; ``better`` is -1 where less is better, 1 where more is, 0 where neither is."""
+
+    title: str
+    of: Callable[[Record], float]
+    better: int
+    text: str = "{:.1f}"
+    total: bool = False
+
+
+COLUMNS = (
+    Column("real OOMs, all cells", lambda r: r["ooms"], -1, "{:.0f}", total=True),
+    Column(f"OOMs in {STEADY_STEPS} steps after, all cells", lambda r: r["ooms_after"], -1, "{:.0f}", total=True),
+    Column("changes or trials", lambda r: r["changes"], -1, "{:.0f}"),
+    Column("steps until settled", lambda r: r["steps"], -1, "{:.0f}"),
+    Column("seconds until settled", lambda r: r["seconds"], -1, "{:.0f}"),
+    Column("steps lost", lambda r: r["lost_steps"], -1, "{:.0f}"),
+    Column("use of the budget", lambda r: r["typical_bytes"] / r["limit"], 1, "{:.1%}"),
+    Column("use of the best", lambda r: r["use_of_best"], 1, "{:.1%}"),
+)
+
+
+def with_references(results: Sequence[Record]) -> list[Record]:
+    """Return the cells of the methods, each with the use of the best admissible plan of its case."""
+    best = {(r["network"], r["budget_mib"], r["method"]): r for r in results if r["method"].startswith("best")}
+    cells = []
+    for one in results:
+        if one["method"] not in METHODS:
+            continue
+        reference = best.get((one["network"], one["budget_mib"], REFERENCES.get(one["method"], "best")))
+        share = None
+        if reference and not reference.get("failure") and one.get("typical_bytes"):
+            share = one["typical_bytes"] / reference["typical_bytes"]
+        cells.append({**one, "use_of_best": share, "limit": one["budget_mib"] * 2**20})
+    return cells
+
+
+def targets(cells: Sequence[Record], method: str = "jump") -> list[tuple[str, str, bool]]:
+    """Return each target with what was found and whether it was met."""
+    mine = [one for one in cells if one["method"] == method]
+    whole = [one for one in mine if not one["failure"] and one["use_of_best"] is not None]
+    if not whole:
+        return [("cells that settled", "0", False)]
+    changes = [one["changes"] for one in whole]
+    shares = [one["use_of_best"] for one in whole]
+    above = sum(one["largest_bytes"] > TARGET * one["limit"] for one in whole)
+    clean = sum(not one["ooms"] and not one["ooms_after"] for one in whole) / len(mine)
+    return [
+        ("every case settles", f"{len(whole)} of {len(mine)}", len(whole) == len(mine)),
+        ("at most 2 changes (median)", f"{median(changes):g}", median(changes) <= 2),
+        ("at most 3 changes (worst)", f"{max(changes)}", max(changes) <= 3),
+        ("at least 95 % of the best plan's use (median)", f"{median(shares):.1%}", median(shares) >= 0.95),
+        ("at least 90 % of it (worst)", f"{min(shares):.1%}", min(shares) >= 0.90),
+        (f"no step above the target in {STEADY_STEPS} after settling", f"{above} of {len(whole)} cases do", above == 0),
+        ("no OOM in at least 95 % of the cases", f"{clean:.0%}", clean >= 0.95),
+    ]
+
+
+def page(results: Sequence[Record], facts: Record) -> str:
+    """Return the page in Markdown."""
+    cells = with_references(results)
+    parts = [
+        "# Finding the batch: jump and step against what others do",
+        "",
+        f"`{facts['command']}`, {facts['date']}: {facts['machine']}; lightning {facts['lightning']}, accelerate "
+        f"{facts['accelerate']}.",
+        f"{facts['note']}" if facts.get("note") else "",
+        "",
+        *INTRODUCTION,
+        "",
+        *_summary(cells),
+        "",
+        *_ahead(cells),
+        "",
+        "## Targets of `policy: jump`",
+        "",
+    ]
+    for method in ("jump", "jump, crop free"):
+        parts += [f"| {method} | found | |", "|---|---|---|"]
+        parts += [f"| {name} | {found} | {'met' if met else 'missed'} |" for name, found, met in targets(cells, method)]
+        parts.append("")
+    parts += _each(cells)
+    return "\n".join(parts) + "\n"
+
+
+INTRODUCTION = (
+    "Every cell is a process of its own on one thread: same network, Adam, L1 loss, crops of the same images, and",
+    "the same budget, enforced by the system (`RLIMIT_DATA`, renewed before every step): past it torch's own",
+    "allocator raises. The crop is fixed, for the peers know the batch only; `jump, crop free` is ours as it is used,",
+    "with a reference of its own.",
+    "",
+    f"- Ours runs through `train.py`: periods of {PERIOD_STEPS} steps (default 100), target {TARGET:.0%} of the budget,",
+    f"  first batch 4. Settled: a plan has held for a period, and {STEADY_STEPS} steps more.",
+    "- The peers know no target: they search what fits the whole budget, and use more of it for that; whether it",
+    "  lasts says the second row. Defaults of their own: Lightning starts from 2, Accelerate from 128 in steps of a",
+    "  tenth. Doubling and bisection start from 4, three steps a trial. Settled: the search is over (Accelerate: three",
+    "  steps of the training went well).",
+    "- Trials: batches tried. Steps lost: trained, and then thrown away with the weights of the trial. Seconds: from",
+    "  the start of the process, imports and traces included.",
+    "- Use: median peak of the steps after settling. The best plan is the largest whose peaks all stay within our",
+    "  target, found by training one after another. A share above 100 %: a plan above our target, or one whose peaks",
+    "  passed it once while the frontier was walked.",
+    "- oneDNN without memory says no more than `could not create a primitive`, which Lightning and Accelerate take for",
+    "  a fault that ends the run; here they were told of it in the words of torch's allocator (last row).",
+)
+
+
+def _figures(cells: Sequence[Record], method: str, column: Column) -> list[float]:
+    mine = [one for one in cells if one["method"] == method]
+    values = []
+    for one in mine:
+        try:
+            values.append(float(column.of(one)))
+        except (KeyError, TypeError):
+            continue  # the method failed before it had such a figure
+    return values
+
+
+def _value(cells: Sequence[Record], method: str, column: Column) -> float | None:
+    values = _figures(cells, method, column)
+    if not values:
+        return None
+    return sum(values) if column.total else median(values)
+
+
+def _summary(cells: Sequence[Record]) -> list[str]:
+    present = [method for method in METHODS if any(one["method"] == method for one in cells)]
+    lines = ["| median of the cells (worst) | " + " | ".join(present) + " |", "|---|" + "---:|" * len(present)]
+    for column in COLUMNS:
+        row = []
+        for method in present:
+            values = _figures(cells, method, column)
+            middle = _value(cells, method, column)
+            if middle is None:
+                row.append("-")
+            elif column.total:
+                row.append(column.text.format(middle))
+            else:
+                worst = min(values) if column.better > 0 else max(values)
+                row.append(f"{column.text.format(middle)} ({column.text.format(worst)})")
+        lines.append(f"| {column.title} | " + " | ".join(row) + " |")
+    counts = [[one for one in cells if one["method"] == method] for method in present]
+    lines.append("| cells | " + " | ".join(str(len(mine)) for mine in counts) + " |")
+    failed = [sum(bool(one["failure"]) for one in mine) for mine in counts]
+    lines.append("| of them ended by an error | " + " | ".join(str(count) for count in failed) + " |")
+    told = [sum(one.get("told", 0) for one in mine) for mine in counts]
+    lines.append("| oneDNN's failures among the OOMs, translated | " + " | ".join(str(count) for count in told) + " |")
+    return lines
+
+
+def _ahead(cells: Sequence[Record]) -> list[str]:
+    """Say column by column which peers are ahead of jump; written by comparison, not by hand."""
+    lines = ["Where a peer is ahead of `jump` (same crop for all):", ""]
+    found = False
+    for column in COLUMNS:
+        ours = _value(cells, "jump", column)
+        if ours is None:
+            continue
+        ahead = []
+        for peer in ("step", *PEERS):
+            theirs = _value(cells, peer, column)
+            if theirs is not None and column.better * (theirs - ours) > 0:
+                ahead.append(f"{peer} ({column.text.format(theirs)} against {column.text.format(ours)})")
+        if ahead:
+            found = True
+            lines.append(f"- {column.title}: {', '.join(ahead)}")
+    return [*lines, *([] if found else ["- in no column"])]
+
+
+def _each(cells: Sequence[Record]) -> list[str]:
+    """List the cells: batch (crop), changes, OOMs, share of the best."""
+    lines = [
+        "## Every cell",
+        "",
+        "Batch (and crop where it is free); changes or trials; real OOMs; use of the best plan.",
+        "",
+    ]
+    present = [method for method in METHODS if any(one["method"] == method for one in cells)]
+    lines += ["| case | " + " | ".join(present) + " |", "|---|" + "---|" * len(present)]
+    keys = list(dict.fromkeys((one["network"], one["budget_mib"], one["seed"]) for one in cells))
+    for key in keys:
+        row = []
+        for method in present:
+            one = next(
+                (c for c in cells if (c["network"], c["budget_mib"], c["seed"]) == key and c["method"] == method), None
+            )
+            row.append(_cell(one))
+        lines.append(f"| {key[0]} {key[1]} MiB, seed {key[2]} | " + " | ".join(row) + " |")
+    errors = sorted({f"{one['method']}: {one['failure']}" for one in cells if one["failure"]})
+    return [*lines, *(["", "Errors:", "", *(f"- {error}" for error in errors)] if errors else [])]
+
+
+def _cell(one: Record | None) -> str:
+    if one is None:
+        return ""
+    if one.get("use_of_best") is None or "changes" not in one:
+        return "error"
+    size = f"{one['batch']}x{one['lq_size']}" if one["method"] in REFERENCES else f"{one['batch']}"
+    ended = ", then error" if one["failure"] else ""
+    ooms = one["ooms"] + one["ooms_after"]
+    return f"{size}; {one['changes']}; {ooms}; {one['use_of_best']:.0%}{ended}"
