@@ -170,6 +170,11 @@ class SPAN(nn.Module):
             nn.Conv2d(feature_channels, num_out_ch * scale**2, 3, padding=1), nn.PixelShuffle(scale)
         )
 
+    @property
+    def checkpoint_blocks(self) -> tuple[nn.Module, ...]:
+        """What gradient checkpointing runs again; published names leave no list to hold the blocks."""
+        return self.block_1, self.block_2, self.block_3, self.block_4, self.block_5, self.block_6
+
     def forward(self, image: Tensor) -> Tensor:
         """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""
         if self.norm:

@@ -19,6 +19,7 @@ from trainauto.core.reports import LengthUnit
 from trainauto.losses import LOSSES
 from trainauto.models import MODELS
 from trainauto.models.base_model import BaseModel
+from trainauto.models.checkpointing import CannotCheckpoint, in_words
 from trainauto.models.weights import load_pretrained, read_weights
 from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.optim.precision import Precision
@@ -133,7 +134,7 @@ def build_model(
     if network_d is not None and optim_d is not None:
         others["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
         others["make_optimizer_d"] = _optimizer(loaded, "optim_d", optim_d)
-    return model_class(
+    model: BaseModel = model_class(
         network,
         losses,
         _optimizer(loaded, "optim_g", options.train.optim_g),
@@ -143,6 +144,18 @@ def build_model(
         compile_network=options.use_compile,
         **others,
     )
+    if options.memory.gradient_checkpointing:
+        with placed(loaded, ("memory", "gradient_checkpointing")):
+            _checkpoint_gradients(model)
+    return model
+
+
+def _checkpoint_gradients(model: BaseModel) -> None:
+    try:
+        blocks = model.checkpoint_gradients()
+    except CannotCheckpoint as error:
+        raise InputError(Problem(f"gradient checkpointing is not possible: {error}", advice="Leave it out.")) from error
+    logger.info("gradient checkpointing: %s", in_words(blocks))
 
 
 def _optimizer(loaded: LoadedOptions, key: str, chosen: Component) -> Callable[..., Optimizer]:

@@ -63,6 +63,7 @@ def _train_until_done(run: Run) -> None:
         if record is None:
             continue
         run.progress += record
+        run.last_resort.see(record, run.model)
         _say_new_plan(run, record)
         decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
         run.controls.apply(decisions)

@@ -53,10 +53,10 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
 
 
 def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge) -> list[Decision]:
-    """Give the batch back to the loader, under a plan that makes it smaller.
+    """Give the batch back to the loader, under a plan that makes it smaller; where there is none, by the last resort.
 
     Raises:
-        NothingFits: there is no smaller plan; a checkpoint has been written.
+        NothingFits: there is no smaller plan and nothing else to be done; a checkpoint has been written.
     """
     event = _event(run, batch, error.pass_name, error.samples, error.message, 0)
     decisions = _asked(run, event)
@@ -65,9 +65,13 @@ def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge) -> list[Decis
     if not _is_smaller(batch.drawn.meet(run.loader.plan), batch.plan):
         plan = shrunk_after_oom(batch.plan, run.axes)
         if plan is None or not _is_smaller(plan, batch.plan):
+            what = f"one sample of {batch.shape.extent} px does not fit: {error.message}"
+            advice = run.last_resort.take(run.model, what)
+            if advice is None:
+                return decisions
             run.save()
             raise NothingFits(
-                f"one sample of {batch.shape.extent} px does not fit: {error.message}\n"
+                f"{what}\n  {advice}\n"
                 "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
             )
         forced = PlanChange(plan.meet(run.loader.plan), f"out of memory under {batch.plan}: both axes shrink")

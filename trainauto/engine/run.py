@@ -15,6 +15,7 @@ from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
 from trainauto.engine.expectations import Expectations
+from trainauto.engine.last_resort import LastResort
 from trainauto.engine.random_state import random_state, set_random_state
 from trainauto.engine.recovery import Rewind
 from trainauto.engine.signals import StopSignals
@@ -73,6 +74,7 @@ class Run:
     uncounted_ooms: int = 0
     budget_bytes: int | None = None
     batch_scaling: BatchScaling = field(default_factory=BatchScaling)
+    last_resort: LastResort = field(default_factory=LastResort)
     rewind: Rewind = field(init=False)
     expectations: Expectations = field(init=False)
 
@@ -102,6 +104,7 @@ class Run:
         state = Checkpoints.read_state(checkpoint)
         self.model.load(checkpoint)
         self.model.load_state_dict(state["model"])
+        self.last_resort.load_state_dict(state.get("last_resort", {}), self.model)
         self.loader.load_state_dict(state["loader"])
         self.controls.load_state_dict(state["controls"])
         for automation in self.automations:
@@ -130,6 +133,7 @@ class Run:
             "first_plan": self.first_plan.to_dict(),
             "progress": vars(self.progress).copy(),
             "model": self.model.state_dict(),
+            "last_resort": self.last_resort.state_dict(),
             "loader": self.loader.state_dict(),
             "controls": self.controls.state_dict(),
             "automations": {automation.name: automation.state_dict() for automation in self.automations},

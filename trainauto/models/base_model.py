@@ -14,6 +14,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.passes import MicroBatch, Pass
 from trainauto.core.records import ValidationRecord
 from trainauto.core.reports import Picture
+from trainauto.models.checkpointing import Blocks, CannotCheckpoint, blocks_of, is_on, switch_on
 from trainauto.models.validation import Validator
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
@@ -51,6 +52,40 @@ class BaseModel(ABC):
     def compiled_graphs(self) -> int | None:
         """Return how many graphs ``torch.compile`` has made so far; ``None`` where nothing is compiled."""
         return None
+
+    @property
+    def checkpoints_gradients(self) -> bool:
+        """Whether blocks of some network run again in the backward pass, so that they keep their inputs only."""
+        return any(is_on(module) for network in self.networks.values() for module in network.modules())
+
+    def blocks_to_checkpoint(self) -> dict[str, Blocks]:
+        """Return which blocks of which networks gradient checkpointing would run again.
+
+        Raises:
+            CannotCheckpoint: no network has repeated blocks, or they are compiled.
+        """
+        if self.compiled_graphs() is not None:
+            raise CannotCheckpoint("with use_compile, what a network keeps is the compiler's own decision")
+        found, reasons = {}, []
+        for name, network in self.networks.items():
+            try:
+                found[name] = blocks_of(network)
+            except CannotCheckpoint as error:
+                reasons.append(f"{name}: {error}")
+        if not found:
+            raise CannotCheckpoint("; ".join(reasons))
+        return found
+
+    def checkpoint_gradients(self) -> dict[str, Blocks]:
+        """Have these blocks run again from now on; see :mod:`trainauto.models.checkpointing`.
+
+        Raises:
+            CannotCheckpoint: as :meth:`blocks_to_checkpoint`; nothing has changed then.
+        """
+        blocks = self.blocks_to_checkpoint()
+        for name in blocks:
+            switch_on(self.networks[name])
+        return blocks
 
     def feed_data(self, batch: Batch) -> MicroBatch:
         """Move a batch to the device, still uint8; :meth:`passes` convert the micro-batch they work on."""

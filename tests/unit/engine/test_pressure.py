@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.engine.test_last_resort import small_model
+from tests.unit.engine.test_step import model_of
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import PlanChange, RunFacts
@@ -14,6 +16,7 @@ from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.data import DynamicDataLoader, GTImageDataset
 from trainauto.engine.controls import Controls
+from trainauto.engine.last_resort import LastResort
 from trainauto.engine.pressure import NothingFits, answer_recovered, answer_too_large
 from trainauto.engine.recovery import BatchTooLarge
 from trainauto.engine.step import Failure
@@ -36,6 +39,8 @@ def run(write_images: Callable[..., Path]) -> Iterator[Any]:
             meter=SimpleNamespace(limit_bytes=1000),
             saved=saved,
             save=lambda: saved.append(1),
+            model=model_of(),
+            last_resort=LastResort(),
         )
 
 
@@ -79,6 +84,27 @@ def test_a_batch_that_fits_in_no_pieces_comes_again_smaller(run: Any) -> None:
 def test_at_the_floor_it_ends_with_a_checkpoint_and_advice(run: Any) -> None:
     run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
     batch = next_batch(run)
-    with pytest.raises(NothingFits, match="one sample of 8 px does not fit"):
+    with pytest.raises(NothingFits, match="one sample of 8 px does not fit") as caught:
         answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
     assert run.saved == [1]
+    assert "Gradient checkpointing cannot help: net_g: Sequential has no list of repeated blocks" in str(caught.value)
+
+
+def test_at_the_floor_the_last_resort_is_taken_once_if_it_may(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run.model = small_model()
+    run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
+    batch = next_batch(run)
+    with pytest.raises(NothingFits, match=r"`memory: allow_gradient_checkpointing: true` would go on .*net_g: 3 segm"):
+        answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    assert not run.model.checkpoints_gradients
+    run.last_resort.allowed = True
+    batch = next_batch(run)
+    decisions = answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    assert decisions == []
+    assert run.model.checkpoints_gradients
+    assert "one sample of 8 px does not fit: no; gradient checkpointing is on from now on" in caplog.text
+    again = next_batch(run)
+    assert (again.first_sample, again.plan) == (batch.first_sample, batch.plan)
+    with pytest.raises(NothingFits, match="Gradient checkpointing is on already"):
+        answer_too_large(run, again, BatchTooLarge("g", 1, "no"))
+    assert len(run.saved) == 2
