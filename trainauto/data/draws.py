@@ -5,9 +5,10 @@ are sent to the workers, and the tail, where batches are trained. A plan asked f
 on draw ``n + lookahead``; the head is never further ahead than that, so results do not depend on the workers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,42 @@ class Draw:
     plan: Plan
 
 
+class LoggedBatch(NamedTuple):
+    """A batch as a log holds it.
+
+    Attributes:
+        first_sample: position of its first sample in the stream.
+        samples: how many it held.
+        extent: side of its crops in low-quality pixels.
+        drawn: plan its samples were drawn under.
+        plan: plan it was trained under.
+    """
+
+    first_sample: int
+    samples: int
+    extent: int
+    drawn: Plan
+    plan: Plan
+
+
+def draws_of(batches: Iterable[LoggedBatch]) -> list[Draw]:
+    """Return the draws that the batches of a whole run came from, whatever asked for their plans.
+
+    Raises:
+        ValueError: the batches do not follow each other as a loader gives them.
+    """
+    draws: list[Draw] = []
+    position = end = 0
+    for batch in batches:
+        if position == end:
+            draws.append(Draw(len(draws), position, batch.drawn))
+            end = position + batch.drawn.batch_size
+        if batch.first_sample != position or batch.drawn != draws[-1].plan or position + batch.samples > end:
+            raise ValueError(f"after sample {position} came {batch.samples} from {batch.first_sample} on")
+        position += batch.samples
+    return draws
+
+
 @dataclass(frozen=True)
 class Position:
     """A place in the stream of draws, with the plan changes that lie ahead of it."""
@@ -43,6 +80,12 @@ class Position:
     def start(cls, plan: Plan) -> "Position":
         """Return the beginning of a run."""
         return cls(Draw(0, 0, plan))
+
+    @classmethod
+    def among(cls, draws: Sequence[Draw], number: int) -> "Position":
+        """Return the position before draw ``number`` of a known sequence, with the plan changes that lie ahead."""
+        ahead = pairwise(draws[number:])
+        return cls(draws[number], tuple((d.number, d.plan) for before, d in ahead if d.plan != before.plan))
 
     def advanced(self) -> "Position":
         """Return the position after the next draw."""

@@ -2,7 +2,9 @@
 
 import signal
 import warnings
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -15,9 +17,9 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.process import limit_private_memory
-from trainauto.data.draws import Draw, KeyStream, Position, SampleOrder
+from trainauto.data.draws import Draw, KeyStream, LoggedBatch, Position, SampleOrder, draws_of
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.data.recut import first_piece, without_first
+from trainauto.data.recut import first_piece, logged_piece, without_first
 
 Collated = dict[str, Tensor] | InputError
 
@@ -67,6 +69,9 @@ class DynamicDataLoader:
         self._fetched = 0  # draws fetched from the workers
         self._head: KeyStream | None = None
         self._workers: Iterator[Collated] | None = None
+        self._logged: Sequence[LoggedBatch] | None = None
+        self._next_logged = 0
+        self._last_logged_draw = 0
 
     def __enter__(self) -> "DynamicDataLoader":
         return self
@@ -97,10 +102,30 @@ class DynamicDataLoader:
         else:
             # A draw of which a part was trained before the resume stays what it was.
             at = self._tail.next_draw.number + (1 if self._given else 0)
-        self._tail = self._tail.with_change(at, plan)
-        if self._head is not None:
-            self._head.change(at, plan)
+        if self._logged is None or at > self._last_logged_draw:
+            self._tail = self._tail.with_change(at, plan)
+            if self._head is not None:
+                self._head.change(at, plan)
         self.plan = plan
+
+    def follow(self, batches: Sequence[LoggedBatch], trained: int = 0) -> None:
+        """Give exactly these batches, whatever plan is asked for, and then end; takes effect with the next iterator.
+
+        What :meth:`update_plan` asks for acts beyond them, so that a checkpoint can be gone on from as ever.
+
+        Args:
+            batches: those of a whole run, from its beginning.
+            trained: how many of them lie behind.
+
+        Raises:
+            ValueError: they do not follow each other as a loader gives them.
+        """
+        draws = draws_of(batches)
+        if trained < len(batches):
+            start = batches[trained].first_sample
+            number = bisect_right(draws, start, key=lambda draw: draw.first_sample) - 1
+            self._tail, self._given = Position.among(draws, number), start - draws[number].first_sample
+        self._logged, self._next_logged, self._last_logged_draw = batches, trained, len(draws) - 1
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches without end. A second iterator goes on where the first one stopped."""
@@ -109,10 +134,10 @@ class DynamicDataLoader:
         self._head = KeyStream(self._order, self._tail)
         self._workers = self._start_workers(self._head)
         self._current = None
-        while self._workers is not None:
+        while self._workers is not None and (self._logged is None or self._next_logged < len(self._logged)):
             if self._current is None:
                 self._current = self._fetch(self._workers)
-            piece, _ = first_piece(without_first(self._current, self._given, self.dataset), self.plan, self.dataset)
+            piece = self._piece(without_first(self._current, self._given, self.dataset))
             self._given += len(piece)
             yield piece
             self._let_go_of_what_was_given()
@@ -120,6 +145,14 @@ class DynamicDataLoader:
     def take_back(self, batch: Batch) -> None:
         """Take back the batch that was handed out last: its samples come again, cut to the plan of then."""
         self._given -= len(batch)
+
+    def _piece(self, batch: Batch) -> Batch:
+        """Return what comes next of the current draw: as the plan says, or as the log that is followed."""
+        if self._logged is None:
+            return first_piece(batch, self.plan, self.dataset)[0]
+        logged = self._logged[self._next_logged]
+        self._next_logged += 1
+        return logged_piece(batch, logged, self.dataset)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
         collated = next(workers)
@@ -135,8 +168,11 @@ class DynamicDataLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the last batch that was handed out."""
         whole = self._given == self._tail.next_draw.plan.batch_size
+        tail = self._tail.advanced() if whole else self._tail
+        if self._logged is not None:  # a log knows changes that nobody has asked for yet
+            tail = replace(tail, changes=tuple(c for c in tail.changes if c[0] <= self._fetched + self.lookahead))
         return {
-            "tail": (self._tail.advanced() if whole else self._tail).to_dict(),
+            "tail": tail.to_dict(),
             "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
             "samples": len(self.dataset),

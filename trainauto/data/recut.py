@@ -5,6 +5,7 @@ from math import ceil
 
 from trainauto.core.batch import Batch
 from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.data.draws import LoggedBatch
 from trainauto.data.dynamic_dataset import DynamicDataset
 
 
@@ -18,17 +19,27 @@ def first_piece(batch: Batch, plan: Plan, dataset: DynamicDataset) -> tuple[Batc
     trained = batch.drawn.meet(plan)
     pieces = ceil(len(batch) / trained.batch_size)
     take = ceil(len(batch) / pieces)
-    piece = _slice(batch, 0, take, dataset)
-    if trained[LQ_SIZE] < piece.shape.extent:
-        tensors = dataset.cut(piece.tensors, trained[LQ_SIZE])
-        piece = replace(piece, tensors=tensors, shape=dataset.shape(tensors), pixels=dataset.pixels(tensors))
+    piece = _cut(_slice(batch, 0, take, dataset), trained[LQ_SIZE], dataset)
     rest = _slice(batch, take, len(batch), dataset) if take < len(batch) else None
     return replace(piece, plan=trained), rest
+
+
+def logged_piece(batch: Batch, logged: LoggedBatch, dataset: DynamicDataset) -> Batch:
+    """Take from ``batch`` what a log holds as the next one, in its size and under its plan."""
+    return replace(_cut(_slice(batch, 0, logged.samples, dataset), logged.extent, dataset), plan=logged.plan)
 
 
 def without_first(batch: Batch, samples: int, dataset: DynamicDataset) -> Batch:
     """Return the batch without its first samples: those that were trained before a resume."""
     return _slice(batch, samples, len(batch), dataset) if samples else batch
+
+
+def _cut(batch: Batch, extent: int, dataset: DynamicDataset) -> Batch:
+    """Cut crops down to ``extent`` pixels where they are larger."""
+    if extent >= batch.shape.extent:
+        return batch
+    tensors = dataset.cut(batch.tensors, extent)
+    return replace(batch, tensors=tensors, shape=dataset.shape(tensors), pixels=dataset.pixels(tensors))
 
 
 def _slice(batch: Batch, start: int, stop: int, dataset: DynamicDataset) -> Batch:

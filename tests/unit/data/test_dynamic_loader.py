@@ -12,7 +12,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
-from trainauto.data.draws import SampleOrder
+from trainauto.data.draws import LoggedBatch, SampleOrder
 from trainauto.data.recut import first_piece
 
 SAMPLES = 10
@@ -167,3 +167,36 @@ def test_recut_is_a_pure_function(dataset: GTImageDataset) -> None:
 def test_lookahead_must_cover_the_workers(dataset: GTImageDataset) -> None:
     with pytest.raises(ValueError, match="lookahead"):
         DynamicDataLoader(dataset, START, seed=0, num_workers=3, lookahead=2)
+
+
+def logged(batches: list[Batch]) -> list[LoggedBatch]:
+    return [LoggedBatch(b.first_sample, len(b), b.shape.extent, b.drawn, b.plan) for b in batches]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_log_is_followed_to_the_bit_and_its_position_too(dataset: GTImageDataset, workers: int) -> None:
+    """Replay: nothing asks for plans at the right moment any more, and nothing gives a batch back."""
+    shrinks_in_flight = {3: Plan.of(batch_size=9, lq_size=64), 10: Plan.of(batch_size=2, lq_size=32), 27: START}
+    with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as loader:
+        batches = run(loader, range(1, 30), shrinks_in_flight)
+        state = loader.state_dict()
+    for trained in (0, 12):  # from the beginning, and from within a draw
+        with DynamicDataLoader(dataset, START, seed=7, num_workers=workers, lookahead=4) as loader:
+            loader.follow(logged(batches), trained)
+            followed = []
+            for step, batch in enumerate(loader, trained + 1):
+                followed.append(batch)
+                if step in shrinks_in_flight:
+                    loader.update_plan(shrinks_in_flight[step])
+            again = loader.state_dict()
+        assert facts(followed) == facts(batches[trained:])
+        for ours, theirs in zip(followed, batches[trained:], strict=True):
+            assert torch.equal(ours.tensors["lq"], theirs.tensors["lq"])
+        assert again == state  # the growth that was asked for after step 27 has not acted yet
+
+
+def test_a_log_with_a_hole_is_not_followed(dataset: GTImageDataset) -> None:
+    with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as loader:
+        batches = logged(run(loader, range(1, 8)))
+        with pytest.raises(ValueError, match="after sample 8 came 4 from 12 on"):
+            loader.follow([*batches[:2], *batches[3:]])
