@@ -124,7 +124,10 @@ class DynamicDataLoader:
         if trained < len(batches):
             start = batches[trained].first_sample
             number = bisect_right(draws, start, key=lambda draw: draw.first_sample) - 1
+            beyond = [(at, plan) for at, plan in self._tail.changes if at >= len(draws)]
             self._tail, self._given = Position.among(draws, number), start - draws[number].first_sample
+            for at, plan in beyond:
+                self._tail = self._tail.with_change(at, plan)
         self._logged, self._next_logged, self._last_logged_draw = batches, trained, len(draws) - 1
 
     def __iter__(self) -> Iterator[Batch]:

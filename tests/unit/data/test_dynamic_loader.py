@@ -178,10 +178,15 @@ def test_a_log_is_followed_to_the_bit_and_its_position_too(dataset: GTImageDatas
     """Replay: nothing asks for plans at the right moment any more, and nothing gives a batch back."""
     shrinks_in_flight = {3: Plan.of(batch_size=9, lq_size=64), 10: Plan.of(batch_size=2, lq_size=32), 27: START}
     with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as loader:
-        batches = run(loader, range(1, 30), shrinks_in_flight)
+        begun = loader.state_dict()
+        batches = run(loader, range(1, 13), shrinks_in_flight)
+        within = loader.state_dict()
+        batches += run(loader, range(13, 30), shrinks_in_flight)
         state = loader.state_dict()
-    for trained in (0, 12):  # from the beginning, and from within a draw
+    assert within["given"] > 0
+    for trained, before in ((0, begun), (12, within)):  # from the beginning, and from within a draw
         with DynamicDataLoader(dataset, START, seed=7, num_workers=workers, lookahead=4) as loader:
+            loader.load_state_dict(before)
             loader.follow(logged(batches), trained)
             followed = []
             for step, batch in enumerate(loader, trained + 1):
