@@ -34,12 +34,14 @@ class Foreknowledge:
 
     Attributes:
         plan: the plan to start with.
+        configured_samples: samples of a step that the option file asks for, whatever the run starts with.
         foresight: what traces told, now or in an earlier run; ``None`` where nothing was traced.
         calibration: where it keeps what it learns; ``None`` where it does not.
         controller: who learns it.
     """
 
     plan: Plan
+    configured_samples: int
     foresight: Foresight | None = None
     calibration: Calibration | None = None
     controller: DynamicBatchSizeOptimizer | None = None
@@ -67,10 +69,11 @@ def foretell(
     """
     controller = next((one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)), None)
     if controller is None:
-        return Foreknowledge(facts.plan)
+        return Foreknowledge(facts.plan, facts.plan.batch_size)
     plan = controller.first_plan(facts.plan)
+    samples = plan.batch_size
     if limit_bytes is None or controller.policy != "jump":
-        return Foreknowledge(plan)
+        return Foreknowledge(plan, plan.batch_size)
     calibration = Calibration(kind_of_run(loaded, network, device)) if loaded.options.memory.calibration else None
     learned = calibration.read() if calibration else None
     axes = controller.bounded(facts.axes)
@@ -83,7 +86,7 @@ def foretell(
     if learned and (settled := controller.recall(learned["controller"], facts, limit_bytes)):
         logger.info("an earlier run of this kind settled at %s: this one starts there and checks it", settled)
         plan = settled
-    return Foreknowledge(plan, foresight, calibration, controller)
+    return Foreknowledge(plan, samples, foresight, calibration, controller)
 
 
 def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device) -> dict[str, Any]:

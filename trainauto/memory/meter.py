@@ -54,6 +54,20 @@ class MemoryMeter:
         self.is_enforced = budget.enforce(budget_bytes, self.device)
         return self.is_enforced
 
+    def cap_at_available(self) -> None:
+        """Have the allocator refuse what other processes do not leave, on CUDA.
+
+        A driver that spills to system memory instead of failing makes a run slower by tens, and tells nobody; what the
+        allocator refuses is an ordinary failure, which the step recovers from. Call it when plans change.
+        """
+        if self.device.type == "cuda":  # pragma: no cuda
+            statistics = torch.cuda.memory_stats(self.device)
+            held = statistics["reserved_bytes.all.current"]
+            left = device_use.available_bytes(
+                device_use.used_bytes(self.device), held, self.total_bytes or 0, self.limit_bytes
+            )
+            torch.cuda.set_per_process_memory_fraction(left / (self.total_bytes or 1), self.device)
+
     def set_baseline(self) -> None:
         """Count from what is held now (CPU)."""
         if self.device.type == "cpu" and platform.system() == "Linux":
