@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.reports import RunSummary
-from trainauto.data import Survey
+from trainauto.data import DynamicDataset, Survey
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
 from trainauto.engine.last_resort import LastResort
@@ -51,7 +51,12 @@ GIB = 1024**3
 
 
 @contextmanager
-def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[Run]:
+def build_run(
+    loaded: LoadedOptions,
+    *,
+    auto_resume: bool = False,
+    check_samples: Callable[[DynamicDataset], None] = lambda _dataset: None,
+) -> Iterator[Run]:
     """Build the run an option file describes, and take it down afterwards.
 
     Everything that can be wrong is found before the run directory is made.
@@ -59,6 +64,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
     Args:
         loaded: checked options, with their places in the file.
         auto_resume: go on with the latest run of this name, if there is one.
+        check_samples: raises where the training set is not what it is to be.
 
     Raises:
         InputError: options, plugins, data or weights cannot be used.
@@ -75,6 +81,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
         # The weights of a checkpoint replace pretrained ones, which need not exist any more.
         network = build_network(loaded, pretrained=checkpoint is None)
         train_set, surveys = build_train_set(loaded, network)
+        check_samples(train_set)
         val_sets = build_val_sets(loaded, network, surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
         plan = first_plan(options)
@@ -121,7 +128,7 @@ def build_run(loaded: LoadedOptions, *, auto_resume: bool = False) -> Iterator[R
             seed_everything(options.manual_seed)
             if earlier:
                 _go_on(run, directory, checkpoint, changed_options(directory, options))
-            keep_options(directory, loaded, run.progress.steps)
+            keep_options(directory, loaded, train_set, plan.batch_size, run.progress.steps)
             keep_foresight(directory, known.foresight, limit_bytes, precision.device)
             try:
                 yield run

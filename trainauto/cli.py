@@ -5,8 +5,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainauto.core.errors import InputError, Problem, TrainautoError
+
+if TYPE_CHECKING:
+    from trainauto.options.schema import Options
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
 
@@ -76,6 +80,16 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--json", action="store_true", help="print JSON, in bytes")
     report.set_defaults(door=_report)
 
+    replay = commands.add_parser(
+        "replay",
+        help="repeat a run, step by step",
+        description="Repeat a run's plans step by step, here or on another machine, into a run directory of its own.",
+    )
+    replay.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest")
+    replay.add_argument("--until", type=int, metavar="STEP", help="end after this step")
+    replay.add_argument("--force_yml", nargs="+", default=[], metavar="A:B=V", help="as for train")
+    replay.set_defaults(door=_replay)
+
     listing = commands.add_parser("list", help="list what is known: cards")
     listing.add_argument("kind", choices=["cards"], help="cards: presets of graphics cards, by memory")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -84,17 +98,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _train(parsed: argparse.Namespace) -> int:
-    from trainauto.core.process import set_environment, use_expandable_segments
     from trainauto.options.load import load_options
 
     loaded = load_options(parsed.opt, parsed.force_yml)
-    use_expandable_segments()
-    if loaded.options.deterministic:
-        # cuBLAS reads it when CUDA starts; without it torch refuses deterministic matrix products.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-
-    if loaded.options.memory.has_budget:
-        set_environment()
+    _set_environment(loaded.options)
 
     from trainauto.build import build_run
     from trainauto.engine.loop import train
@@ -102,6 +109,27 @@ def _train(parsed: argparse.Namespace) -> int:
     with build_run(loaded, auto_resume=parsed.auto_resume) as run:
         train(run)
         return run.signals.exit_code
+
+
+def _set_environment(options: "Options") -> None:
+    """Set what has to be set before torch is loaded."""
+    from trainauto.core.process import set_environment, use_expandable_segments
+
+    use_expandable_segments()
+    if options.deterministic:
+        # cuBLAS reads it when CUDA starts; without it torch refuses deterministic matrix products.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if options.memory.has_budget:
+        set_environment()
+
+
+def _replay(parsed: argparse.Namespace) -> int:
+    from trainauto.replaying import logged_run, replay
+
+    logged = logged_run(parsed.run, parsed.until)
+    loaded = [part.load(parsed.force_yml) for part in logged.parts]
+    _set_environment(loaded[0].options)
+    return replay(logged, loaded)
 
 
 def _plan(parsed: argparse.Namespace) -> int:

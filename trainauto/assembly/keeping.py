@@ -1,12 +1,17 @@
 """What a run directory remembers of the options, and what has changed since."""
 
+import hashlib
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from trainauto.assembly.foresight import Foresight
-from trainauto.core.files import write_json_atomically
+from trainauto.core.files import write_json_atomically, write_text_atomically
+from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
@@ -28,14 +33,69 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return {prefix.removesuffix("."): value}
 
 
-def keep_options(directory: RunDirectory, loaded: LoadedOptions, step: int) -> None:
-    """Keep the option file as it is; one that it replaces stays beside it, named by the step up to which it held."""
-    text = loaded.path.read_text(encoding="utf-8-sig")
-    kept = directory.options_file
-    if kept.is_file() and kept.read_text(encoding="utf-8") != text:
-        kept.replace(kept.with_name(f"options_until_step_{step}.yml"))
-    directory.write_options(text)
+def keep_options(
+    directory: RunDirectory, loaded: LoadedOptions, dataset: DynamicDataset, configured_samples: int, step: int
+) -> None:
+    """Keep the options: as they stand in the file, as given (with what the command line set), and as resolved.
+
+    What they replace stays beside them, named by the step up to which it held. What a replay needs besides is kept too.
+
+    Args:
+        directory: the run.
+        loaded: its options.
+        dataset: its training set.
+        configured_samples: samples of a step that rates and averages are counted from.
+        step: the step it stands at.
+    """
+    origin = origin_of(loaded, dataset) | {"configured_samples": configured_samples}
+    texts = {
+        directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
+        directory.given: as_yaml(loaded.tree),
+        directory.origin: json.dumps(origin, indent=2, ensure_ascii=False) + "\n",
+    }
+    for kept, text in texts.items():
+        until = directory.until_step(kept, step)
+        # Where a run is gone on from the same step twice, the first is what led to it.
+        if kept.is_file() and kept.read_text(encoding="utf-8") != text and not until.exists():
+            kept.replace(until)
+        write_text_atomically(kept, text)
     directory.write_config(loaded.options.model_dump(mode="json"))
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes every text in quotes, and nothing as a reference to something above."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        """Write values that occur twice twice."""
+        return True
+
+
+# Unquoted, `1e-4` would be text to the writer (YAML 1.1) and a number to our reader (YAML 1.2).
+_Plain.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
+
+
+def as_yaml(tree: Mapping[str, Any]) -> str:
+    """Return plain values as a file that our reader reads back as the same values."""
+    return str(yaml.dump(dict(tree), Dumper=_Plain, sort_keys=False, allow_unicode=True))
+
+
+def origin_of(loaded: LoadedOptions, dataset: DynamicDataset) -> dict[str, Any]:
+    """Return where a run comes from: folders, versions, and its samples with a digest of their names."""
+    return {
+        "folder": str(loaded.folder or loaded.path.resolve().parent),
+        "working_directory": str(Path.cwd()),
+        "samples": len(dataset),
+        "names_sha256": names_sha256(dataset),
+        "torch": torch.__version__,
+    }
+
+
+def names_sha256(dataset: DynamicDataset) -> str:
+    """Return a digest of the names of all samples, in order; it does not depend on where they lie."""
+    digest = hashlib.sha256()
+    for index in range(len(dataset)):
+        digest.update(dataset.sample_key(index).encode() + b"\0")
+    return digest.hexdigest()
 
 
 def keep_foresight(

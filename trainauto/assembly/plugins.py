@@ -16,4 +16,4 @@ def load_plugins(loaded: LoadedOptions) -> None:
     import_installed_plugins()
     for position, name in enumerate(loaded.options.plugins):
         with placed(loaded, ("plugins", position)):
-            import_plugin(name, [loaded.path.resolve().parent, Path.cwd()])
+            import_plugin(name, [loaded.folder or loaded.path.resolve().parent, Path.cwd()])

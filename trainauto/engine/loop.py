@@ -68,6 +68,9 @@ def _train_until_done(run: Run) -> None:
         decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
         run.controls.apply(decisions)
         decided = run.expectations.completed(decisions, record.plan)
+        if run.replay is not None:
+            decided += run.replay.end_step(record, finished=run.finished)
+            run.controls.apply(decided)
         run.reporter.step(record, [*run.decided, *decided], run.progress)
         run.decided.clear()
         if _is_due(run, run.frequencies.validate):
@@ -79,6 +82,9 @@ def _train_until_done(run: Run) -> None:
 
 def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
     """Train a batch; return ``None`` if it did not fit and went back to the loader."""
+    if run.replay is not None:
+        run.decided += run.replay.begin_step()
+        run.controls.apply(run.decided)
     optimizers = run.model.optimizers
     if run.trained_plan not in (None, batch.plan):
         release_memory(run.model.device)  # blocks cached for the old sizes would be in the way of the new ones
@@ -95,12 +101,16 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
                 rewind=run.rewind,
                 axes=run.axes,
                 average_share=run.batch_scaling.average_share(len(batch)),
+                replayed=run.replay.pieces() if run.replay is not None else None,
             )
         except BatchTooLarge as error:
             too_large = error.with_traceback(None)
         except OptimizerOutOfMemory:
             run.save()
             raise
+    if run.replay is not None and too_large is not None:
+        run.save()
+        raise run.replay.cannot_follow(str(too_large))
     if outcome is None:
         run.uncounted_ooms += 1
         answer = answer_too_large(run, batch, too_large) if too_large else ()
@@ -186,9 +196,10 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
 
 
 def _end_of(run: Run) -> RunEnd:
+    facts = run.replay.facts() if run.replay is not None else ()
     checkpoint = str(run.last_checkpoint or "")
     if run.signals.received:
-        return RunEnd("interrupted", f"{run.signals.name} received", run.progress, checkpoint)
+        return RunEnd("interrupted", f"{run.signals.name} received", run.progress, checkpoint, facts)
     if run.controls.stop_reason:
-        return RunEnd("stopped", run.controls.stop_reason, run.progress, checkpoint)
-    return RunEnd("completed", "the run has come to its length", run.progress, checkpoint)
+        return RunEnd("stopped", run.controls.stop_reason, run.progress, checkpoint, facts)
+    return RunEnd("completed", "the run has come to its length", run.progress, checkpoint, facts)

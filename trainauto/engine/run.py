@@ -18,6 +18,7 @@ from trainauto.engine.expectations import Expectations
 from trainauto.engine.last_resort import LastResort
 from trainauto.engine.random_state import random_state, set_random_state
 from trainauto.engine.recovery import Rewind
+from trainauto.engine.replay import Replay
 from trainauto.engine.signals import StopSignals
 from trainauto.memory.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
@@ -50,6 +51,7 @@ class Run:
     Attributes:
         first_plan: the plan the option file starts with.
         decided: what was decided outside of a step; it is reported with the next one.
+        replay: what a logged run did, where this one is to repeat it.
         uncounted_ooms: failures of batches that went back to the loader; the next record counts them.
     """
 
@@ -75,6 +77,7 @@ class Run:
     budget_bytes: int | None = None
     batch_scaling: BatchScaling = field(default_factory=BatchScaling)
     last_resort: LastResort = field(default_factory=LastResort)
+    replay: Replay | None = None
     rewind: Rewind = field(init=False)
     expectations: Expectations = field(init=False)
 

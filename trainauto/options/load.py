@@ -28,6 +28,7 @@ class LoadedOptions:
         path: the file they come from.
         tree: the plain values that were given, overrides included.
         overrides: items of ``--force_yml``.
+        folder: where its plugins lie; ``None`` is beside the file.
     """
 
     options: Options
@@ -35,6 +36,7 @@ class LoadedOptions:
     path: Path
     tree: dict[str, Any]
     overrides: tuple[str, ...] = ()
+    folder: Path | None = None
 
 
 def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:

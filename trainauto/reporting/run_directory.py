@@ -5,6 +5,7 @@
 
 import mmap
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -90,6 +91,28 @@ class RunDirectory:
     def options_file(self) -> Path:
         """The option file as given."""
         return self.path / "options.yml"
+
+    @property
+    def given(self) -> Path:
+        """The options as given, with what the command line set: an option file like any other."""
+        return self.path / "given.yml"
+
+    @property
+    def origin(self) -> Path:
+        """Where the run comes from: folders, versions, samples."""
+        return self.path / "origin.json"
+
+    @staticmethod
+    def until_step(kept: Path, step: int) -> Path:
+        """Return where a kept file stays that held up to ``step``, e.g. ``options_until_step_120.yml``."""
+        return kept.with_name(f"{kept.stem}_until_step_{step}{kept.suffix}")
+
+    def kept_at(self, kept: Path, step: int) -> Path:
+        """Return the version of a kept file that held at a step: what it was replaced by later is another."""
+        pattern = re.compile(rf"{re.escape(kept.stem)}_until_step_(\d+){re.escape(kept.suffix)}")
+        found = (pattern.fullmatch(file.name) for file in self.path.iterdir())
+        ends = sorted(int(one[1]) for one in found if one)
+        return next((self.until_step(kept, end) for end in ends if end >= step), kept)
 
     @property
     def config(self) -> Path:

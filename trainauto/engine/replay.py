@@ -1,0 +1,177 @@
+"""A run that repeats a logged one, step by step: the same samples, plans, pieces, rates and clips."""
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainauto.core.decisions import Decision, Stop
+from trainauto.core.errors import TrainautoError
+from trainauto.core.records import Pieces, StepRecord
+
+logger = logging.getLogger(__name__)
+
+NOTABLE = 1e-3
+"""Where sums come in another order at every run (CUDA), a loss that differs by less than this share says nothing."""
+
+
+class CannotFollow(TrainautoError):  # noqa: N818
+    """A logged step fits in no pieces and no crops here."""
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What of a pass fitted here at last: samples of one forward pass, the side of their crops, and if that was cut."""
+
+    samples: int
+    extent: int
+    is_cut: bool
+
+
+class Replay:
+    """Tells the loop what the log says of each step, and says once where the run is another one.
+
+    The loader follows the log by itself; decisions on plans are carried out all the same, so that a checkpoint can be
+    gone on from as if the run had asked for them itself.
+
+    Args:
+        steps: logged steps, from the first that is to be repeated.
+        decisions: what was decided, by the step it was reported with.
+        last_step: the step to end with.
+        is_exact: whether the same steps give the same bits here, as on a CPU with a fixed number of threads.
+    """
+
+    def __init__(
+        self,
+        steps: Iterator[StepRecord],
+        decisions: Mapping[int, Sequence[Decision]],
+        last_step: int,
+        *,
+        is_exact: bool,
+    ) -> None:
+        self._steps = steps
+        self._decisions = decisions
+        self._last_step = last_step
+        self._is_exact = is_exact
+        self._logged: StepRecord | None = None
+        self._rooms: dict[str, _Room] = {}
+        self._repeated = 0
+        self._first_in_other_pieces = 0
+        self._first_other_loss = 0
+        self._largest_difference = 0.0
+
+    def begin_step(self) -> list[Decision]:
+        """Go on to the next logged step; return what was decided before it ran."""
+        self._logged = next(self._steps)
+        return [decision for decision in self._decided(self._logged.step) if decision.early]
+
+    def pieces(self) -> Mapping[str, Pieces]:
+        """Return how the passes of this step are to run where that is not as the plan says.
+
+        As logged; where less fitted here before, in as many pieces as that takes.
+        """
+        logged = self._now
+        found = dict(logged.pieces)
+        for name, room in self._rooms.items():
+            one = found.get(name, _as_planned(logged))
+            if one.extent >= room.extent:
+                fewest = math.ceil(logged.shape.samples / room.samples)
+                extent = room.extent if room.is_cut else one.extent
+                found[name] = Pieces(max(one.micro_batches, fewest), extent, one.without_onednn)
+        return found
+
+    def end_step(self, record: StepRecord, *, finished: bool) -> list[Decision]:
+        """Compare a step with the log; return what was decided upon it, and the end of the replay with the last one."""
+        self._repeated += 1
+        self._compare_pieces(record)
+        self._compare_losses(record)
+        decided = [decision for decision in self._decided(record.step) if not decision.early]
+        stops = any(isinstance(decision, Stop) for decision in decided)
+        if record.step >= self._last_step and not stops and not finished:
+            decided.append(Stop(f"replayed up to step {record.step}"))
+        return decided
+
+    def cannot_follow(self, why: str) -> CannotFollow:
+        """Return the error of a step that does not fit in any way."""
+        logged = self._now
+        return CannotFollow(
+            f"step {logged.step} of the log ({logged.plan}) does not fit here: {why}\n"
+            "  Replay up to the step before (--until), or on a device with more memory."
+        )
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """Return what to say of it at the end."""
+        text = "every loss equals the log's" if self._is_exact else f"losses equal the log's within {NOTABLE:.1%}"
+        if self._first_other_loss:
+            share = f"{self._largest_difference:.3g}"
+            text = f"losses differ from step {self._first_other_loss} on, by up to {share} of their value"
+        pieces = f"; other pieces from step {self._first_in_other_pieces} on" if self._first_in_other_pieces else ""
+        return (("replayed", f"{self._repeated} steps, {text}{pieces}"),)
+
+    @property
+    def _now(self) -> StepRecord:
+        if self._logged is None:
+            raise RuntimeError("begin_step() comes first")
+        return self._logged
+
+    def _decided(self, step: int) -> Sequence[Decision]:
+        return self._decisions.get(step, ())
+
+    def _compare_pieces(self, record: StepRecord) -> None:
+        logged = self._now
+        if record.pieces == logged.pieces:
+            return
+        for name, one in record.pieces.items():
+            wanted = logged.pieces.get(name, _as_planned(logged))
+            if one != wanted:
+                samples = math.ceil(record.shape.samples / one.micro_batches)
+                self._rooms[name] = _Room(samples, one.extent, is_cut=one.extent < wanted.extent)
+        if not self._first_in_other_pieces:
+            self._first_in_other_pieces = record.step
+            logger.warning(
+                "replay: step %d (%s) did not fit here as it was logged; it ran %s instead of %s. Said once.",
+                record.step,
+                record.plan,
+                _in_words(record.pieces, logged),
+                _in_words(logged.pieces, logged),
+            )
+
+    def _compare_losses(self, record: StepRecord) -> None:
+        logged = self._now
+        differences = {
+            name: _difference(record.losses.get(name, math.nan), value) for name, value in logged.losses.items()
+        }
+        name = max(differences, key=lambda one: differences[one], default=None)
+        if name is None or differences[name] <= (0.0 if self._is_exact else NOTABLE):
+            return
+        self._largest_difference = max(self._largest_difference, differences[name])
+        if not self._first_other_loss:
+            self._first_other_loss = record.step
+            logger.warning(
+                "replay: from step %d on this is another run of the same plans: loss %s is %r here and %r in the log "
+                "(%.3g of it). Other versions, threads or pieces add in another order; other data give other losses.",
+                record.step,
+                name,
+                record.losses.get(name),
+                logged.losses[name],
+                differences[name],
+            )
+
+
+def _as_planned(record: StepRecord) -> Pieces:
+    largest = min(record.plan.forward_batch_size, record.shape.samples)
+    return Pieces(math.ceil(record.shape.samples / largest), record.shape.extent)
+
+
+def _difference(here: float, logged: float) -> float:
+    if here == logged or (math.isnan(here) and math.isnan(logged)):
+        return 0.0
+    found = abs(here - logged) / max(abs(logged), 1e-30)
+    return found if math.isfinite(found) else math.inf
+
+
+def _in_words(pieces: Mapping[str, Pieces], logged: StepRecord) -> str:
+    if not pieces:
+        one = _as_planned(logged)
+        return f"in {one.micro_batches} of {one.extent} px"
+    return ", ".join(f"in {one.micro_batches} of {one.extent} px (pass {name})" for name, one in pieces.items())

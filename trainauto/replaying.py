@@ -1,0 +1,195 @@
+"""What ``python -m trainauto replay`` does: it repeats a logged run, step by step, into a run directory of its own."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainauto.core.decisions import Decision
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import Plan
+from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.schema import Options
+from trainauto.reporting.run_directory import RunDirectory
+from trainauto.reporting.run_log import logged_decisions, logged_steps
+
+# Nothing here may import torch at the top: the door sets the environment first.
+if TYPE_CHECKING:
+    from trainauto.data.draws import LoggedBatch
+    from trainauto.data.dynamic_dataset import DynamicDataset
+
+SUFFIX = "_replay"
+
+OF_THE_SAMPLES = ("manual_seed", "scale")
+OF_THE_MACHINE = ("dataroot_gt", "dataroot_lq", "cache_dir", "num_worker_per_gpu", "lookahead", "name")
+"""Options of the training set that may differ: where its files lie here, and how they are read."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps of a run under the same options; each resume under changed ones begins another.
+
+    Attributes:
+        given: the options as given.
+        options_file: the option file of then.
+        origin: where it comes from, as in origin.json.
+        last_step: the step it ends with.
+    """
+
+    given: Path
+    options_file: Path
+    origin: Mapping[str, Any]
+    last_step: int
+
+    @classmethod
+    def ending_with(cls, step: int, directory: RunDirectory) -> "Part":
+        """Return the part of a run that ends with a step."""
+        given, options_file, origin = (
+            directory.kept_at(kept, step) for kept in (directory.given, directory.options_file, directory.origin)
+        )
+        try:
+            return cls(given, options_file, json.loads(origin.read_text(encoding="utf-8")), step)
+        except (OSError, ValueError) as error:
+            raise InputError(Problem(f"{origin} cannot be read: {error}", advice="Each run writes it.")) from None
+
+    def load(self, overrides: Sequence[str]) -> LoadedOptions:
+        """Return the options as they are to be here: no automations, and a budget only if asked for.
+
+        Raises:
+            InputError: they cannot be used, or would give other samples.
+        """
+        then = load_options(self.given)
+        here = ["memory:budget=null", "memory:cpu_budget=null", f"name={then.options.name}{SUFFIX}", *overrides]
+        loaded = load_options(self.given, [*here, "training_automations={}"])
+        _refuse_other_samples(then.options, loaded.options)
+        folder = Path(self.origin["folder"])
+        return replace(loaded, path=self.options_file, folder=folder if folder.is_dir() else Path.cwd())
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run to be repeated: its folder, and what it consists of, in order."""
+
+    directory: RunDirectory
+    parts: tuple[Part, ...]
+
+
+def logged_run(path: Path, until: int | None = None) -> LoggedRun:
+    """Return the run in ``path``, up to a step.
+
+    Raises:
+        InputError: there is no run, or it cannot be replayed.
+    """
+    directory = RunDirectory.find(path)
+    if not directory.given.is_file():
+        what = f"{directory.path} has no {directory.given.name}"
+        raise InputError(Problem(what, advice="It was written by a version whose runs cannot be replayed."))
+    if until is not None and until < 1:
+        raise InputError(Problem(f"--until {until} is no step", advice="Steps count from 1."))
+    last = max((step.step for step in logged_steps(directory)), default=0)
+    if not last:
+        raise InputError(Problem(f"{directory.path} has no steps", advice="Nothing can be repeated."))
+    last = last if until is None else min(until, last)
+    ends = (_UNTIL.fullmatch(file.name) for file in directory.path.iterdir())
+    ends_before = sorted(int(found[1]) for found in ends if found and 0 < int(found[1]) < last)
+    return LoggedRun(directory, tuple(Part.ending_with(end, directory) for end in [*ends_before, last]))
+
+
+_UNTIL = re.compile(r"given_until_step_(\d+)\.yml")
+
+
+def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
+    """Repeat a run; return the exit code.
+
+    Args:
+        logged: the run.
+        loaded: the options of each of its parts.
+
+    Raises:
+        InputError: the samples are not those of the run.
+        CannotFollow: a step fits in no way here.
+    """
+    from trainauto.build import build_run
+    from trainauto.data.draws import draws_of
+    from trainauto.engine.loop import train
+    from trainauto.engine.replay import Replay
+
+    batches = _batches(logged.directory)
+    try:
+        draws_of(batches)
+    except ValueError as error:
+        raise InputError(Problem(f"{logged.directory.records} is not whole: {error}")) from None
+    decisions: dict[int, list[Decision]] = {}
+    for step, decision in logged_decisions(logged.directory):
+        decisions.setdefault(step, []).append(decision)
+    code = 0
+    for number, (part, options) in enumerate(zip(logged.parts, loaded, strict=True)):
+        with build_run(options, auto_resume=number > 0, check_samples=partial(_check_samples, part.origin)) as run:
+            done = run.progress.steps
+            run.loader.follow(batches, done)
+            # Without automations nobody knows the batch they were to keep.
+            run.batch_scaling = replace(run.batch_scaling, configured_samples=part.origin["configured_samples"])
+            run.decided.clear()  # what a resume has decided stands in the log
+            run.controls.stop_reason = ""
+            run.replay = Replay(
+                _from(logged.directory, done), decisions, part.last_step, is_exact=run.model.device.type == "cpu"
+            )
+            train(run)
+            code = run.signals.exit_code
+        if code:
+            break
+    return code
+
+
+def _from(directory: RunDirectory, steps: int) -> Iterator[Any]:
+    return islice(logged_steps(directory), steps, None)
+
+
+def _batches(directory: RunDirectory) -> "list[LoggedBatch]":
+    from trainauto.data.draws import LoggedBatch
+
+    known: dict[Plan, Plan] = {}  # a long run has many steps and few plans
+    return [
+        LoggedBatch(
+            step.first_sample,
+            step.shape.samples,
+            step.shape.extent,
+            known.setdefault(step.drawn, step.drawn),
+            known.setdefault(step.plan, step.plan),
+        )
+        for step in logged_steps(directory)
+    ]
+
+
+def _refuse_other_samples(then: Options, now: Options) -> None:
+    before = {name: getattr(then, name) for name in OF_THE_SAMPLES}
+    after = {name: getattr(now, name) for name in OF_THE_SAMPLES}
+    for values, options in ((before, then), (after, now)):
+        train = options.datasets.train.model_dump()
+        values |= {f"datasets:train:{name}": value for name, value in train.items() if name not in OF_THE_MACHINE}
+    changed = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
+    if changed:
+        problems = [f"{name} was {before.get(name)} and would be {after.get(name)}" for name in changed]
+        advice = "A replay draws the samples of the log: take these options out of --force_yml."
+        raise InputError([Problem(f"other samples: {problem}", advice=advice) for problem in problems])
+
+
+def _check_samples(origin: Mapping[str, Any], dataset: "DynamicDataset") -> None:
+    """Refuse a dataset whose samples are not those of the run.
+
+    Raises:
+        InputError: another number, or other names.
+    """
+    from trainauto.assembly.keeping import names_sha256
+
+    if len(dataset) != origin["samples"]:
+        what = f"dataset '{dataset.name}' has {len(dataset)} samples, the run was trained on {origin['samples']}"
+    elif names_sha256(dataset) != origin["names_sha256"]:
+        what = f"dataset '{dataset.name}' holds samples of other names than those the run was trained on"
+    else:
+        return
+    raise InputError(Problem(what, advice="Name the same images with --force_yml datasets:train:dataroot_gt=FOLDER."))
