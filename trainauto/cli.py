@@ -65,6 +65,11 @@ def _parser() -> argparse.ArgumentParser:
         "--vram", action="append", default=[], metavar="SIZE", help="a card of so much memory, e.g. 16GiB"
     )
     plan.add_argument("--list-cards", action="store_true", help="list the cards that are known")
+    plan.add_argument(
+        "--measure",
+        action="store_true",
+        help="also train a few steps under up to four plans that should fit here: predicted against measured",
+    )
     plan.add_argument("--json", action="store_true", help="print JSON, in bytes")
     plan.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
     plan.add_argument("--force_yml", nargs="+", default=[], metavar="A:B=V", help="as for train")
@@ -151,7 +156,7 @@ def _plan(parsed: argparse.Namespace) -> int:
 
     from trainauto import planning
 
-    found = planning.answer(loaded, planning.chosen_cards(parsed.card, sizes))
+    found = planning.answer(loaded, planning.chosen_cards(parsed.card, sizes), measure=parsed.measure)
     print(planning.as_json(found) if parsed.json else planning.table(found))
     if parsed.png:
         planning.draw(found, parsed.png)

@@ -12,6 +12,7 @@ from trainauto.assembly.memory import controller_defaults
 from trainauto.assembly.model import build_network
 from trainauto.assembly.plugins import load_plugins
 from trainauto.assembly.trace_process import TraceProcess
+from trainauto.assembly.trial import Trial, Trials, try_plans
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.errors import InputError
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
@@ -23,7 +24,7 @@ from trainauto.options.cards import CardPreset, card_by_words, find_card
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.heat_map import draw_heat_map
 
-GIB = 1024**3
+MIB, GIB = 1024**2, 1024**3
 USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
 
 CONTEXT_BYTES = 700 * 1024**2
@@ -71,6 +72,7 @@ class Answer:
         foresight: what was traced.
         axes: of the run, before a card bounds them.
         cards: one answer a card.
+        trials: plans that were tried on the device at hand, where that was asked for.
     """
 
     name: str
@@ -79,10 +81,16 @@ class Answer:
     foresight: Foresight
     axes: tuple[Axis, ...]
     cards: tuple[CardAnswer, ...]
+    trials: Trials | None = None
 
 
-def answer(loaded: LoadedOptions, cards: Sequence[CardPreset]) -> Answer:
+def answer(loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False) -> Answer:
     """Trace the run of an option file and say what fits on each card.
+
+    Args:
+        loaded: the option file.
+        cards: the cards.
+        measure: try a few plans on the device at hand, too.
 
     Raises:
         InputError: the options cannot be used.
@@ -101,12 +109,14 @@ def answer(loaded: LoadedOptions, cards: Sequence[CardPreset]) -> Answer:
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
         axes = build_axes(loaded, network, survey)
         bounds = {card.name: _bounded(loaded, axes, card) for card in cards}
-        foresight = foresee(tracer, _hull(axes, list(bounds.values())))
+        hull = _hull(axes, list(bounds.values()))
+        foresight = foresee(tracer, hull)
     notes.append(
         f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     )
     answers = tuple(_on_card(loaded, card, bounds[card.name], foresight) for card in cards)
-    return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers)
+    trials = try_plans(loaded, hull, foresight) if measure else None
+    return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)
 
 
 def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
@@ -150,6 +160,7 @@ def table(found: Answer) -> str:
         *aligned(("card", "lq_size", "batch", "expected peak", "of card", "99 % within"), rows),
         "",
         *_frontiers(found),
+        *(_tried(found.trials) if found.trials else []),
         *found.notes,
     ]
     return "\n".join(lines)
@@ -175,9 +186,8 @@ def as_json(found: Answer) -> str:
         {"batch": size[0], "lq_size": size[1], "live_bytes": one.peak_bytes, "phases": dict(one.phase_peaks_bytes)}
         for size, one in found.foresight.traced.items()
     ]
-    return json.dumps(
-        {"name": found.name, "network": found.network, "notes": found.notes, "traced": traced, "cards": cards}, indent=2
-    )
+    answered = {"name": found.name, "network": found.network, "notes": found.notes, "traced": traced, "cards": cards}
+    return json.dumps({**answered, **({"measured": _as_dict(found.trials)} if found.trials else {})}, indent=2)
 
 
 def draw(found: Answer, path: Path) -> None:
@@ -263,3 +273,39 @@ def _frontiers(found: Answer) -> list[str]:
         largest = {plan[LQ_SIZE]: plan.batch_size for plan in one.frontier}
         rows.append((one.card.name, *(str(largest.get(crop, "-")) for crop in some)))
     return ["largest batch that fits, by crop:", *aligned(("card", *(f"{crop} px" for crop in some)), rows), ""]
+
+
+def _tried(trials: Trials) -> list[str]:
+    """Return a table of what was tried, failures below it."""
+    bound = f", up to {trials.limit_bytes / GIB:.2f} GiB" if trials.limit_bytes is not None else ""
+    rows = [
+        (*_plan_cells(one.plan), f"{one.predicted_bytes / MIB:.0f} MiB", *_measured_cells(one)) for one in trials.trials
+    ]
+    failures = [f"{one.plan}: {one.failed}" for one in trials.trials if one.failed]
+    headings = ("lq_size", "batch", "predicted", "measured", "off by", "s a step")
+    return [f"tried on {trials.device}{bound}:", *aligned(headings, rows), *failures, ""]
+
+
+def _plan_cells(plan: Plan) -> tuple[str, str]:
+    return f"{plan[LQ_SIZE]} px", str(plan.batch_size)
+
+
+def _measured_cells(one: Trial) -> tuple[str, str, str]:
+    if one.failed:
+        return "-", "-", "-"
+    return f"{one.measured_bytes / MIB:.0f} MiB", f"{one.error:+.1%}", f"{one.seconds:.2f}"
+
+
+def _as_dict(trials: Trials) -> dict[str, Any]:
+    plans = [
+        {
+            "plan": one.plan.to_dict(),
+            "predicted_peak_bytes": one.predicted_bytes,
+            "upper_peak_bytes": one.upper_bytes,
+            "measured_peak_bytes": None if one.failed else one.measured_bytes,
+            "seconds_a_step": None if one.failed else one.seconds,
+            "failed": one.failed or None,
+        }
+        for one in trials.trials
+    ]
+    return {"device": trials.device, "limit_bytes": trials.limit_bytes, "plans": plans}

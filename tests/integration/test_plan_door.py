@@ -18,7 +18,7 @@ GIB = 2**30
 
 def plan(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trainauto", "plan", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> None:
@@ -39,6 +39,29 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
     assert large["plan"]["lq_size"] > small["plan"]["lq_size"]
     with Image.open(tmp_path / "map.png") as picture:
         assert picture.size == (960, 640)
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+def test_plans_are_tried_on_the_device_at_hand(tmp_path: Path, write_images: Write) -> None:
+    bounds = {"min_lq_size": 8, "max_lq_size": 48, "min_batch_size": 1, "max_batch_size": 8}
+    options = tiny_options(
+        write_images("gt", 2, (96, 96)),
+        network_g={"type": "compact", "num_feat": 16, "num_conv": 2},
+        memory={"budget": "64MiB"},
+        training_automations={"DynamicBatchSizeOptimizer": bounds},
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    done = plan("-opt", file.name, "--vram", "2GiB", "--json", "--measure", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    tried = json.loads(done.stdout)["measured"]
+    assert tried["limit_bytes"] == 64 * 2**20
+    assert tried["device"].startswith("CPU")
+    assert 2 <= len(tried["plans"]) <= 4
+    for one in tried["plans"]:
+        assert one["failed"] is None
+        assert one["seconds_a_step"] > 0
+        assert one["upper_peak_bytes"] <= tried["limit_bytes"]
+        assert abs(one["predicted_peak_bytes"] - one["measured_peak_bytes"]) < 16 * 2**20
 
 
 def test_a_card_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path, write_images: Write) -> None:

@@ -13,18 +13,13 @@ The first line it writes says that it is ready. It ends with its stdin. ``TraceP
 import argparse
 import gc
 import json
-import os
-import queue
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-GRACE_S = 2.0
-"""How long a trace that is under way may go on after the parent is gone."""
+from trainauto.assembly.child import Answer, serve
 
 # Nothing here may import torch at the top: the memory limit that a child inherits must be off by then.
 
@@ -34,37 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--like-cuda", action="store_true", help="without a GPU, let the CPU do as CUDA does")
     parsed = parser.parse_args(arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    # What plugins and libraries print must not come between the answers.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
-
-    from trainauto.core.process import limit_private_memory
-
-    limit_private_memory(None)
-    answer = _tracer(like_cuda=parsed.like_cuda)
-    _say(answers, {"ready": True})
-    while (line := requests.get()) is not None:
-        _say(answers, answer(json.loads(line)))
-    return 0
+    return serve(lambda: _tracer(like_cuda=parsed.like_cuda))
 
 
-def _listen(requests: "queue.SimpleQueue[str | None]") -> None:
-    for line in sys.stdin:
-        requests.put(line)
-    requests.put(None)
-    time.sleep(GRACE_S)
-    os._exit(1)
-
-
-def _say(answers: TextIO, answer: dict[str, Any]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
-
-
-def _tracer(*, like_cuda: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _tracer(*, like_cuda: bool) -> Answer:
     """Return what answers a request; the run it built last is kept for the next plan.
 
     What is loaded and built lives as long as the process: it is kept from the garbage collector, which would look at
