@@ -78,12 +78,17 @@ def foretell(
     learned = calibration.read() if calibration else None
     axes = controller.bounded(facts.axes)
     foresight = _kept(learned, axes)
-    if foresight is None:
+    if foresight is None and (learned is None or learned.get("foresight")):  # what could not be traced still cannot
         foresight, learned = _traced(loaded, axes, device), None
     if foresight is not None:
         reserved = foresight.reserved(expandable=_is_expandable(device)) if device.type == "cuda" else None
         controller.foresee(foresight.peaks_on(device.type), reserved)
-    if learned and (settled := controller.recall(learned["controller"], facts, limit_bytes)):
+    try:
+        settled = controller.recall(learned["controller"], facts, limit_bytes) if learned else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        logger.warning("what an earlier run learned is damaged and is ignored: %r", error)
+        settled = None
+    if settled is not None:
         logger.info("an earlier run of this kind settled at %s: this one starts there and checks it", settled)
         plan = settled
     return Foreknowledge(plan, samples, foresight, calibration, controller)

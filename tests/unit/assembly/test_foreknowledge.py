@@ -1,0 +1,133 @@
+"""What a run begins with: an earlier run's plan, traces, or nothing; and a damaged file costs a line in the log."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainauto.archs import ARCHS
+from trainauto.assembly import foreknowledge
+from trainauto.assembly.foreknowledge import Foreknowledge, foretell, kind_of_run
+from trainauto.assembly.foresight import Foresight
+from trainauto.assembly.trace_process import PlanBytes
+from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.core.decisions import RunFacts
+from trainauto.core.plan import Axis, Plan
+from trainauto.core.records import PeakReading
+from trainauto.memory.trace import CannotTrace
+from trainauto.options.load import LoadedOptions, load_options
+
+OPTIONS = Path(__file__).parents[2] / "assets" / "valid_options.yml"
+CPU = torch.device("cpu")
+LIMIT = 2**28
+START = Plan.of(batch_size=2, lq_size=16)
+FACTS = RunFacts((Axis("lq_size", "px", 8, 64), Axis("batch_size", "samples", 1, 64)), START, 2)
+
+
+def live(batch: int, side: int) -> int:
+    return 2**20 + 3000 * batch * side**2
+
+
+def traced() -> Foresight:
+    found = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, 0, 0, 0.1) for b in (1, 64) for x in (8, 64)}
+    return Foresight.of(found, 1, 0.4)
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count traces; they are those of a network that is known in full."""
+    seen: list[int] = []
+
+    def foresee(_tracer: Any, _axes: Any) -> Foresight:
+        seen.append(1)
+        return traced()
+
+    monkeypatch.setattr(foreknowledge, "foresee", foresee)
+    return seen
+
+
+def controller(**arguments: Any) -> DynamicBatchSizeOptimizer:
+    defaults = {"min_lq_size": 8, "max_lq_size": 64, "min_batch_size": 1, "adjustment_frequency": 2}
+    return DynamicBatchSizeOptimizer(**{**defaults, **arguments})
+
+
+def begun(one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT) -> Foreknowledge:
+    network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
+    return foretell(loaded, network, FACTS, CPU, limit, [one])
+
+
+def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:
+    one.on_run_start(RunFacts(FACTS.axes, plan, 2))
+    for _ in range(2):
+        one.observe(PeakReading(int(0.84 * LIMIT), limit=LIMIT))
+        one.update_vram_monitoring()
+
+
+def test_without_limit_or_jump_nothing_is_traced(traces: list[int]) -> None:
+    loaded = load_options(OPTIONS)
+    assert begun(controller(), loaded, limit=None).foresight is None
+    assert begun(controller(policy="step"), loaded).foresight is None
+    wanted = begun(controller(target_batch_size=16), loaded, limit=None)
+    assert wanted.plan == Plan.of(batch_size=16, micro_batches=8, lq_size=16)
+    assert wanted.configured_samples == 16
+    assert traces == []
+
+
+def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog: pytest.LogCaptureFixture) -> None:
+    loaded = load_options(OPTIONS)
+    one = controller()
+    known = begun(one, loaded)
+    assert (len(traces), known.plan) == (1, START)
+    known.keep()
+    assert known.calibration is not None
+    assert not known.calibration.path.exists()  # it has not settled yet
+    settled = Plan.of(batch_size=9, lq_size=64)
+    settle(one, settled)
+    known.keep()
+    assert begun(controller(), loaded).plan == settled
+    assert len(traces) == 1
+    assert begun(controller(max_lq_size=65, target_vram_usage=0.5), loaded).plan == START
+
+    kept = json.loads(known.calibration.path.read_text())
+    del kept["learned"]["controller"]["steering"]["cost"]["peaks"]
+    known.calibration.path.write_text(json.dumps(kept))
+    caplog.clear()
+    assert begun(controller(), loaded).plan == START
+    assert "is damaged and is ignored: KeyError('peaks')" in caplog.text
+    del kept["learned"]["foresight"]["traced"][0]["batch"]
+    known.calibration.path.write_text(json.dumps(kept))
+    assert begun(controller(), loaded).plan == START
+    assert "traces of an earlier run are damaged" in caplog.text
+
+
+def test_a_network_that_cannot_be_traced_still_learns(
+    traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_tracer: Any, _axes: Any) -> Foresight:
+        traces.append(1)
+        raise CannotTrace("its sizes follow data")
+
+    monkeypatch.setattr(foreknowledge, "foresee", refused)
+    loaded = load_options(OPTIONS)
+    one = controller()
+    known = begun(one, loaded)
+    assert "plans are chosen by what is measured" in caplog.text
+    settle(one, Plan.of(batch_size=9, lq_size=64))
+    known.keep()
+    assert begun(controller(), loaded).plan == Plan.of(batch_size=9, lq_size=64)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["network_g:type=compact", "use_amp=true", "train:optim_g:type=SGD", "train:ema_decay=0", "use_channels_last=true"],
+)
+def test_kinds_differ_by_what_memory_depends_on(changed: str) -> None:
+    network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
+    loaded, same = load_options(OPTIONS), load_options(OPTIONS, ["train:total_iter=77", "manual_seed=5"])
+    assert kind_of_run(loaded, network, CPU) == kind_of_run(same, network, CPU)
+    assert kind_of_run(loaded, network, CPU) != kind_of_run(load_options(OPTIONS, [changed]), network, CPU)
+    wider = ARCHS.get("compact")(num_feat=16, num_conv=1, scale=2)
+    assert kind_of_run(loaded, network, CPU) != kind_of_run(loaded, wider, CPU)
