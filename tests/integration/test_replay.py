@@ -13,14 +13,15 @@ import pytest
 
 from tests.integration.doors import (
     environment,
+    gan_options,
     latest_weights,
-    merged,
     run_directory,
     step_records,
     tiny_options,
     train,
     write_options,
 )
+from trainauto.cli import main
 from trainauto.engine.checkpoint import Checkpoints
 
 Write = Callable[..., Path]
@@ -81,3 +82,141 @@ def test_plan_changes_and_lacks_of_memory_are_repeated_to_the_bit(tmp_path: Path
     assert loader_state(copy) == loader_state(run)
     assert "16 steps, every loss equals the log's" in again.stdout
     assert "differ" not in again.stdout
+
+
+STEERS = """
+from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.core.decisions import ClipAt, PlanChange, RateFactor, Stop
+@AUTOMATIONS.register("ReplaySteers")
+class ReplaySteers(Automation):
+    def on_run_start(self, facts):
+        self.plan = facts.plan
+    def on_step_end(self, record):
+        match record.step:
+            case 2: return RateFactor(0.5, "half")
+            case 3: return ClipAt(0.01, "clip")
+            case 4: return PlanChange(self.plan.changed(lq_size=24, batch_size=6), "grow")
+            case 11: return Stop("enough")
+            case 14: return PlanChange(self.plan.changed(lq_size=12), "shrink in flight")
+"""
+
+
+@pytest.fixture
+def resumed(tmp_path: Path, write_images: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run that was stopped at step 11 and went on to 20 with another rate, batch and discriminator."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "options").mkdir()
+    (tmp_path / "options" / "replay_steers.py").write_text(STEERS)
+    options = tiny_options(
+        write_images("gt", 5, (90, 100)),
+        **gan_options(train={"total_iter": 14, "lr_scaling": "sqrt"}),
+        plugins=["replay_steers"],
+        training_automations={"ReplaySteers": {}},
+        datasets={"train": {"num_worker_per_gpu": 1}},
+        val={"val_enabled": False, "metrics": {}},
+    )
+    file = write_options(tmp_path / "options" / "run.yml", options)
+    assert main(["train", "-opt", str(file)]) == 0
+    more = ["train:total_iter=20", "train:optim_g:lr=5e-4", "datasets:train:batch_size_per_gpu=5"]
+    assert main(["train", "-opt", str(file), "--auto_resume", "--force_yml", *more]) == 0
+    return (tmp_path / "experiments" / "tiny" / "current").resolve()
+
+
+def test_a_resume_under_changed_options_is_repeated_too(resumed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = step_records(resumed)
+    assert [record["step"] for record in records] == list(range(1, 21))
+    assert {record["lr"]["g"] for record in records[:2]} != {record["lr"]["g"] for record in records[13:]}
+    assert sorted(line["kind"] for line in decided(resumed))[:4] == [
+        "clip_at",
+        "plan_change",
+        "plan_change",
+        "plan_change",
+    ]
+    capsys.readouterr()
+
+    assert main(["replay", "experiments/tiny"]) == 0
+    out = capsys.readouterr().out
+    copy = (Path("experiments") / "tiny_replay" / "current").resolve()
+    assert as_trained(step_records(copy)) == as_trained(records)
+    assert latest_weights(copy) == latest_weights(resumed)
+    assert len(latest_weights(copy)) == 3  # generator, its average, discriminator
+    assert loader_state(copy) == loader_state(resumed)
+    assert "11 steps, every loss equals the log's" in out
+    assert "9 steps, every loss equals the log's" in out
+
+    # Up to a step in the second part, under a name of its own: as the checkpoint of then.
+    assert main(["replay", str(resumed), "--until", "15", "--force_yml", "name=fifteen"]) == 0
+    copy = (Path("experiments") / "fifteen" / "current").resolve()
+    assert [record["step"] for record in step_records(copy)] == list(range(1, 16))
+    for name in latest_weights(copy):
+        then = resumed / "checkpoints" / "step_00000015"
+        assert latest_weights(copy)[name] == (then / name).read_bytes()
+    assert loader_state(copy) == Checkpoints.read_state(then)["loader"]
+    assert "replayed up to step 15" in capsys.readouterr().out
+
+
+def test_a_replay_of_other_samples_is_refused(resumed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        assert main(["replay", *arguments]) == 2
+        return capsys.readouterr().err
+
+    capsys.readouterr()
+    assert "manual_seed was 3 and would be 4" in said(str(resumed), "--force_yml", "manual_seed=4")
+    text = said(str(resumed), "--force_yml", "datasets:train:lq_size=8", "datasets:train:use_rot=false")
+    assert "datasets:train:lq_size was 16 and would be 8" in text
+    assert "datasets:train:use_rot was True and would be False" in text
+    assert "--until 0 is no step" in said(str(resumed), "--until", "0")
+    moved = resumed.parents[2] / "moved"
+    shutil.move(resumed.parents[2] / "gt", moved)
+    assert f"Looked for {resumed.parents[2]}/gt" in " ".join(said(str(resumed)).split())
+    # The same images elsewhere are the same samples; one more, or one under another name, are others.
+    there = ["--force_yml", f"datasets:train:dataroot_gt={moved}", f"datasets:val:dataroot_gt={moved}"]
+    assert main(["replay", str(resumed), "--until", "2", *there]) == 0
+    assert "2 steps, every loss equals the log's" in capsys.readouterr().out
+    shutil.copy(moved / "image_000.png", moved / "more.png")
+    made = len(list(Path("experiments/tiny_replay").iterdir()))
+    assert "has 6 samples, the run was trained on 5" in said(str(resumed), *there)
+    (moved / "image_000.png").unlink()
+    assert "samples of other names" in said(str(resumed), *there)
+    assert len(list(Path("experiments/tiny_replay").iterdir())) == made  # refused before anything was written
+    (resumed / "given.yml").unlink()
+    assert "has no given.yml" in said(str(resumed))
+
+
+def test_images_that_have_changed_are_said_to_give_another_run(
+    resumed: Path, capsys: pytest.CaptureFixture[str], write_images: Write
+) -> None:
+    write_images("gt", 5, (100, 90))  # other images under the same names
+    capsys.readouterr()
+    assert main(["replay", str(resumed), "--until", "3"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("this is another run of the same plans") == 1
+    assert "replay: from step 1 on" in out
+    assert "losses differ from step 1 on" in out
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+def test_on_a_smaller_card_it_says_so_once_and_goes_on(tmp_path: Path, write_images: Write) -> None:
+    gt = write_images("gt", 4, (200, 200))
+    options = tiny_options(
+        gt,
+        network_g={"type": "compact", "num_feat": 32, "num_conv": 4},
+        datasets={"train": {"lq_size": 64, "batch_size_per_gpu": 12}},
+        train={"total_iter": 6},
+        val={"val_enabled": False, "metrics": {}},
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    assert train(file).returncode == 0
+    records = step_records(run_directory(file))
+    done = replay(tmp_path, "experiments/tiny", "--force_yml", "memory:budget=60MiB")
+    assert done.returncode == 0, done.stderr
+    out = " ".join(done.stdout.split())
+    assert out.count("did not fit here as it was logged") == 1
+    assert "other pieces from step 1 on" in out
+    here = step_records(run_directory(file, "tiny_replay"))
+    assert [(r["step"], r["first_sample"], r["samples"], r["plan"]) for r in here] == [
+        (r["step"], r["first_sample"], r["samples"], r["plan"]) for r in records
+    ]
+    assert here[0]["ooms"] >= 1
+    assert sum(record["ooms"] for record in here[2:]) <= 1  # what fitted once is where later steps begin

@@ -15,6 +15,7 @@ from trainauto.core.records import Pieces
 from trainauto.engine.prepare import make_optimizer_state
 from trainauto.engine.recovery import BatchTooLarge, Rewind
 from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
+from trainauto.memory import onednn
 from trainauto.models import SRModel
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.precision import Precision
@@ -357,3 +358,30 @@ class SmallCrops(nn.Module):
         if output.shape[-1] > 2 * self.largest_px:
             fail_for_real()
         return (output - gt).abs().mean()
+
+
+class Watches(nn.Module):
+    """An L1 loss that sees whether convolutions are done with oneDNN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[bool] = []
+
+    def forward(self, output: Tensor, gt: Tensor) -> Tensor:
+        self.seen.append(torch.backends.mkldnn.enabled)
+        return (output - gt).abs().mean()
+
+
+def test_a_step_without_onednn_is_logged_and_run_again_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of torch's own convolutions differ in their last bits, so that a replay has to leave oneDNN aside too."""
+    watching = model()
+    watches = watching._losses["limited"] = Watches()
+    logged = {"g": Pieces(1, 8, without_onednn=True)}
+    assert optimize_parameters(watching, batch_of(2)).pieces == {}
+    assert optimize_parameters(watching, batch_of(2), replayed=logged).pieces == logged
+    assert optimize_parameters(watching, batch_of(2)).pieces == {}
+    assert watches.seen == [True, False, True]
+    monkeypatch.setattr(onednn, "_left", True)  # as leave_if_broken() does
+    assert optimize_parameters(watching, batch_of(2)).pieces == logged
+    assert not torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = True
