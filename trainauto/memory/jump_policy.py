@@ -14,6 +14,7 @@ large as a plan that failed. Admission is monotone on both axes, so every search
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.memory.step_policy import Judgement
@@ -87,12 +88,15 @@ class Situation:
         return None
 
     def most(self, plan: Plan) -> int:
-        """Return the upper quantile of a plan's peak, raised by what the present peak went beyond its own."""
+        """Return the upper quantile of a plan's peak; under pressure also what the present peak is of its own median.
+
+        Not that factor on top of the quantile: a single peak a little above the target would cost several samples.
+        """
         most = self.cost.predict(shape_of(plan), UPPER)
         if self.peak_bytes is None or self.peak_bytes <= self.target_bytes:
             return most
-        beyond = self.peak_bytes / self.cost.predict(shape_of(self.plan), UPPER)
-        return int(most * max(1.0, beyond))
+        beyond = self.peak_bytes / self.cost.predict(shape_of(self.plan))
+        return max(most, ceil(beyond * self.cost.predict(shape_of(plan))))
 
     def admits(self, plan: Plan) -> bool:
         """Say whether a plan may be chosen."""

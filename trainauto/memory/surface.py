@@ -17,13 +17,14 @@ squared scale of such a process grows with the squared surprise b of n observati
 Ghahramani 2014), here between 1 and 16.
 
 Everything goes through w, so one curve a quantile says it all; its running maximum makes it monotone: more samples or
-larger extents never cost less, at any quantile.
+larger extents never cost less, at any quantile. For the same reason a plan that was measured bounds all others, the
+larger from below and the smaller from above: within a period's noise, what fits is known to fit.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, exp, log
+from math import ceil, exp, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class CostModel:
             raise ValueError(f"a quantile lies between 0 and 1, got {quantile}")
         size = self._size(shape)
         base = self._base(size)
-        need = self._need(log(base), quantile) + sum(self._rooms.values())
+        need = self._between(size, self._need(log(base), quantile), quantile) + sum(self._rooms.values())
         return max(ceil(need), *(self._failed_floor(failure, size, base, quantile) for failure in self._failures), 0)
 
     def observe(self, shape: BatchShape, measured_bytes: int) -> None:
@@ -197,6 +198,16 @@ class CostModel:
         # A failure that the peaks did not foretell is a point of its own: the need is at least the limit there.
         short = {f.size: float(f.limit) for f in self._failures if prior.bytes(*f.size) < f.limit}
         return measured_prior(short | peaks, self._window_px, self._quartic) if short else prior
+
+    def _between(self, size: Size, need: float, quantile: float) -> float:
+        """Bound a need by the plans that were measured: no larger one needs less, no smaller one more."""
+        above, below, doubt = need, 0.0, student4(quantile)
+        for known, peak in self._peaks.items():
+            if within(size, known) or within(known, size):
+                bound = peak.bytes * exp(doubt * sqrt(PERIOD_SCALE**2 + DRIFT_SCALE**2 * peak.age))
+                above = min(above, bound) if within(size, known) else above
+                below = max(below, bound) if within(known, size) else below
+        return max(below, above)
 
     def _failed_floor(self, failure: _Failure, size: Size, base: float, quantile: float) -> int:
         if within(failure.size, size):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.memory.worlds import GIB, KIB, MARGIN, MIB, TARGET, TRACED
 from trainauto.core.plan import Axis, Plan
-from trainauto.memory.belief import RESERVED_EXPANDABLE, UPPER
+from trainauto.memory.belief import PROCESS, RESERVED_EXPANDABLE, UPPER
 from trainauto.memory.jump_policy import CORRECTION_GAIN, LATER_GAIN, Situation, best_plan, choose, frontier
 from trainauto.memory.surface import CostModel, fit_prior, shape_of
 
@@ -217,6 +217,15 @@ def test_a_peak_beyond_its_own_quantile_shrinks_by_as_much() -> None:
     now = situation(plan, cost=cost, peak_bytes=int(1.2 * LIMIT))
     found = choose(now).plan
     assert need(cost, found) / need(cost, plan) <= TARGET / 1.2 * 1.01
+
+
+def test_a_peak_a_little_above_the_target_costs_one_sample() -> None:
+    cost = a_cost(belief=PROCESS)
+    plan = a_plan(64, 32)
+    cost.observe(shape_of(plan), int(0.83 * LIMIT))
+    axes = (Axis("lq_size", "px", 32, 32), Axis("batch_size", "samples", 2, 64))
+    found = choose(situation(plan, cost=cost, peak_bytes=int(0.86 * LIMIT), axes=axes)).plan
+    assert found == a_plan(63, 32)
 
 
 def test_reserved_memory_counts_besides() -> None:

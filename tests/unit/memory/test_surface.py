@@ -130,6 +130,19 @@ def test_a_near_measurement_settles_it_and_a_small_plan_says_little() -> None:
     assert doubt(close) < 0.25 * before
 
 
+def test_a_measured_plan_bounds_larger_and_smaller_ones() -> None:
+    cost = CostModel(a_prior(), replace(ALLOCATED, own=0.02, local=0.02))
+    cost.observe(shape(64, 32), int(1.08 * affine(64, 32)))
+    fits = 1.08 * affine(64, 32)
+    assert cost.predict(shape(63, 32), UPPER) < 1.01 * fits  # the next plan's own doubt alone is 7 %
+    assert cost.predict(shape(65, 32), UPPER) > 1.05 * fits
+    assert cost.predict(shape(65, 32), 0.01) > 0.99 * fits
+    assert cost.predict(shape(63, 33), UPPER) > 1.05 * fits  # neither larger nor smaller
+    for period in range(5):  # a bound fades with the periods since
+        cost.observe(shape(4 + period, 32), int(1.08 * affine(4 + period, 32)))
+    assert 1.01 * fits < cost.predict(shape(63, 32), UPPER) < 1.03 * fits
+
+
 def test_an_unknown_constant_matters_for_small_plans_only() -> None:
     known = CostModel(a_prior(), replace(ALLOCATED, constant_scale_bytes=0.0))
     small, large = (1, 8), (16, 128)
