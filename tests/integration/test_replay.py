@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.integration.doors import (
     environment,
@@ -21,8 +22,10 @@ from tests.integration.doors import (
     train,
     write_options,
 )
+from trainauto.archs.unet_discriminator_arch import UNetDiscriminatorSN
 from trainauto.cli import main
 from trainauto.engine.checkpoint import Checkpoints
+from trainauto.losses.pixel_loss import L1Loss
 
 Write = Callable[..., Path]
 CONTROLLER = {"policy": "step", "min_batch_size": 2, "max_batch_size": 16, "min_lq_size": 8, "max_lq_size": 64}
@@ -220,3 +223,51 @@ def test_on_a_smaller_card_it_says_so_once_and_goes_on(tmp_path: Path, write_ima
     ]
     assert here[0]["ooms"] >= 1
     assert sum(record["ooms"] for record in here[2:]) <= 1  # what fitted once is where later steps begin
+
+
+def test_batches_given_back_and_crops_cut_are_repeated_to_the_bit(
+    tmp_path: Path, write_images: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Real errors of the allocator, each kind from some step on: pieces, a batch given back, the second pass cut."""
+    options = tiny_options(
+        write_images("gt", 5, (90, 100)),
+        **gan_options(train={"total_iter": 12}),
+        datasets={"train": {"num_worker_per_gpu": 0}},
+        val={"val_enabled": False, "metrics": {}},
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        seen: list[int] = []
+        generator, discriminator = L1Loss.forward, UNetDiscriminatorSN.forward
+
+        def l1(self: Any, output: torch.Tensor, gt: torch.Tensor) -> torch.Tensor:
+            seen.append(output.shape[-1])
+            if output.shape[0] > 2 or (len(seen) > 6 and output.shape[-1] > 24):
+                torch.empty(2**60)
+            return generator(self, output, gt)
+
+        def judge(self: Any, image: torch.Tensor) -> torch.Tensor:
+            if len(seen) > 14 and self.conv0.weight.requires_grad and image.shape[-1] > 20:
+                torch.empty(2**60)
+            return discriminator(self, image)
+
+        patched.setattr(L1Loss, "forward", l1)
+        patched.setattr(UNetDiscriminatorSN, "forward", judge)
+        assert main(["train", "-opt", "run.yml"]) == 0
+    run = run_directory(file)
+    records = step_records(run)
+    pieces = [(name, one["micro_batches"], one["extent"]) for r in records for name, one in r.get("pieces", {}).items()]
+    assert pieces[0][:2] == ("g", 2)
+    assert ("d", 2, 9) in [(name, min(micro, 2), extent) for name, micro, extent in pieces]
+    assert any(line["early"] and line["kind"] == "plan_change" for line in decided(run))  # a batch was given back
+    assert any(record["samples"] < record["drawn"]["batch_size"] for record in records)
+    capsys.readouterr()
+
+    assert main(["replay", "experiments/tiny"]) == 0
+    assert "12 steps, every loss equals the log's" in capsys.readouterr().out
+    copy = run_directory(file, "tiny_replay")
+    assert as_trained(step_records(copy)) == as_trained(records)
+    assert latest_weights(copy) == latest_weights(run)
+    assert loader_state(copy) == loader_state(run)
+    assert sum(record["ooms"] for record in step_records(copy)) == 0

@@ -128,6 +128,8 @@ class DynamicDataLoader:
             self._tail, self._given = Position.among(draws, number), start - draws[number].first_sample
             for at, plan in beyond:
                 self._tail = self._tail.with_change(at, plan)
+        if draws and not trained:
+            self.plan = draws[0].plan  # a run may begin with another plan than its option file's
         self._logged, self._next_logged, self._last_logged_draw = batches, trained, len(draws) - 1
 
     def __iter__(self) -> Iterator[Batch]:

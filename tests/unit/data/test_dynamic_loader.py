@@ -200,6 +200,16 @@ def test_a_log_is_followed_to_the_bit_and_its_position_too(dataset: GTImageDatas
         assert again == state  # the growth that was asked for after step 27 has not acted yet
 
 
+def test_a_log_may_begin_with_another_plan(dataset: GTImageDataset) -> None:
+    with DynamicDataLoader(dataset, SCRIPT[5], seed=7, lookahead=4) as loader:
+        batches = run(loader, range(1, 4), {})
+        state = loader.state_dict()
+    with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as loader:
+        loader.follow(logged(batches))
+        assert facts(list(loader)) == facts(batches)
+        assert loader.state_dict() == state
+
+
 def test_a_log_with_a_hole_is_not_followed(dataset: GTImageDataset) -> None:
     with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as loader:
         batches = logged(run(loader, range(1, 8)))
