@@ -94,7 +94,13 @@ def build_run(
         meter = MemoryMeter(precision.device)
         limit_bytes = budget_bytes or meter.limit_bytes
         known = foretell(
-            loaded, network, RunFacts(axes, plan, options.scale), precision.device, limit_bytes, automations
+            loaded,
+            network,
+            RunFacts(axes, plan, options.scale),
+            precision.device,
+            limit_bytes,
+            automations,
+            calibrated=options.memory.calibration,
         )
 
         directory = earlier or _new_run(loaded)
@@ -121,14 +127,14 @@ def build_run(
                 frequencies=_frequencies(options),
                 budget_bytes=budget_bytes,
                 first_plan=plan,
-                batch_scaling=BatchScaling(options.train.lr_scaling, plan.batch_size),
+                batch_scaling=BatchScaling(options.train.lr_scaling, known.configured_samples),
                 last_resort=LastResort(allowed=options.memory.allow_gradient_checkpointing),
             )
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
             seed_everything(options.manual_seed)
             if earlier:
                 _go_on(run, directory, checkpoint, changed_options(directory, options))
-            keep_options(directory, loaded, train_set, plan.batch_size, run.progress.steps)
+            keep_options(directory, loaded, train_set, known.configured_samples, run.progress.steps)
             keep_foresight(directory, known.foresight, limit_bytes, precision.device)
             try:
                 yield run

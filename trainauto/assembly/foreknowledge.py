@@ -12,6 +12,7 @@ from torch import nn
 
 import trainauto
 from trainauto.assembly.foresight import Foresight, foresee
+from trainauto.assembly.last_resort import warn_if_nothing_fits
 from trainauto.assembly.trace_process import TraceProcess
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
@@ -62,10 +63,21 @@ def foretell(
     device: torch.device,
     limit_bytes: int | None,
     automations: Iterable[Automation],
+    *,
+    calibrated: bool = True,
 ) -> Foreknowledge:
     """Give the controller what is known of its run, and say what plan to start with.
 
     Traces run in a process that may fail without hurting this one. Where there is no limit there is nothing to know.
+
+    Args:
+        loaded: the run's options.
+        network: the network to be trained; its weights' names and shapes tell it from others.
+        facts: the run's axes, and the plan of its option file.
+        device: where it trains.
+        limit_bytes: what it may use there; ``None`` where nobody says.
+        automations: of the run, the controller among them.
+        calibrated: start from what an earlier run learned, and keep what this one does.
     """
     controller = next((one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)), None)
     if controller is None:
@@ -74,7 +86,7 @@ def foretell(
     samples = plan.batch_size
     if limit_bytes is None or controller.policy != "jump":
         return Foreknowledge(plan, plan.batch_size)
-    calibration = Calibration(kind_of_run(loaded, network, device)) if loaded.options.memory.calibration else None
+    calibration = Calibration(kind_of_run(loaded, network, device)) if calibrated else None
     learned = calibration.read() if calibration else None
     axes = controller.bounded(facts.axes)
     foresight = _kept(learned, axes)
@@ -83,6 +95,7 @@ def foretell(
     if foresight is not None:
         reserved = foresight.reserved(expandable=_is_expandable(device)) if device.type == "cuda" else None
         controller.foresee(foresight.peaks_on(device.type), reserved)
+        warn_if_nothing_fits(loaded, foresight, axes, device.type, limit_bytes)
     try:
         settled = controller.recall(learned["controller"], facts, limit_bytes) if learned else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:

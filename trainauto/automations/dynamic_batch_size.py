@@ -110,7 +110,7 @@ class DynamicBatchSizeOptimizer(Automation):
         self._is_nearly_full = False
         self._iteration = 0
         self._cooldown = 0
-        self._steering = self._steered_by(SmallSteps() if policy == "step" else Jump(CostModel(None)))
+        self._steering = self._afresh()
         self._failed: Counter[Plan] = Counter()
         self._history: deque[float] = deque(maxlen=vram_history_size)
         self._changes: list[dict[str, Any]] = []
@@ -118,6 +118,7 @@ class DynamicBatchSizeOptimizer(Automation):
         self._highest = 0.0
         self._last_said = ""
         self._settled: dict[str, Any] | None = None
+        self._has_forgotten = False
 
     def foresee(self, peaks: tuple[Prior, Belief], reserved: tuple[Prior, Belief] | None = None) -> None:
         """Take what a trace says of plans, before the first step; ``policy: step`` has no use for it.
@@ -130,6 +131,9 @@ class DynamicBatchSizeOptimizer(Automation):
             held = CostModel(*reserved) if reserved is not None else None
             self._steering = self._steered_by(Jump(CostModel(*peaks), held))
 
+    def _afresh(self) -> Steering:
+        return self._steered_by(SmallSteps() if self.policy == "step" else Jump(CostModel(None)))
+
     def _steered_by(self, memory: Steering) -> Steering:
         return Plateau(memory) if self.objective == "throughput" else memory
 
@@ -139,10 +143,19 @@ class DynamicBatchSizeOptimizer(Automation):
         return self._effective.whole(self._effective.forward(plan))
 
     def learned(self) -> dict[str, Any] | None:
-        """Return what a later run of the same kind may start from; ``None`` while no plan has settled."""
-        if self._settled is None or self.policy != "jump":
+        """Return what a later run of the same kind may start from; ``None`` while no plan has settled.
+
+        What plans need after :meth:`forget` is not what they need in a run that begins.
+        """
+        if self._settled is None or self.policy != "jump" or self._has_forgotten:
             return None
         return {**self._settled, "steering": self._steering.state_dict()}
+
+    def forget(self) -> None:
+        """Steer by what is measured from now on; plans that failed may be tried again."""
+        self._steering, self._has_forgotten = self._afresh(), True
+        self._failed.clear()
+        self._cooldown = 0
 
     def recall(self, learned: Mapping[str, Any], facts: RunFacts, limit_bytes: int) -> Plan | None:
         """Take what :meth:`learned` gave; return the plan it settled at, if this run would settle there, too.
@@ -342,6 +355,7 @@ class DynamicBatchSizeOptimizer(Automation):
             "cooldown": self._cooldown,
             "seen": self._seen.state_dict(),
             "settled": self._settled,
+            "has_forgotten": self._has_forgotten,
             "steering": self._steering.state_dict(),
             "failed": [[plan.to_dict(), count] for plan, count in self._failed.items()],
             "history": list(self._history),
@@ -356,6 +370,9 @@ class DynamicBatchSizeOptimizer(Automation):
         self._configured_batch = state["configured_batch"]
         self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
         self._seen, self._settled = Observations.from_state(state["seen"]), state["settled"]
+        self._has_forgotten = bool(state["has_forgotten"])
+        if self._has_forgotten:
+            self._steering = self._afresh()  # what was foreseen of this run is not what it needs
         self._steering.load_state_dict(state["steering"])
         self._failed = Counter({Plan.from_dict(plan): int(count) for plan, count in state["failed"]})
         self._history.extend(state["history"])

@@ -99,6 +99,9 @@ class AutomationLike(Protocol):
     def on_out_of_memory(self, event: OutOfMemory) -> Decision | None:
         """After a step has run out of memory, before its record."""
 
+    def forget(self) -> None:
+        """What plans need has changed for good: nothing measured before holds any more."""
+
     def on_validation_end(self, record: ValidationRecord) -> Decision | None:
         """After a validation set has been run."""
 

@@ -29,6 +29,11 @@ class Expectations:
             self._first.setdefault(*self._now)
         return self._now[1]
 
+    def forget(self) -> None:
+        """Ask anew: what plans need has changed."""
+        self._now = None
+        self._first.clear()
+
     def completed(self, decisions: Sequence[Decision], left: Plan | None) -> list[Decision]:
         """Return decisions with what was expected of the plan they leave and, where they lack it, of the new one.
 

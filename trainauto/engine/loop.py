@@ -86,8 +86,9 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         run.decided += run.replay.begin_step()
         run.controls.apply(run.decided)
     optimizers = run.model.optimizers
-    if run.trained_plan not in (None, batch.plan):
+    if run.trained_plan != batch.plan:
         release_memory(run.model.device)  # blocks cached for the old sizes would be in the way of the new ones
+        run.meter.cap_at_available()
     rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(len(batch))
     run.schedule.set_rates(optimizers.values(), run.progress, rate_factor)
     predicted = run.expectations.of(batch.plan)

@@ -68,6 +68,9 @@ def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge) -> list[Decis
             what = f"one sample of {batch.shape.extent} px does not fit: {error.message}"
             advice = run.last_resort.take(run.model, what)
             if advice is None:
+                for automation in run.automations:
+                    automation.forget()
+                run.expectations.forget()
                 return decisions
             run.save()
             raise NothingFits(

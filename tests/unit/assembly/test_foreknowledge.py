@@ -55,7 +55,7 @@ def controller(**arguments: Any) -> DynamicBatchSizeOptimizer:
 
 def begun(one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT) -> Foreknowledge:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
-    return foretell(loaded, network, FACTS, CPU, limit, [one])
+    return foretell(loaded, network, FACTS, CPU, limit, [one], calibrated=True)
 
 
 def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:

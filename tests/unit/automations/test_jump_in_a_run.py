@@ -8,7 +8,7 @@ from tests.unit.automations.test_dynamic_batch_size import AXES, LIMIT, START, c
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import PeakReading, StepRecord
+from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
 from trainauto.memory.belief import ALLOCATED, RESERVED_EXPANDABLE
 from trainauto.memory.prior import Prior, fit_prior
 
@@ -113,3 +113,26 @@ def test_under_other_conditions_only_what_was_measured_is_taken(change: str) -> 
     steps = Steps(one, facts.plan)
     steps.run(1)
     assert len(steps.changes) == 1  # it jumps by what was measured
+
+
+@pytest.mark.parametrize("policy", ["jump", "step"])
+def test_what_was_measured_is_forgotten_when_plans_need_something_else(policy: str) -> None:
+    """Gradient checkpointing was switched on: the run grows again, past plans that had failed, and keeps no record."""
+    one = controller(policy=policy, max_lq_size=64, max_batch_size=48)
+    if policy == "jump":
+        one.foresee((prior(8), ALLOCATED))  # so much more is needed without it
+    one.on_run_start(FACTS)
+    for _ in range(2):
+        one.on_out_of_memory(OutOfMemory(1, START, BatchShape(4, 32), "g", "no memory", 2, LIMIT))
+    one.forget()
+    assert one.expected_bytes(START) is None
+    resumed = controller(policy=policy, max_lq_size=64, max_batch_size=48)
+    if policy == "jump":
+        resumed.foresee((prior(8), ALLOCATED))
+    resumed.load_state_dict(one.state_dict())
+    for each in (one, resumed):
+        steps = Steps(each, Plan.of(batch_size=2, lq_size=16))
+        steps.run(1500)
+        assert steps.plan["lq_size"] == 64
+        assert 0.75 * LIMIT <= memory(steps.plan) <= 0.85 * LIMIT
+        assert each.learned() is None

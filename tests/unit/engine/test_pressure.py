@@ -16,6 +16,7 @@ from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.data import DynamicDataLoader, GTImageDataset
 from trainauto.engine.controls import Controls
+from trainauto.engine.expectations import Expectations
 from trainauto.engine.last_resort import LastResort
 from trainauto.engine.pressure import NothingFits, answer_recovered, answer_too_large
 from trainauto.engine.recovery import BatchTooLarge
@@ -41,6 +42,7 @@ def run(write_images: Callable[..., Path]) -> Iterator[Any]:
             save=lambda: saved.append(1),
             model=model_of(),
             last_resort=LastResort(),
+            expectations=Expectations([]),
         )
 
 
