@@ -1,0 +1,77 @@
+"""The page of the comparison of batch finders: what it says follows from the figures (autobatch.py runs for hours)."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench"))
+
+import jump_coverage
+from autobatch_table import page, targets, with_references
+
+FACTS = {"command": "c", "date": "d", "machine": "m", "lightning": "1", "accelerate": "1"}
+MIB = 2**20
+
+
+def cell(method: str, **changes: Any) -> dict[str, Any]:
+    figures = {
+        "method": method,
+        "network": "compact",
+        "budget_mib": 100,
+        "seed": 1,
+        "failure": None,
+        "batch": 9,
+        "lq_size": 32,
+        "ooms": 0,
+        "ooms_after": 0,
+        "changes": 2,
+        "steps": 30,
+        "seconds": 10.0,
+        "lost_steps": 0,
+        "typical_bytes": 80 * MIB,
+        "largest_bytes": 81 * MIB,
+    }
+    return {**figures, **changes}
+
+
+def test_every_column_says_who_is_ahead() -> None:
+    peer = cell("bisection", ooms=3, changes=7, steps=12, seconds=9.0, lost_steps=12, typical_bytes=96 * MIB)
+    text = page([cell("best"), cell("jump"), peer], FACTS)
+    ahead = text.split("Where a peer is ahead")[1].split("##")[0]
+    assert "- steps until settled: bisection (12 against 30)" in ahead
+    assert "- use of the budget: bisection (96.0% against 80.0%)" in ahead
+    for column in ("OOMs", "changes or trials", "steps lost"):
+        assert column not in ahead
+    assert "- in no column" in page([cell("best"), cell("jump")], FACTS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "missed"),
+    [
+        ({}, 0),
+        ({"changes": 4}, 2),
+        ({"typical_bytes": 70 * MIB}, 2),
+        ({"largest_bytes": 86 * MIB}, 1),
+        ({"ooms": 1}, 1),
+        ({"failure": "not settled"}, 1),
+    ],
+)
+def test_a_missed_target_is_said(changes: dict[str, Any], missed: int) -> None:
+    found = targets(with_references([cell("best"), cell("jump", **changes)]))
+    assert sum(not met for _, _, met in found) == missed
+    assert (
+        page([cell("best"), cell("jump", **changes)], FACTS).count("| missed |") == missed + 1
+    )  # a free crop: no cell
+
+
+def test_a_method_that_died_is_no_success() -> None:
+    text = page([cell("best"), cell("jump"), {**cell("accelerate"), "failure": "boom", "typical_bytes": 0}], FACTS)
+    assert "| of them ended by an error | 0 | 1 |" in text
+    assert "- accelerate: boom" in text
+
+
+@pytest.mark.parametrize(("misses", "count", "rate"), [(0, 300, 0.00994), (1, 100, 0.04656), (5, 5, 1.0)])
+def test_clopper_and_pearson(misses: int, count: int, rate: float) -> None:
+    assert jump_coverage.highest_rate(misses, count) == pytest.approx(rate, abs=1e-5)
