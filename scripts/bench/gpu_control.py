@@ -52,6 +52,7 @@ class Setting:
         first: batch size and crop it starts with.
         largest: batch size and crop it may grow to.
         workers: processes of the loader.
+        policy: of the controller.
     """
 
     networks: Mapping[str, Mapping[str, Any]]
@@ -63,6 +64,7 @@ class Setting:
     first: tuple[int, int]
     largest: tuple[int, int]
     workers: int
+    policy: str = "step"
 
 
 ON_CUDA = Setting(
@@ -103,7 +105,7 @@ def options_of(setting: Setting, network: str, folder: Path) -> dict[str, Any]:
         "min_lq_size": 16,
         "max_lq_size": widest,
         "max_adjustments": setting.steps,
-        "policy": "step",
+        "policy": setting.policy,
     }
     return {
         "name": "case",
@@ -128,6 +130,7 @@ def options_of(setting: Setting, network: str, folder: Path) -> dict[str, Any]:
             "optim_g": {"type": "Adam", "lr": 1e-4},
         },
         "val": {"val_enabled": False},
+        "memory": {"calibration": False},  # or a case would start where one before it settled
         "logger": {"print_freq": setting.period, "save_checkpoint_freq": setting.steps, "use_tb_logger": False},
         "training_automations": {CONTROLLER: controller},
     }
@@ -220,10 +223,11 @@ def table_of(result: Mapping[str, Any]) -> str:
         "| network | cap | plan: first -> settled | changes | OOMs | settled use | highest | samples/s | Mpx/s (HQ) |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
-    return "\n".join(lines + [_row(case) for case in result["cases"]]) + "\n"
+    return "\n".join(lines + [row_of(case) for case in result["cases"]]) + "\n"
 
 
-def _row(case: Mapping[str, Any]) -> str:
+def row_of(case: Mapping[str, Any]) -> str:
+    """Return a row of the table."""
     head = f"| {case['network']} | {case['cap']} | "
     if case["exit_code"] or "steps" not in case:
         return head + f"failed (exit code {case['exit_code']}): {' '.join(case.get('error', []))} | | | | | | |"
@@ -288,7 +292,7 @@ def main() -> int:
             }
             write_json_atomically(path, result)
             write_text_atomically(path.with_suffix(".md"), table_of(result))
-            print(_row(case), flush=True)
+            print(row_of(case), flush=True)
         print(f"\n{table_of(result)}")
     return int(any(case["exit_code"] for case in cases.values()))
 

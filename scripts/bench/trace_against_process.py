@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log
 from pathlib import Path
 from typing import Any, cast
@@ -81,23 +81,29 @@ def against_process(case: Case, run: FakeRun) -> list[dict[str, Any]]:
     """Compare both predictions with the process, plan by plan; its steps run in a child."""
     foresight = foretold(case, run)
     peaks = _measured_in_child(case.name)
-    return errors_of(foresight, case.larger, peaks)
+    return errors_of(lambda: CostModel(*foresight.peaks_on("cpu")), case.larger, peaks)
 
 
-def errors_of(foresight: Foresight, plans: Sequence[Plan], peaks: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what was predicted for each plan at first and after its nearest neighbour was seen."""
-    first = _model(foresight)
+def errors_of(model: Callable[[], CostModel], plans: Sequence[Plan], peaks: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what was predicted for each plan at first and after its nearest neighbour was seen.
+
+    Args:
+        model: makes what predicts, before it has seen anything.
+        plans: those that were measured.
+        peaks: of each.
+    """
+    first = model()
     guesses = [first.predict(shape_of(plan)) for plan in plans]
     rows = []
     for place, (plan, peak) in enumerate(zip(plans, peaks, strict=True)):
         near = min((one for one in range(len(plans)) if one != place), key=lambda one: _apart(guesses, one, place))
-        corrected = _model(foresight)
+        corrected = model()
         corrected.observe(shape_of(plans[near]), peaks[near])
         second = corrected.predict(shape_of(plan))
         rows.append(
             {
                 "plan": plan.to_dict(),
-                "process_bytes": peak,
+                "measured_bytes": peak,
                 "first_bytes": guesses[place],
                 "first_error": guesses[place] / peak - 1,
                 "seen_plan": plans[near].to_dict(),
@@ -110,16 +116,12 @@ def errors_of(foresight: Foresight, plans: Sequence[Plan], peaks: Sequence[int])
 
 def row_of(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a row of the table: largest errors, and the median of their sizes."""
-    mib = [row["process_bytes"] / budget.MIB for row in rows]
+    mib = [row["measured_bytes"] / budget.MIB for row in rows]
     cells = []
     for which in ("first_error", "corrected_error"):
         sizes = sorted((abs(row[which]), row[which]) for row in rows)
         cells += [f"{sizes[len(sizes) // 2][0]:.1%}", f"{sizes[-1][1]:+.1%}"]
     return f"| {network} | {len(rows)} | {min(mib):.0f} to {max(mib):.0f} | {' | '.join(cells)} |"
-
-
-def _model(foresight: Foresight) -> CostModel:
-    return CostModel(*foresight.peaks_on("cpu"))
 
 
 def _apart(guesses: Sequence[int], one: int, other: int) -> float:

@@ -159,6 +159,7 @@ class Case:
         fake: makes the run on fake tensors.
         real: makes the same model for real.
         window_px: crops are padded to multiples of this.
+        on_cards: those that a GPU is measured under.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Case:
     fake: Callable[[torch.dtype], FakeRun]
     real: Callable[[torch.dtype], TracedModel]
     window_px: int = 1
+    on_cards: Sequence[Plan] = ()
 
 
 def grid(batches: Iterable[int], sizes: Iterable[int], pieces: int = 2) -> list[Plan]:
@@ -181,6 +183,10 @@ def spaced(*sizes: tuple[int, int]) -> list[Plan]:
     return [Plan.of(batch_size=batch, lq_size=size) for batch, size in sizes]
 
 
+ON_CARDS = spaced((2, 32), (4, 64), (8, 64), (16, 64), (4, 128), (8, 128), (16, 128), (32, 128))
+ROWS_ON_CARDS = spaced((8, 8), (32, 8), (8, 16), (32, 16), (64, 12), (64, 16), (128, 16), (256, 16))
+
+
 def option_case(
     name: str,
     folder: Path,
@@ -188,13 +194,14 @@ def option_case(
     plans: Sequence[Plan],
     larger: Sequence[Plan] = (),
     window_px: int = 1,
+    device: str = "cpu",
 ) -> Case:
     """Return a case that an option file describes; its optimizer is Adam, it keeps an average and clips."""
 
     def loaded(dtype: torch.dtype) -> Any:
         file = folder / f"{name}.yml"
         amp = {"use_amp": dtype != torch.float32, "amp_bf16": dtype == torch.bfloat16}
-        file.write_text(yaml.safe_dump(options_of({**options, **amp}), sort_keys=False))
+        file.write_text(yaml.safe_dump(options_of({"device": device, **options, **amp}), sort_keys=False))
         return load_options(file)
 
     def real(dtype: torch.dtype) -> TracedModel:
@@ -202,7 +209,7 @@ def option_case(
         model = build_model(found, build_network(found), choose_precision(found))
         return TracedModel(model, lambda plan: pixel_batch(plan, found.options.scale), MAX_NORM)
 
-    return Case(name, plans, larger, lambda dtype: FakeRun.of(loaded(dtype)), real, window_px)
+    return Case(name, plans, larger, lambda dtype: FakeRun.of(loaded(dtype)), real, window_px, ON_CARDS)
 
 
 def options_of(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,11 +241,13 @@ GAN = {
 }
 
 
-def gpt_case(plans: Sequence[Plan], larger: Sequence[Plan], network: Callable[[], nn.Module]) -> Case:
+def gpt_case(
+    plans: Sequence[Plan], larger: Sequence[Plan], network: Callable[[], nn.Module], device: str = "cpu"
+) -> Case:
     """Return a GPT; it has no option file."""
 
     def model(dtype: torch.dtype) -> BaseModel:
-        return GPTModel(network(), Precision(CPU, dtype))
+        return GPTModel(network(), Precision(torch.device(device), dtype))
 
     return Case(
         "GPT",
@@ -246,11 +255,14 @@ def gpt_case(plans: Sequence[Plan], larger: Sequence[Plan], network: Callable[[]
         larger,
         lambda dtype: FakeRun(lambda _: model(dtype), token_batch, clips=True),
         lambda dtype: TracedModel(model(dtype), token_batch, MAX_NORM),
+        on_cards=ROWS_ON_CARDS,
     )
 
 
-def all_cases(folder: Path) -> list[Case]:
+def all_cases(folder: Path, device: str = "cpu") -> list[Case]:
     """Return every network with its grid of 20 plans and more; option files are written to ``folder``.
+
+    They train on ``device``.
 
     RRDBNets are half as wide as published: activations, not weights, are to decide the peak at sizes that a test can
     run, on a CPU that takes twenty times as long for a convolution in bfloat16.
@@ -264,10 +276,10 @@ def all_cases(folder: Path) -> list[Case]:
     rows = spaced((4, 8), (8, 8), (8, 12), (4, 16), (16, 10), (16, 12), (8, 16), (16, 16))
     own = spaced((4, 24), (8, 24), (16, 24), (8, 32), (4, 48), (16, 32), (8, 48), (16, 48))
     return [
-        option_case("Compact", folder, {"network_g": {"type": "compact"}}, pixels, crops),
-        option_case("RRDBNet-6", folder, {"network_g": {**half, "num_block": 6}}, deep, shorter),
-        option_case("RRDBNet-16", folder, {"network_g": {**half, "num_block": 16}}, deep, shorter),
-        option_case("SPAN", folder, {"network_g": {"type": "span"}}, pixels, crops),
+        option_case("Compact", folder, {"network_g": {"type": "compact"}}, pixels, crops, device=device),
+        option_case("RRDBNet-6", folder, {"network_g": {**half, "num_block": 6}}, deep, shorter, device=device),
+        option_case("RRDBNet-16", folder, {"network_g": {**half, "num_block": 16}}, deep, shorter, device=device),
+        option_case("SPAN", folder, {"network_g": {"type": "span"}}, pixels, crops, device=device),
         option_case(
             "SwinIR-light",
             folder,
@@ -275,15 +287,17 @@ def all_cases(folder: Path) -> list[Case]:
             grid(batches, (8, 12, 15, 16, 20)),
             windows,
             window_px=8,
+            device=device,
         ),
-        gpt_case(grid((1, 2, 4, 8), (4, 7, 10, 14)), rows, GPT),
-        option_case("GAN", folder, GAN, pixels, crops),
+        gpt_case(grid((1, 2, 4, 8), (4, 7, 10, 14)), rows, GPT, device),
+        option_case("GAN", folder, GAN, pixels, crops, device=device),
         option_case(
             "own module",
             folder,
             {"scale": 2, "network_g": {"type": "own_module"}},
             grid((2, 4, 6, 8), (8, 12, 16, 24)),
             own,
+            device=device,
         ),
     ]
 
