@@ -138,6 +138,7 @@ def _replay(parsed: argparse.Namespace) -> int:
 
 
 def _plan(parsed: argparse.Namespace) -> int:
+    from trainauto.assembly.child import start_tracing
     from trainauto.core.process import parse_size_bytes, set_environment
     from trainauto.listing import cards_table
     from trainauto.options.load import load_options
@@ -154,9 +155,14 @@ def _plan(parsed: argparse.Namespace) -> int:
     loaded = load_options(parsed.opt, parsed.force_yml)
     set_environment()
 
-    from trainauto import planning
+    with start_tracing(like_cuda=True) as child:
+        import torch
 
-    found = planning.answer(loaded, planning.chosen_cards(parsed.card, sizes), measure=parsed.measure)
+        from trainauto import planning
+
+        torch.set_num_threads(1)  # the other core is for the traces
+        cards = planning.chosen_cards(parsed.card, sizes)
+        found = planning.answer(loaded, cards, measure=parsed.measure, child=child)
     print(planning.as_json(found) if parsed.json else planning.table(found))
     if parsed.png:
         planning.draw(found, parsed.png)

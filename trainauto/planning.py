@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trainauto.assembly.child import Child
 from trainauto.assembly.data import build_axes, build_train_set, first_plan
 from trainauto.assembly.foresight import Foresight, foresee
 from trainauto.assembly.memory import controller_defaults
@@ -84,20 +85,23 @@ class Answer:
     trials: Trials | None = None
 
 
-def answer(loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False) -> Answer:
+def answer(
+    loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False, child: Child | None = None
+) -> Answer:
     """Trace the run of an option file and say what fits on each card.
 
     Args:
         loaded: the option file.
         cards: the cards.
         measure: try a few plans on the device at hand, too.
+        child: a process that traces as on CUDA, where one was started already.
 
     Raises:
         InputError: the options cannot be used.
         CannotTrace: the model cannot be traced.
     """
     notes = []
-    with TraceProcess(loaded.path, loaded.overrides) as tracer:
+    with TraceProcess(loaded.path, loaded.overrides, child=child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)

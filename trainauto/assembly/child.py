@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import IO, Any, TextIO, cast
 
 START_TIMEOUT_S = 120.0
@@ -76,8 +77,16 @@ class Child:
             raise self._death() from None
         return self._next(timeout_s)
 
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
     def end(self) -> None:
-        """End it: it leaves when its stdin closes, or is killed."""
+        """End it: it leaves when its stdin closes, or is killed. It may be called again."""
         with suppress(OSError):  # it may be gone already
             self._stdin.close()
         try:
@@ -113,6 +122,16 @@ class Child:
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", errors="replace").strip().splitlines()
         return "; the last it wrote:\n  " + "\n  ".join(lines[-SHOWN_LINES:]) if lines else ""
+
+
+def start_tracing(*, like_cuda: bool) -> Child:
+    """Start the process that traces, before torch is loaded here: both then load it side by side.
+
+    Args:
+        like_cuda: see :class:`~trainauto.assembly.trace_process.TraceProcess`.
+    """
+    arguments = ["--like-cuda"] if like_cuda else []
+    return Child("trainauto.assembly.trace_server", *arguments, environment={"OMP_NUM_THREADS": "1"})
 
 
 def serve(prepare: Callable[[], Answer]) -> int:

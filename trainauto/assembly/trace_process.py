@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from trainauto.assembly.child import Child, ChildDied
+from trainauto.assembly.child import Child, ChildDied, start_tracing
 from trainauto.core.plan import Plan
 from trainauto.memory.trace import CannotTrace
 
-SERVER = "trainauto.assembly.trace_server"
 TRACE_TIMEOUT_S = 60.0
 """Of building a model and tracing it: some twenty times what both take."""
 MOST_DEATHS = 2
@@ -49,6 +48,7 @@ class TraceProcess:
         like_cuda: without a GPU, let autocast cast and optimizers group tensors as on CUDA: right for what a GPU will
             need. For a run that trains on the CPU itself, say False.
         timeout_s: bound of one trace.
+        child: a process started with the same ``like_cuda`` that is to be the first; it is ended here.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class TraceProcess:
         *,
         like_cuda: bool = True,
         timeout_s: float = TRACE_TIMEOUT_S,
+        child: Child | None = None,
     ) -> None:
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._like_cuda = like_cuda
         self._timeout_s = timeout_s
         self._deaths: list[str] = []
         self._requests = 0
-        self._child: Child | None = None
+        self._child = child
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start it now, so that torch is loaded while the caller does something else. It does not wait."""
         if self._child is None and len(self._deaths) < MOST_DEATHS:
-            arguments = ["--like-cuda"] if self._like_cuda else []
-            self._child = Child(SERVER, *arguments, environment={"OMP_NUM_THREADS": "1"})
+            self._child = start_tracing(like_cuda=self._like_cuda)
 
     def trace(self, plan: Plan) -> PlanBytes:
         """Trace a step under a plan.
