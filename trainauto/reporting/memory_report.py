@@ -211,7 +211,7 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         ("run", report.run),
         ("steps", f"{report.steps}; plan changes: {len(report.changes)}; out of memory: {ooms}"),
         ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
-        ("settled", f"{settled.plan}, since step {settled.since_step} ({settled.steps} steps)"),
+        ("last plan", f"{settled.plan}, since step {settled.since_step} ({settled.steps} steps)"),
         ("peak", ", ".join(use) or "not measured"),
         ("speed", f"{settled.samples_per_s:.1f} samples a second"),
     ]

@@ -63,7 +63,7 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     assert head[1:] == [
         "steps       6; plan changes: 1; out of memory: 2",
         "limit       200.0 MiB",
-        "settled     batch_size 4, lq_size 64, since step 3 (4 steps)",
+        "last plan   batch_size 4, lq_size 64, since step 3 (4 steps)",
         "peak        typical 104.0 MiB (52.0% of the limit), highest 108.0 MiB (54.0% of the limit)",
         "speed       20.0 samples a second",
     ]
