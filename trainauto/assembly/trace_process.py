@@ -21,7 +21,8 @@ class PlanBytes:
     """What a step under a plan takes.
 
     Attributes:
-        persistent_bytes: live between steps; see :class:`~trainauto.memory.trace.Trace`.
+        persistent_bytes: live all the time: weights, optimizer state, averages. Not gradients, which a step begins by
+            dropping.
         peak_bytes: highest live bytes.
         phase_peaks_bytes: the same by phase.
         reserved_native_bytes: what torch's CUDA allocator reserves for such steps, by simulation.

@@ -78,7 +78,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
             return {"id": request["id"], "cannot": str(error)}
         return {
             "id": request["id"],
-            "persistent_bytes": found.persistent_bytes,
+            "persistent_bytes": found.held_bytes,
             "peak_bytes": found.peak_bytes,
             "phase_peaks_bytes": dict(found.phase_peaks_bytes),
             "reserved_bytes": {

@@ -52,11 +52,11 @@ RESERVED_EXPANDABLE = Belief(1.13, 1.42, 0.006, 0.006)
 RESERVED_NATIVE = Belief(1.20, 1.52, 0.01, 0.018)
 """Reserved over live bytes with native segments: +11 / +21 / +25 %, and workspaces; affine within 2 to 11 % only."""
 
-PROCESS = Belief(1.04, 1.16, 0.01, 0.008, 6 * MIB, 4 * MIB)
+PROCESS = Belief(1.04, 1.16, 0.01, 0.008, 3 * MIB, 4 * MIB)
 """A process's private bytes over live bytes: kernel scratch and buffers of libraries.
 
 Six networks of ours under eight plans each, 6 to 990 MiB: 1.00 to 1.11 above a constant of 2 to 10 MiB (rrdbnet most,
-swinir_light least).
+swinir_light least). Two more and a later count, in which gradients are no part of what is held: 1 to 5 MiB.
 """
 
 MEASURED = Belief(1.0, 1.05, 0.012, 0.005, 0.0, 0.0)

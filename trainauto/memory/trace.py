@@ -47,6 +47,12 @@ class Trace:
     initial: tuple[AllocationEvent, ...]
     events: tuple[AllocationEvent, ...]
 
+    @property
+    def held_bytes(self) -> int:
+        """What is live through all of the step: ``persistent_bytes`` without what it frees, gradients above all."""
+        freed = {ident for ident, size_bytes in self.events if not size_bytes}
+        return sum(size_bytes for ident, size_bytes in self.initial if ident not in freed)
+
     def reserved_bytes(self, *, expandable: bool) -> int:
         """Return what torch's CUDA allocator reserves for such steps, by simulation."""
         return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)
