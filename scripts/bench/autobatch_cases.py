@@ -118,7 +118,7 @@ def write_options(folder: Path, case: Case, images: Path, steps: int, automation
             "optim_g": {"type": "Adam", "lr": RATE},
         },
         "logger": {"print_freq": 50, "save_checkpoint_freq": 100_000, "use_tb_logger": False},
-        "memory": {"cpu_budget": f"{case.budget_mib}MiB"},
+        "memory": {"cpu_budget": f"{case.budget_mib}MiB", "calibration": False},  # every case learns for itself
         "training_automations": automations,
     }
     folder.mkdir(parents=True, exist_ok=True)
