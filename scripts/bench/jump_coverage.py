@@ -56,7 +56,7 @@ from trainauto.memory.belief import ALLOCATED, RESERVED_EXPANDABLE, RESERVED_NAT
 from trainauto.memory.cuda_autocast import cast_as_cuda  # noqa: E402
 from trainauto.memory.fake import group_as_cuda  # noqa: E402
 from trainauto.memory.jump_policy import Situation, choose  # noqa: E402
-from trainauto.memory.prior import Prior, Size, fit_prior  # noqa: E402
+from trainauto.memory.prior import Prior, fit_prior, reserved_prior  # noqa: E402
 from trainauto.memory.surface import CostModel, shape_of  # noqa: E402
 from trainauto.memory.trace import Trace  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
@@ -178,11 +178,8 @@ class Traced:
         traces = {(plan.forward_batch_size, plan["lq_size"]): self.trace(plan) for plan in spread(self.axes)}
         priors = {"live": fit_prior({size: one.phase_peaks_bytes for size, one in traces.items()}, self.window_px)}
         for mode in ("native", "expandable"):
-            peaks: dict[Size, dict[str, float]] = {
-                size: {"reserved": float(one.reserved_bytes(expandable=mode == "expandable"))}
-                for size, one in traces.items()
-            }
-            priors[mode] = fit_prior(peaks, self.window_px)
+            peaks = {size: one.reserved_bytes(expandable=mode == "expandable") for size, one in traces.items()}
+            priors[mode] = reserved_prior(priors["live"], peaks)
         return priors
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from trainauto.assembly.trace_process import PlanBytes, TraceProcess
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.memory.belief import ALLOCATED, PROCESS, RESERVED_EXPANDABLE, RESERVED_NATIVE, Belief
-from trainauto.memory.prior import Prior, Size, fit_prior
+from trainauto.memory.prior import Prior, Size, fit_prior, reserved_prior
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,12 @@ class Foresight:
     @classmethod
     def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "Foresight":
         """Fit what traced plans tell; extents are padded to multiples of ``window_px`` by the network."""
+        live = fit_prior({size: one.phase_peaks_bytes for size, one in traced.items()}, window_px)
         return cls(
-            live=fit_prior({size: one.phase_peaks_bytes for size, one in traced.items()}, window_px),
-            reserved_native=_reserved({size: one.reserved_native_bytes for size, one in traced.items()}, window_px),
-            reserved_expandable=_reserved(
-                {size: one.reserved_expandable_bytes for size, one in traced.items()}, window_px
+            live=live,
+            reserved_native=reserved_prior(live, {size: one.reserved_native_bytes for size, one in traced.items()}),
+            reserved_expandable=reserved_prior(
+                live, {size: one.reserved_expandable_bytes for size, one in traced.items()}
             ),
             persistent_bytes=next(iter(traced.values())).persistent_bytes,
             traced=traced,
@@ -151,8 +152,3 @@ def spread(axes: Sequence[Axis], largest_batch: int = 64) -> list[Plan]:
 def _three(axis: Axis, maximum: int) -> tuple[int, int, int]:
     low, high = axis.clamp(axis.minimum), axis.clamp(maximum)
     return low, axis.clamp((low + high) // 2), high
-
-
-def _reserved(peaks: dict[Size, int], window_px: int) -> Prior:
-    phases: dict[Size, dict[str, Any]] = {size: {"reserved": peak} for size, peak in peaks.items()}
-    return fit_prior(phases, window_px)

@@ -230,25 +230,29 @@ class CostModel:
     def _unordered(self, quantile: float) -> Floats:
         """Return the quantile of e on the grid, before it is made monotone: the posterior of the process."""
         variance = self._alike(GRID, GRID, pairwise=False)
+        own = self._own(GRID)
         mean = np.full_like(GRID, log(self.belief.median_ratio))
         widened = 1.0
         if self._peaks:
             works = np.array([log(self._base(size)) for size in self._peaks])
             found = np.array([log(peak.bytes) for peak in self._peaks.values()]) - works - mean[0]
             ages = np.array([peak.age for peak in self._peaks.values()])
-            noise = PERIOD_SCALE**2 + DRIFT_SCALE**2 * ages + self._own**2
+            noise = PERIOD_SCALE**2 + DRIFT_SCALE**2 * ages + self._own(works) ** 2
             solved = np.linalg.inv(self._alike(works, works) + np.diag(noise))
             reach = self._alike(GRID, works)
             mean = mean + reach @ solved @ found
             variance = np.maximum(0.0, variance - np.einsum("ij,jk,ik->i", reach, solved, reach))
             surprise = float(found @ solved @ found)
             widened = min(WIDEST, max(1.0, (FREEDOM + surprise) / (FREEDOM + len(found))))
-        return mean + student4(quantile) * np.sqrt(widened * (variance + self._own**2))
+        return mean + student4(quantile) * np.sqrt(widened * (variance + own**2))
 
-    @property
-    def _own(self) -> float:
-        residual = self.prior.residual if self.prior else 0.0
-        return max(self.belief.own, residual / 2)
+    def _own(self, w: Floats) -> Floats:
+        """Scale of what plans have to themselves at logarithms of work: half of what the prior's pieces may miss."""
+        missed = np.full_like(w, self.prior.residual if self.prior else 0.0)
+        if self.prior and self.prior.lumps_bytes:
+            missed = np.minimum(missed, self.prior.lumps_bytes * np.exp(-w))
+        own: Floats = np.maximum(self.belief.own, missed / 2)
+        return own
 
     def _alike(self, w: Floats, v: Floats, pairwise: bool = True) -> Floats:
         """Covariance of e between logarithms of work; only of each with itself if not ``pairwise``."""

@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.memory.worlds import KIB, MIB, TRACED, a_prior, affine, sizes
-from trainauto.memory.prior import TRACED_TOLERANCE, fit_prior, measured_prior
+from trainauto.core.plan import BatchShape
+from trainauto.memory.belief import UPPER, Belief
+from trainauto.memory.prior import TRACED_TOLERANCE, fit_prior, measured_prior, reserved_prior
+from trainauto.memory.surface import CostModel
 
 
 @settings(deadline=None)
@@ -59,6 +62,42 @@ def test_a_quartic_term_is_there_only_where_the_residual_asks() -> None:
     assert [piece.quartic for piece in plain.pieces] == [0.0]
     attention = a_prior(lambda b, x: affine(b, x, quartic=96.0))
     assert attention.pieces[0].quartic == pytest.approx(96.0, rel=1e-6)
+
+
+def test_lumps_are_counted_in_bytes_and_doubted_where_they_are_large() -> None:
+    """What an allocator adds grows no further once its segments are there: 2 MiB at the smallest plan, 24 at others."""
+    live = {size: affine(*size, 4 * MIB, 5 * KIB) for size in TRACED}
+    reserved = {size: peak + (2 if size == TRACED[0] else 24) * MIB for size, peak in live.items()}
+    shares = fit_prior({size: {"reserved": peak} for size, peak in reserved.items()})
+    lumpy = reserved_prior(a_prior(lambda b, x: affine(b, x, 4 * MIB, 5 * KIB)), reserved)
+    need = affine(16, 128, 28 * MIB, 5 * KIB)
+    assert shares.bytes(16, 128) > 1.035 * need
+    assert lumpy.bytes(16, 128) == pytest.approx(need, rel=0.03)
+    assert 4 * MIB < lumpy.lumps_bytes < 22 * MIB
+    belief = Belief(1.0, 1.001, 0.001, 0.001, 0.0, 0.0)
+
+    def doubt(b: int, x: int) -> float:
+        seen, cost = BatchShape(samples=b, extent=x, images=b), CostModel(lumpy, belief)
+        return cost.predict(seen, UPPER) / cost.predict(seen) - 1
+
+    assert doubt(2, 32) > 0.2
+    assert doubt(16, 256) < 0.01
+
+
+@pytest.mark.parametrize("quartic", [0.0, 16.0])
+def test_reserved_bytes_have_the_form_of_live_ones_and_are_no_less(quartic: float) -> None:
+    def form(b: int, x: int) -> float:
+        return affine(b, x, 4 * MIB, 5 * KIB, quartic)
+
+    live = a_prior(form)
+    taken = reserved_prior(live, {size: 1.05 * form(*size) + 6 * MIB for size in TRACED})
+    assert taken.bytes(16, 128) == pytest.approx(1.05 * form(16, 128) + 6 * MIB, rel=1e-6)
+    less = reserved_prior(live, {size: 0.9 * form(*size) for size in TRACED})
+    assert less.pieces[0].bytes((16, 128)) == pytest.approx(form(16, 128), rel=1e-6)
+    alone = reserved_prior(live, {(4, 48): form(4, 48) + 9 * MIB})
+    assert alone.bytes(16, 128) == pytest.approx(form(16, 128) + 9 * MIB, rel=1e-6)
+    with pytest.raises(ValueError, match="at least one traced plan"):
+        reserved_prior(live, {})
 
 
 def test_a_phase_with_a_kink_of_its_own_that_never_is_the_peak_is_left_out() -> None:
