@@ -67,6 +67,21 @@ SMALLEST_LIMIT = 512 * MIB
 STEPS = 3
 """Steps of a plan before its reserved bytes count: the cache that one step leaves may not fit the next."""
 
+WORLDS = "simulated worlds"
+
+REMARKS = (
+    "Single plans may pass the target: it is a quantile, and 15 % of the memory lie beyond it. On the CPU, a first jump",
+    "counts the largest of the peaks of its first steps; settled, the largest of the 50 steps after.",
+    "",
+    "The goal for the error after one near measurement was 3 % at the 95th percentile. Requested bytes and expandable",
+    "segments meet it; native segments do not. There the order of frees and allocations decides which blocks are left",
+    "over, and from one batch to the next that changed reserved bytes by up to 17 % where kernels took workspaces (by",
+    "less than 1 % where they took none): what was measured of one plan does not hold for its neighbour, and no fit will",
+    "know. The quantiles cover it, at the price of use. Runs on CUDA ask for expandable segments for this reason.",
+    "",
+    "No GPU has run any of this: workspaces are assumed, and so is what the CUDA context leaves.",
+)
+
 NETWORKS: dict[str, dict[str, Any]] = {
     "compact": {"type": "compact", "num_feat": 64, "num_conv": 8},
     "compact wide": {"type": "compact", "num_feat": 128, "num_conv": 4},
@@ -357,8 +372,10 @@ def page(found: dict[str, dict[str, list[Jump]]], known: dict[str, str]) -> str:
     ]
     for name, kinds in found.items():
         lines += [row(name, what, jumps) for what, jumps in kinds.items()]
-    firsts = [one for kinds in found.values() for one in kinds["first jump"]]
-    lines += [row("all", "first jump", firsts), "", *known.get("remarks", "").splitlines()]
+    firsts = {name: kinds["first jump"] for name, kinds in found.items()}
+    lines.append(row("all", "first jump", [one for jumps in firsts.values() for one in jumps]))
+    beside = [one for name, jumps in firsts.items() if name != WORLDS for one in jumps]
+    lines += [row("all but simulated worlds", "first jump", beside), "", *REMARKS]
     return "\n".join(lines) + "\n"
 
 
@@ -374,7 +391,7 @@ def main() -> int:
     torch.set_num_threads(1)
     cast_as_cuda()
     group_as_cuda()
-    found = {"simulated worlds": in_worlds(arguments.worlds)}
+    found = {WORLDS: in_worlds(arguments.worlds)}
     with tempfile.TemporaryDirectory() as folder:
         for name in NETWORKS:
             traced = Traced(name, Path(folder))
@@ -390,7 +407,6 @@ def main() -> int:
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores of {arguments.machine}, Python {platform.python_version()}, "
         f"torch {torch.__version__}",
-        "remarks": REMARKS,
     }
     text = page(found, known)
     print(text)
@@ -412,8 +428,6 @@ def main() -> int:
         (arguments.write / "coverage.json").write_text(json.dumps({**known, "found": counts}) + "\n")
     return 1 if any(one.beyond for kinds in found.values() for one in kinds["first jump"]) else 0
 
-
-REMARKS = ""
 
 if __name__ == "__main__":
     sys.exit(main())
