@@ -70,14 +70,14 @@ STEPS = 3
 WORLDS = "simulated worlds"
 
 REMARKS = (
-    "Single plans may pass the target: it is a quantile, and 15 % of the memory lie beyond it. On the CPU, a first jump",
-    "counts the largest of the peaks of its first steps; settled, the largest of the 50 steps after.",
+    "Single plans may pass the target: it is a quantile, and 15 % of the memory lie beyond it. On the CPU, a first",
+    "jump counts the largest of the peaks of its first steps; settled, the largest of the 50 steps after.",
     "",
     "The goal for the error after one near measurement was 3 % at the 95th percentile. Requested bytes and expandable",
     "segments meet it; native segments do not. There the order of frees and allocations decides which blocks are left",
     "over, and from one batch to the next that changed reserved bytes by up to 17 % where kernels took workspaces (by",
-    "less than 1 % where they took none): what was measured of one plan does not hold for its neighbour, and no fit will",
-    "know. The quantiles cover it, at the price of use. Runs on CUDA ask for expandable segments for this reason.",
+    "less than 1 % where they took none): what was measured of one plan does not hold for its neighbour, and no fit",
+    "will know. The quantiles cover it, at the price of use. Runs on CUDA ask for expandable segments for this reason.",
     "",
     "No GPU has run any of this: workspaces are assumed, and so is what the CUDA context leaves.",
 )
