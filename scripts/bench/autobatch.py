@@ -6,7 +6,7 @@ Four networks, three budgets, two seeds; jump, step, jump with a free crop, Ligh
 Accelerate's find_executable_batch_size, doubling and bisection; and the best plan there is, found by training one plan
 after another. Every cell is a process of its own. A result is appended to a file of JSON lines when it is there, so a
 second call runs only what is missing. The peers are installed in an environment beside this one (``--peers``), where
-torch stays the one that is measured. ``--small`` takes a few minutes. Linux only.
+torch stays the one that is measured. ``--small`` takes about two minutes. Linux only.
 
 ``--write docs/benchmarks`` writes autobatch.md and autobatch.json there. Exit code 1 if a target of jump was missed.
 """
@@ -123,7 +123,7 @@ def facts(arguments: argparse.Namespace, python: Path) -> Record:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="two cases, five methods, about two minutes")
+    parser.add_argument("--small", action="store_true", help="one case, five methods, about two minutes")
     parser.add_argument("--only", action="append", default=[], help="run (and run again) this method; may be repeated")
     parser.add_argument("--fresh", action="store_true", help="forget the results there are")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "autobatch.jsonl", help="JSON lines of cells")
