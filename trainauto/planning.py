@@ -40,6 +40,7 @@ class CardAnswer:
 
     Attributes:
         card: the card and its bounds.
+        target: share of its memory that peaks may reach: the option file's, else the card's.
         plan: the best plan; ``None`` where not even the smallest fits.
         reason: why this one, and why none larger.
         expected_bytes: its expected peak of allocated bytes.
@@ -49,6 +50,7 @@ class CardAnswer:
     """
 
     card: CardPreset
+    target: float
     plan: Plan | None
     reason: str
     expected_bytes: int
@@ -112,13 +114,14 @@ def answer(
             survey = Survey(1, UNBOUNDED_PX, "", 0)
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
         axes = build_axes(loaded, network, survey)
-        bounds = {card.name: _bounded(loaded, axes, card) for card in cards}
+        controllers = {card.name: _controller(loaded, card) for card in cards}
+        bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
         hull = _hull(axes, list(bounds.values()))
         foresight = foresee(tracer, hull)
     notes.append(
         f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     )
-    answers = tuple(_on_card(loaded, card, bounds[card.name], foresight) for card in cards)
+    answers = tuple(_on_card(loaded, card, controllers[card.name], bounds[card.name], foresight) for card in cards)
     trials = try_plans(loaded, hull, foresight) if measure else None
     return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)
 
@@ -176,7 +179,7 @@ def as_json(found: Answer) -> str:
         {
             "card": one.card.name,
             "memory_bytes": one.limit_bytes,
-            "target_vram_usage": one.card.target_vram_usage,
+            "target_vram_usage": one.target,
             "plan": one.plan.to_dict() if one.plan else None,
             "reason": one.reason,
             "expected_peak_bytes": one.expected_bytes,
@@ -214,13 +217,13 @@ def draw(found: Answer, path: Path) -> None:
     )
 
 
-def _bounded(loaded: LoadedOptions, axes: tuple[Axis, ...], card: CardPreset) -> tuple[Axis, ...]:
-    """Return the bounds a run on this card would have: the option file's, else the card's."""
+def _controller(loaded: LoadedOptions, card: CardPreset) -> DynamicBatchSizeOptimizer:
+    """Return the controller a run on this card would have: the option file's settings, else the card's."""
     active = loaded.options.training_automations.active
     name = next((name for name in active if name.lower() == "dynamicbatchsizeoptimizer"), None)
     given = dict(active[name].arguments) if name else {}
     defaults = dict(controller_defaults(card, first_plan(loaded.options)))
-    return DynamicBatchSizeOptimizer(**{**defaults, **given}).bounded(axes)
+    return DynamicBatchSizeOptimizer(**{**defaults, **given})
 
 
 def _hull(axes: tuple[Axis, ...], bounds: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
@@ -233,16 +236,22 @@ def _hull(axes: tuple[Axis, ...], bounds: Sequence[tuple[Axis, ...]]) -> tuple[A
     return tuple(hull)
 
 
-def _on_card(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...], foresight: Foresight) -> CardAnswer:
+def _on_card(
+    loaded: LoadedOptions,
+    card: CardPreset,
+    controller: DynamicBatchSizeOptimizer,
+    axes: tuple[Axis, ...],
+    foresight: Foresight,
+) -> CardAnswer:
     limit_bytes = int(card.memory_gib * GIB)
     cost, reserved = CostModel(*foresight.peaks_on("cuda")), CostModel(*foresight.reserved(expandable=True))
-    first = first_plan(loaded.options)
+    first = controller.effective.forward(first_plan(loaded.options))
     judgement = choose(
         Situation(
             plan=first,
             limit_bytes=limit_bytes,
-            target=card.target_vram_usage,
-            margin=card.safety_margin,
+            target=controller.target_vram_usage,
+            margin=controller.safety_margin,
             axes=axes,
             configured_batch=first.batch_size,
             cost=cost,
@@ -252,10 +261,11 @@ def _on_card(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...], fo
     )
     shape = shape_of(judgement.plan)
     expected, most, taken = cost.predict(shape), cost.predict(shape, UPPER), reserved.predict(shape)
-    fits = most <= card.target_vram_usage * limit_bytes
-    target_bytes = int(card.target_vram_usage * limit_bytes)
+    target_bytes = int(controller.target_vram_usage * limit_bytes)
+    fits = most <= target_bytes
     return CardAnswer(
         card,
+        controller.target_vram_usage,
         judgement.plan if fits else None,
         judgement.reason,
         expected,

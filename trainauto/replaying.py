@@ -52,9 +52,10 @@ class Part:
             directory.kept_at(kept, step) for kept in (directory.given, directory.options_file, directory.origin)
         )
         try:
-            return cls(given, options_file, json.loads(origin.read_text(encoding="utf-8")), step)
-        except (OSError, ValueError) as error:
-            raise InputError(Problem(f"{origin} cannot be read: {error}", advice="Each run writes it.")) from None
+            known = json.loads(origin.read_text(encoding="utf-8"))
+            return cls(given, options_file, {"folder": known["folder"], **known}, step)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(Problem(f"{origin} cannot be read: {error!r}", advice="Each run writes it.")) from None
 
     def load(self, overrides: Sequence[str]) -> LoadedOptions:
         """Return the options as they are to be here: no automations, and a budget only if asked for.

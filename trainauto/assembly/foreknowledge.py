@@ -3,8 +3,10 @@
 import hashlib
 import logging
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from torch import nn
 import trainauto
 from trainauto.assembly.foresight import Foresight, foresee
 from trainauto.assembly.last_resort import warn_if_nothing_fits
-from trainauto.assembly.trace_process import TraceProcess
+from trainauto.assembly.trace_process import TraceProcess, TraceProcessDied
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
@@ -39,6 +41,7 @@ class Foreknowledge:
         foresight: what traces told, now or in an earlier run; ``None`` where nothing was traced.
         calibration: where it keeps what it learns; ``None`` where it does not.
         controller: who learns it.
+        refused: the model cannot be traced.
     """
 
     plan: Plan
@@ -46,6 +49,7 @@ class Foreknowledge:
     foresight: Foresight | None = None
     calibration: Calibration | None = None
     controller: DynamicBatchSizeOptimizer | None = None
+    refused: bool = False
 
     def keep(self) -> None:
         """Keep what the run has learned by now, if it has come to rest."""
@@ -53,7 +57,7 @@ class Foreknowledge:
         if learned is None or self.calibration is None:
             return
         traced = self.foresight.to_dict() if self.foresight is not None else None
-        self.calibration.write({"controller": learned, "foresight": traced})
+        self.calibration.write({"controller": learned, "foresight": traced, "refused": self.refused})
 
 
 def foretell(
@@ -84,14 +88,17 @@ def foretell(
         return Foreknowledge(facts.plan, facts.plan.batch_size)
     plan = controller.first_plan(facts.plan)
     samples = plan.batch_size
+    calibration = Calibration(kind_of_run(loaded, network, device))
+    controller.kind = calibration.digest
     if limit_bytes is None or controller.policy != "jump":
         return Foreknowledge(plan, plan.batch_size)
-    calibration = Calibration(kind_of_run(loaded, network, device)) if calibrated else None
-    learned = calibration.read() if calibration else None
+    learned = calibration.read() if calibrated else None
     axes = controller.bounded(facts.axes)
     foresight = _kept(learned, axes)
-    if foresight is None and (learned is None or learned.get("foresight")):  # what could not be traced still cannot
-        foresight, learned = _traced(loaded, axes, device), None
+    refused = bool(learned and learned.get("refused"))
+    if foresight is None and not refused:
+        foresight, refused = _traced(loaded, axes, device)
+        learned = None
     if foresight is not None:
         reserved = foresight.reserved(expandable=_is_expandable(device)) if device.type == "cuda" else None
         controller.foresee(foresight.peaks_on(device.type), reserved)
@@ -104,7 +111,7 @@ def foretell(
     if settled is not None:
         logger.info("an earlier run of this kind settled at %s: this one starts there and checks it", settled)
         plan = settled
-    return Foreknowledge(plan, samples, foresight, calibration, controller)
+    return Foreknowledge(plan, samples, foresight, calibration if calibrated else None, controller, refused)
 
 
 def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device) -> dict[str, Any]:
@@ -122,12 +129,19 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device)
     return {
         **chosen,
         "checkpointing": options.memory.model_dump(mode="json", exclude={"budget", "cpu_budget", "calibration"}),
+        "plugin_sources": [_source_digest(name) for name in options.plugins],
         "weights": hashlib.sha256("\n".join(shapes).encode()).hexdigest(),
         "trainauto": trainauto.__version__,
         "torch": torch.__version__,
         "allocator": {name: os.environ.get(name) for name in ALLOCATOR_SETTINGS},
         "device": _device_facts(device),
     }
+
+
+def _source_digest(module: str) -> str | None:
+    """Return a digest of a plugin's file: edited, it may compute something else under the same names."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else None
 
 
 def _device_facts(device: torch.device) -> dict[str, Any]:
@@ -154,13 +168,14 @@ def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> Foresight | N
     return foresight if foresight.spans(axes) else None
 
 
-def _traced(loaded: LoadedOptions, axes: Sequence[Axis], device: torch.device) -> Foresight | None:
+def _traced(loaded: LoadedOptions, axes: Sequence[Axis], device: torch.device) -> tuple[Foresight | None, bool]:
+    """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
         with TraceProcess(loaded.path, loaded.overrides, like_cuda=device.type == "cuda") as tracer:
-            return foresee(tracer, axes)
+            return foresee(tracer, axes), False
     except CannotTrace as error:
         logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)
-        return None
+        return None, not isinstance(error, TraceProcessDied)
 
 
 def _is_expandable(device: torch.device) -> bool:

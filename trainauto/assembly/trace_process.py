@@ -38,6 +38,10 @@ class PlanBytes:
     seconds: float
 
 
+class TraceProcessDied(CannotTrace):
+    """The process is gone: of the model that says nothing."""
+
+
 class TraceProcess:
     """A process that traces the run of an option file, started when it is first needed.
 
@@ -78,12 +82,13 @@ class TraceProcess:
         """Trace a step under a plan.
 
         Raises:
-            CannotTrace: the model cannot be traced, or the process died or did not answer in time.
+            CannotTrace: the model cannot be traced.
+            TraceProcessDied: the process died or did not answer in time; another time it may.
         """
         with self._lock:
             self.start()
             if self._child is None:
-                raise CannotTrace(self._deaths[-1])
+                raise TraceProcessDied(self._deaths[-1])
             self._requests += 1
             request = {"id": self._requests, "options": self._options, "overrides": self._overrides}
             try:
@@ -92,7 +97,7 @@ class TraceProcess:
                 self._child.end()
                 self._child = None
                 self._deaths.append(f"the process that traces {error}")
-                raise CannotTrace(self._deaths[-1]) from None
+                raise TraceProcessDied(self._deaths[-1]) from None
         if "cannot" in answer:
             raise CannotTrace(answer["cannot"])
         reserved = answer["reserved_bytes"]

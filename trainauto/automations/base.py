@@ -1,11 +1,20 @@
 """Base of all automations: one event, one method, each doing nothing until it is overridden."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import OutOfMemory, StepRecord, ValidationRecord
+
+
+class PlannedLoader(Protocol):
+    """What ``DynamicBatchSizeOptimizer.set_dynamic_wrappers`` needs of a loader."""
+
+    plan: Plan
+
+    def update_plan(self, plan: Plan) -> None:
+        """Draw under another plan."""
 
 
 class Automation:

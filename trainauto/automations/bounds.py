@@ -68,3 +68,26 @@ class Bounds:
                         argument=f"max_{axis.name}",
                     )
                 )
+
+
+def check_band(target: float, margin: float) -> None:
+    """Refuse a band of memory use that is none.
+
+    Raises:
+        ValueError: the target is no share of the memory, or the margin leaves nothing of it.
+    """
+    if not 0 < target <= 1:
+        raise ValueError(f"target_vram_usage must lie in (0, 1], got {target}")
+    if not 0 <= margin < target:
+        raise ValueError(f"safety_margin must lie in [0, target_vram_usage), got {margin}")
+
+
+def check_at_least_one(**values: int) -> None:
+    """Refuse counts below 1.
+
+    Raises:
+        ValueError: names the first of them.
+    """
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")

@@ -5,10 +5,10 @@ import re
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from trainauto.automations.base import Automation
-from trainauto.automations.bounds import Bounds
+from trainauto.automations.base import Automation, PlannedLoader
+from trainauto.automations.bounds import Bounds, check_at_least_one, check_band
 from trainauto.automations.effective_batch import EffectiveBatch
 from trainauto.automations.period import Observations
 from trainauto.automations.registry import AUTOMATIONS
@@ -26,20 +26,16 @@ logger = logging.getLogger(__name__)
 
 GIB = 1024**3
 STATUS_EVERY = 50
+MORE_MEMORY = 1.02
+"""Ratio of limits from which a resumed run has another card or budget: readings of one card are the same."""
+
+NO_SPEEDS: Mapping[str, Any] = {"speeds": [], "is_down": False}
+
 NEARLY_FULL = 0.95
 """Use above this is worth a warning (E19): a little more, and a step fails."""
 
 
 _FIGURES = re.compile(r"[\d.]+")
-
-
-class PlannedLoader(Protocol):
-    """What :meth:`DynamicBatchSizeOptimizer.set_dynamic_wrappers` needs of a loader."""
-
-    plan: Plan
-
-    def update_plan(self, plan: Plan) -> None:
-        """Draw under another plan."""
 
 
 @AUTOMATIONS.register("DynamicBatchSizeOptimizer")
@@ -87,14 +83,15 @@ class DynamicBatchSizeOptimizer(Automation):
         objective: Literal["memory", "throughput"] = "memory",
         target_batch_size: int | None = None,
     ) -> None:
-        _check_arguments(locals())
+        check_band(target_vram_usage, safety_margin)
+        check_at_least_one(adjustment_frequency=adjustment_frequency, vram_history_size=vram_history_size)
         self.target_vram_usage = target_vram_usage
         self.safety_margin = safety_margin
         self.adjustment_frequency = adjustment_frequency
         self.max_adjustments = max_adjustments
         self.policy = policy
         self.objective = objective
-        self._effective = EffectiveBatch(target_batch_size)
+        self.effective = EffectiveBatch(target_batch_size)
         most = min(max_batch_size, target_batch_size or max_batch_size)
         batches = min(min_batch_size, most), most
         self._bounds = Bounds({BATCH_SIZE: batches, LQ_SIZE: (min_lq_size, max_lq_size)})
@@ -119,6 +116,9 @@ class DynamicBatchSizeOptimizer(Automation):
         self._last_said = ""
         self._settled: dict[str, Any] | None = None
         self._has_forgotten = False
+        self._begins_otherwise = False
+        self._limit_bytes: int | None = None
+        self.kind = ""
 
     def foresee(self, peaks: tuple[Prior, Belief], reserved: tuple[Prior, Belief] | None = None) -> None:
         """Take what a trace says of plans, before the first step; ``policy: step`` has no use for it.
@@ -132,15 +132,15 @@ class DynamicBatchSizeOptimizer(Automation):
             self._steering = self._steered_by(Jump(CostModel(*peaks), held))
 
     def _afresh(self) -> Steering:
-        return self._steered_by(SmallSteps() if self.policy == "step" else Jump(CostModel(None)))
+        return self._steered_by(SmallSteps(self.effective) if self.policy == "step" else Jump(CostModel(None)))
 
     def _steered_by(self, memory: Steering) -> Steering:
-        return Plateau(memory) if self.objective == "throughput" else memory
+        return Plateau(memory, self.effective.even) if self.objective == "throughput" else memory
 
     def first_plan(self, plan: Plan) -> Plan:
         """Return the plan a new run starts with instead of ``plan``: with ``target_batch_size`` that many samples."""
-        self._configured_batch = self._effective.forward(plan).batch_size
-        return self._effective.whole(self._effective.forward(plan))
+        self._configured_batch = self.effective.forward(plan).batch_size
+        return self.effective.whole(self.effective.forward(plan))
 
     def learned(self) -> dict[str, Any] | None:
         """Return what a later run of the same kind may start from; ``None`` while no plan has settled.
@@ -167,10 +167,10 @@ class DynamicBatchSizeOptimizer(Automation):
         axes = self.bounded(facts.axes)
         same = learned["conditions"] == self._conditions(limit_bytes, axes)
         if not (same and all(axis.admits(plan[axis.name]) for axis in axes)):
-            self._steering.load_state_dict({**state, "jumped": False, "corrected": False, "speeds": []})
+            self._steering.load_state_dict({**state, "jumped": False, "corrected": False, **NO_SPEEDS})
             return None
         self._steering.load_state_dict(state)
-        return self._effective.whole(plan)
+        return self.effective.whole(plan)
 
     def _conditions(self, limit_bytes: int, axes: tuple[Axis, ...]) -> dict[str, Any]:
         """Return what decides, beside the network, where a run settles; as JSON gives it back."""
@@ -181,7 +181,7 @@ class DynamicBatchSizeOptimizer(Automation):
             "axes": [[axis.name, axis.minimum, axis.maximum, axis.multiple] for axis in axes],
             "configured_batch": self._configured_batch,
             "objective": self.objective,
-            "samples": self._effective.samples,
+            "samples": self.effective.samples,
         }
 
     # --- in the engine
@@ -200,7 +200,7 @@ class DynamicBatchSizeOptimizer(Automation):
 
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return what its policy expects of a plan."""
-        return self._steering.expected_bytes(self._effective.forward(plan))
+        return self._steering.expected_bytes(self.effective.forward(plan))
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up bounds and plan of the run."""
@@ -209,6 +209,7 @@ class DynamicBatchSizeOptimizer(Automation):
         if self._configured_batch is None:
             self.first_plan(facts.plan)
         self.set_current_parameters(facts.plan.batch_size, facts.plan[LQ_SIZE], facts.plan.micro_batches)
+        self._begins_otherwise = self._plan is not None and self.effective.whole(self._plan) != facts.plan
         if not self._seen.peaks:  # a resume in mid-period goes on with it
             self.start_monitoring_period()
 
@@ -218,6 +219,10 @@ class DynamicBatchSizeOptimizer(Automation):
             return None
         self._iteration += 1
         self._cooldown = max(0, self._cooldown - 1)
+        self._see_limit(record.peak.limit)
+        if self._begins_otherwise:
+            self._begins_otherwise = False
+            return PlanChange(self.effective.whole(self._plan), "the option file asks for other steps")
         if (bounded := self._within_maxima(self._plan)) != self._plan:
             # Only a resume comes here: the option file's bounds are lower than they were.
             return self._change(Judgement(bounded, f"{self._plan} is beyond the bounds of the option file"))
@@ -225,7 +230,7 @@ class DynamicBatchSizeOptimizer(Automation):
             self._seen.available = record.peak.available
             return self._change(self._judge(record.peak.limit))
         whole = record.shape.samples == record.plan.batch_size and record.shape.extent == record.plan[LQ_SIZE]
-        if self._effective.forward(record.plan) != self._plan or not whole or record.ooms:
+        if self.effective.forward(record.plan) != self._plan or not whole or record.ooms:
             return None  # still batches of the plan before, or pieces of them
         if record.step_seconds > 0:
             self._seen.pixels_per_s.append(record.pixels / record.step_seconds)
@@ -237,25 +242,47 @@ class DynamicBatchSizeOptimizer(Automation):
         """Shrink both axes; remember the plan; wait twice as long before growing again."""
         if self._plan is None:
             return None
-        failed = self._effective.forward(event.plan)
+        failed = self.effective.forward(event.plan)
         self._failed[failed] += 1 if self._steering.knows(failed) else 2
         self._steering.has_failed(failed, event.limit)
         smaller = shrunk_after_oom(failed, self._axes)
-        base = smaller if smaller is not None else failed
-        # Never back up to a plan that has become smaller meanwhile.
-        plan = base.meet(self._plan) if base.batch_size <= self._plan.batch_size else self._plan.meet(base)
-        self.handle_oom_recovery(plan.batch_size, plan[LQ_SIZE])
         if smaller is None:
-            return None
+            return self._in_pieces(event)
+        # Never back up to a plan that has become smaller meanwhile.
+        is_below = smaller.batch_size <= self._plan.batch_size
+        plan = self.effective.even(smaller.meet(self._plan) if is_below else self._plan.meet(smaller))
+        self.handle_oom_recovery(plan.batch_size, plan[LQ_SIZE])
         how = f"ran in {event.pieces} pieces" if event.recovered else "did not fit in any pieces"
         reason = f"out of memory under {failed}: the batch {how}; both axes shrink"
-        return PlanChange(self._effective.whole(plan), reason, self._steering.expected_bytes(plan))
+        return PlanChange(self.effective.whole(plan), reason, self._steering.expected_bytes(plan))
+
+    def _in_pieces(self, event: OutOfMemory) -> PlanChange | None:
+        """At the floor, have later batches run as this one did in the end; growth waits as after any failure."""
+        self._oom_count += 1
+        self._cooldown = 2 * self.adjustment_frequency
+        if event.pieces <= event.plan.micro_batches:
+            return None
+        run_plan = event.plan.with_micro_batches(min(event.pieces, event.plan.batch_size))
+        plan = self.effective.forward(run_plan)
+        reason = f"out of memory at the floor: no more than {run_plan.forward_batch_size} samples at once from now on"
+        if plan != self._plan:
+            self._note_change(plan, "out of memory")
+        self._restart(plan)
+        return PlanChange(run_plan, reason, self._steering.expected_bytes(plan))
+
+    def _see_limit(self, limit_bytes: int | None) -> None:
+        """Where a resumed run has more memory than before, what failed may be tried again."""
+        if limit_bytes and self._limit_bytes and limit_bytes > MORE_MEMORY * self._limit_bytes:
+            logger.info("%s: there is more memory than before, so plans that failed may be tried again", self.name)
+            self._failed.clear()
+            self._steering.reopen()
+        self._limit_bytes = limit_bytes or self._limit_bytes
 
     # --- the documented interface
 
     def set_current_parameters(self, batch_size: int, lq_size: int, micro_batches: int = 1) -> None:
         """Say what the loop trains with now; a new period begins if that is another plan."""
-        plan = self._effective.forward(Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches))
+        plan = self.effective.forward(Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches))
         if plan != self._plan:
             self._restart(plan)
 
@@ -336,7 +363,7 @@ class DynamicBatchSizeOptimizer(Automation):
             "peak_usage": self._highest,
             "avg_usage": sum(self._history) / len(self._history) if self._history else current,
             "current_usage": current,
-            "current_batch_size": self._effective.whole(self._plan).batch_size if self._plan else None,
+            "current_batch_size": self.effective.whole(self._plan).batch_size if self._plan else None,
             "current_lq_size": self._plan[LQ_SIZE] if self._plan else None,
             "oom_recovery_count": self._oom_count,
             "target_usage": self.target_vram_usage,
@@ -356,6 +383,8 @@ class DynamicBatchSizeOptimizer(Automation):
             "seen": self._seen.state_dict(),
             "settled": self._settled,
             "has_forgotten": self._has_forgotten,
+            "limit_bytes": self._limit_bytes,
+            "kind": self.kind,
             "steering": self._steering.state_dict(),
             "failed": [[plan.to_dict(), count] for plan, count in self._failed.items()],
             "history": list(self._history),
@@ -373,8 +402,13 @@ class DynamicBatchSizeOptimizer(Automation):
         self._has_forgotten = bool(state["has_forgotten"])
         if self._has_forgotten:
             self._steering = self._afresh()  # what was foreseen of this run is not what it needs
-        self._steering.load_state_dict(state["steering"])
-        self._failed = Counter({Plan.from_dict(plan): int(count) for plan, count in state["failed"]})
+        if state["kind"] == self.kind:
+            self._limit_bytes = state["limit_bytes"]
+            self._steering.load_state_dict(state["steering"])
+            self._failed = Counter({Plan.from_dict(plan): int(count) for plan, count in state["failed"]})
+        else:
+            logger.warning("%s: options that memory depends on have changed: what was measured is dropped", self.name)
+            self._settled = None
         self._history.extend(state["history"])
         self._changes = list(state["changes"])
         self._oom_count, self._highest = int(state["oom_count"]), float(state["highest"])
@@ -425,12 +459,12 @@ class DynamicBatchSizeOptimizer(Automation):
                 pixels_per_s=self._seen.typical_pixels_per_s,
             )
         )
-        return replace(judgement, plan=self._effective.even(judgement.plan))
+        return replace(judgement, plan=self.effective.even(judgement.plan))
 
     def _change(self, judgement: Judgement) -> PlanChange | None:
         if judgement.plan == self._plan:
             return None
-        plan, measured = self._effective.whole(judgement.plan), max(self._seen.peaks, default=None)
+        plan, measured = self.effective.whole(judgement.plan), max(self._seen.peaks, default=None)
         self._note_change(judgement.plan, judgement.reason)
         self._restart(judgement.plan)
         return PlanChange(plan, judgement.reason, judgement.expected_bytes, measured)
@@ -446,7 +480,7 @@ class DynamicBatchSizeOptimizer(Automation):
 
     def _hand_on(self, plan: Plan) -> None:
         """Change the loader, where there is one; a larger plan leaves batches of the old one on their way."""
-        plan = self._effective.whole(plan)
+        plan = self.effective.whole(plan)
         if self._loader is None or plan == self._loader.plan:
             return
         grows = plan.meet(self._loader.plan) != plan
@@ -460,13 +494,3 @@ class DynamicBatchSizeOptimizer(Automation):
     def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
         return self._bounds.narrowed(axes)
-
-
-def _check_arguments(given: Mapping[str, Any]) -> None:
-    if not 0 < given["target_vram_usage"] <= 1:
-        raise ValueError(f"target_vram_usage must lie in (0, 1], got {given['target_vram_usage']}")
-    if not 0 <= given["safety_margin"] < given["target_vram_usage"]:
-        raise ValueError(f"safety_margin must lie in [0, target_vram_usage), got {given['safety_margin']}")
-    for name in ("adjustment_frequency", "vram_history_size"):
-        if given[name] < 1:
-            raise ValueError(f"{name} must be at least 1, got {given[name]}")

@@ -32,6 +32,12 @@ class EffectiveBatch:
             return plan
         return plan.changed(micro_batches=ceil(self.samples / plan.batch_size), batch_size=self.samples)
 
+    def next_larger(self, plan: Plan) -> Plan | None:
+        """Return a controller's plan with one micro-batch less; ``None`` where there is one only, or no target."""
+        if self.samples is None or (pieces := ceil(self.samples / plan.batch_size)) == 1:
+            return None
+        return plan.changed(batch_size=ceil(self.samples / (pieces - 1)))
+
     def even(self, plan: Plan) -> Plan:
         """Return a controller's plan as it comes back: micro-batches are as equal as they can be."""
         return self.forward(self.whole(plan))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from trainauto.automations.effective_batch import EffectiveBatch
 from trainauto.core.plan import Axis, Plan
 from trainauto.memory import jump_policy, step_policy
 from trainauto.memory.step_policy import Judgement, Measured
@@ -71,6 +72,9 @@ class Steering(Protocol):
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Take in that a plan ran out of memory."""
 
+    def reopen(self) -> None:
+        """Take in that there is more memory than before."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""
 
@@ -79,9 +83,14 @@ class Steering(Protocol):
 
 
 class SmallSteps:
-    """``policy: step``: one axis at a time, 2 to 8 values by headroom."""
+    """``policy: step``: one axis at a time, 2 to 8 values by headroom.
 
-    def __init__(self) -> None:
+    Args:
+        effective: of a run whose steps hold so many samples; the batch then goes from one division of them to the next.
+    """
+
+    def __init__(self, effective: EffectiveBatch | None = None) -> None:
+        self._effective = effective or EffectiveBatch()
         self._typical_bytes: dict[Plan, int] = {}
 
     def foresees(self) -> bool:
@@ -110,7 +119,18 @@ class SmallSteps:
             blocked=period.blocked,
             may_grow=period.may_grow,
         )
-        return step_policy.judge(situation)
+        judgement = step_policy.judge(situation)
+        grows = judgement.plan.batch_size > period.plan.batch_size
+        if grows and self._effective.even(judgement.plan) == period.plan:
+            return self._to_next_division(situation, judgement)
+        return judgement
+
+    def _to_next_division(self, now: step_policy.Situation, judgement: Judgement) -> Judgement:
+        larger = self._effective.next_larger(now.plan)
+        if larger is None or (why := step_policy.refusal(now, larger)):
+            said = f"{judgement.reason}, but {larger} {why}" if larger else judgement.reason
+            return Judgement(now.plan, said)
+        return Judgement(larger, f"{judgement.reason}, as one micro-batch less", now.measured.expected_bytes(larger))
 
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
@@ -122,6 +142,9 @@ class SmallSteps:
 
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Nothing: what failed is in the next period's ``blocked``."""
+
+    def reopen(self) -> None:
+        """Nothing: it grows as long as there is room."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the measured peaks."""
@@ -192,6 +215,10 @@ class Jump:
         """Have the cost model expect more of it than the limit."""
         if limit_bytes is not None:
             self.cost.observe_failure(shape_of(plan), limit_bytes)
+
+    def reopen(self) -> None:
+        """Jump again, by what is known by now."""
+        self._jumped = self._corrected = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was measured and how far it has come."""

@@ -5,13 +5,13 @@ first; from the plan it settles at, the batch is halved as long as that is not s
 the last two by bisection, a period each, at the same crop.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from trainauto.automations.steering import Period, Steering
 from trainauto.core.plan import BATCH_SIZE, Plan
-from trainauto.memory.step_policy import Judgement
+from trainauto.memory.step_policy import Judgement, as_large
 
 PLATEAU = 0.05
 """Share of the best speed that a smaller batch may lack: less is within what periods vary by."""
@@ -25,10 +25,12 @@ class Plateau:
 
     Args:
         memory: what steers by memory, and goes on guarding it.
+        even: makes of a plan the one that the run will train, see ``EffectiveBatch``.
     """
 
-    def __init__(self, memory: Steering) -> None:
+    def __init__(self, memory: Steering, even: Callable[[Plan], Plan]) -> None:
         self._memory = memory
+        self._even = even
         self._speeds: dict[Plan, float] = {}
         self._is_down = False
 
@@ -39,14 +41,16 @@ class Plateau:
     def judge(self, period: Period) -> Judgement:
         """Take in a period; memory comes first."""
         judgement = self._memory.judge(replace(period, may_grow=period.may_grow and not self._speeds))
+        judgement = replace(judgement, plan=self._even(judgement.plan))
         if judgement.plan != period.plan:
-            self._speeds, self._is_down = {}, False  # another place to start from
+            self._start_over()
         if judgement.plan != period.plan or period.pixels_per_s is None or self._is_down:
             return judgement
         self._speeds[period.plan] = period.pixels_per_s
-        fastest = max(self._speeds, key=lambda plan: self._speeds[plan])
+        open_to_it = [plan for plan in self._speeds if _may_be_taken(plan, period)]
+        fastest = max(open_to_it, key=lambda plan: self._speeds[plan])
         words = f"{period.pixels_per_s / 1e6:.2f} Mpixel/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
-        fast = [plan for plan, speed in self._speeds.items() if speed >= (1 - PLATEAU) * self._speeds[fastest]]
+        fast = [plan for plan in open_to_it if self._speeds[plan] >= (1 - PLATEAU) * self._speeds[fastest]]
         best = min(fast, key=lambda plan: plan.batch_size)
         if (smaller := self._between(period, best)) is not None:
             return Judgement(smaller, f"{words}: is a smaller batch as fast?", self._memory.expected_bytes(smaller))
@@ -63,8 +67,14 @@ class Plateau:
         return self._memory.expected_bytes(plan)
 
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
-        """Pass it on."""
+        """Pass it on; where there is less memory, the search starts over."""
         self._memory.has_failed(plan, limit_bytes)
+        self._start_over()
+
+    def reopen(self) -> None:
+        """Pass it on; where there is more memory, the search starts over."""
+        self._memory.reopen()
+        self._start_over()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""
@@ -77,13 +87,25 @@ class Plateau:
         self._speeds = {Plan.from_dict(plan): float(speed) for plan, speed in state.get("speeds", [])}
         self._is_down = bool(state.get("is_down", False))
 
+    def _start_over(self) -> None:
+        self._speeds, self._is_down = {}, False
+
     def _between(self, period: Period, best: Plan) -> Plan | None:
         """Return a plan between the best one and what is known to be slower; ``None`` where they are close enough."""
         axis = next(axis for axis in period.axes if axis.name == BATCH_SIZE)
         floor = max(axis.clamp(axis.minimum), min(period.configured_batch, best.batch_size))
         slower = max((plan.batch_size for plan in self._speeds if plan.batch_size < best.batch_size), default=0)
         batch = max(floor, axis.clamp((slower + best.batch_size) // 2))
-        if batch >= best.batch_size or (slower and best.batch_size - slower <= CLOSE * best.batch_size):
+        if slower and best.batch_size - slower <= CLOSE * best.batch_size:
             return None
-        plan = best.changed(batch_size=batch)
-        return None if plan in self._speeds else plan
+        plan = self._even(best.changed(batch_size=batch))
+        return None if plan in self._speeds or plan.batch_size >= best.batch_size else plan
+
+
+def _may_be_taken(plan: Plan, period: Period) -> bool:
+    """Say whether a plan measured before may be gone back to: it has not failed since, nor is it growth out of turn."""
+    if plan == period.plan:
+        return True
+    within = all(axis.admits(plan[axis.name]) for axis in period.axes)
+    grows = plan.batch_size > period.plan.batch_size
+    return within and (period.may_grow or not grows) and not any(as_large(plan, failed) for failed in period.blocked)

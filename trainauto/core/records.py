@@ -90,7 +90,8 @@ class StepRecord:
     def is_whole(self) -> bool:
         """Whether it trained what its plan says at the first attempt, so that its peak is the plan's."""
         extent = dict(self.plan.values).get(LQ_SIZE, self.shape.extent)
-        return (self.shape.samples, self.shape.extent, self.ooms) == (self.plan.batch_size, extent, 0)
+        whole = (self.shape.samples, self.shape.extent, self.ooms) == (self.plan.batch_size, extent, 0)
+        return whole and not self.pieces  # a replay runs in pieces without a failure
 
 
 @dataclass(frozen=True)

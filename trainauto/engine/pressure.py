@@ -32,6 +32,8 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
             failure.extent,
         )
     decisions: list[Decision] = []
+    if failures:
+        run.meter.cap_at_available()  # a neighbour may have left, or come
     # One event for each pass, of the pieces in which it fitted in the end: it is one recovery, whatever it took.
     for failure in {failure.pass_name: failure for failure in failures}.values():
         event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
@@ -58,6 +60,7 @@ def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge) -> list[Decis
     Raises:
         NothingFits: there is no smaller plan and nothing else to be done; a checkpoint has been written.
     """
+    run.meter.cap_at_available()
     event = _event(run, batch, error.pass_name, error.samples, error.message, 0)
     decisions = _asked(run, event)
     run.controls.apply(decisions)

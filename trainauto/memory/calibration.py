@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import platform
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,19 @@ def cache_folder() -> Path:
     """Return the folder of this user's caches; ``TRAINAUTO_CACHE`` names another one."""
     if own := os.environ.get("TRAINAUTO_CACHE"):
         return Path(own)
-    if platform.system() == "Windows":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "trainauto"
-    if platform.system() == "Darwin":
-        return Path.home() / "Library" / "Caches" / "trainauto"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainauto"
+    variable, below = {
+        "Windows": ("LOCALAPPDATA", "AppData/Local"),
+        "Darwin": ("", "Library/Caches"),
+    }.get(platform.system(), ("XDG_CACHE_HOME", ".cache"))
+    given = os.environ.get(variable) if variable else None
+    return Path(given or _home() / below) / "trainauto"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a container's user that nobody knows
+        return Path(tempfile.gettempdir())
 
 
 class Calibration:
@@ -44,7 +53,8 @@ class Calibration:
     def __init__(self, kind: Mapping[str, Any], folder: Path | None = None) -> None:
         self._kind = json.loads(json.dumps(kind, sort_keys=True))
         digest = hashlib.sha256(json.dumps(self._kind, sort_keys=True).encode()).hexdigest()
-        self.path = (folder or cache_folder() / "calibration") / f"{digest[:24]}.json"
+        self.digest = digest[:24]
+        self.path = (folder or cache_folder() / "calibration") / f"{self.digest}.json"
 
     def read(self) -> dict[str, Any] | None:
         """Return what :meth:`write` kept; ``None`` where there is nothing that can be used, and say why."""

@@ -21,7 +21,8 @@ def used_bytes(device: torch.device) -> int:
     handle = _handle(_uuid(device))
     if handle is not None:
         try:
-            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+            # The second version counts what the driver keeps for itself apart; CUDA's total leaves it out, too.
+            return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used)
         except pynvml.NVMLError as error:
             logger.debug("NVML does not tell the use of %s: %s", device, error)
     free, total = torch.cuda.mem_get_info(device)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.memory.step_policy import Judgement
+from trainauto.memory.step_policy import Judgement, as_large
 from trainauto.memory.surface import UPPER, CostModel, shape_of
 
 CORRECTION_GAIN = 0.02
@@ -77,7 +77,7 @@ class Situation:
         for axis in self.axes:
             if not axis.admits(plan[axis.name]):
                 return f"is outside {axis.minimum} to {axis.maximum}"
-        if any(_as_large(plan, failed) for failed in self.blocked):
+        if any(as_large(plan, failed) for failed in self.blocked):
             return "is as large as a plan that failed"
         if (most := self.most(plan)) > self.target_bytes:
             return f"may need {most / self.limit_bytes:.1%}, above the target {self.target:.0%}"
@@ -247,10 +247,6 @@ def _last(values: range, holds: Callable[[int], bool]) -> int | None:
         else:
             high = middle
     return values[low - 1] if low else None
-
-
-def _as_large(plan: Plan, failed: Plan) -> bool:
-    return plan[LQ_SIZE] >= failed[LQ_SIZE] and plan.forward_batch_size >= failed.forward_batch_size
 
 
 def _text(count: float) -> str:

@@ -151,18 +151,24 @@ def _step_up(now: Situation, name: str) -> Plan | str:
     why = f"{name} is at its bound {axis.maximum}"
     while step >= axis.multiple:
         candidate = now.plan.changed(**{name: value + step})
-        expected = now.measured.expected_bytes(candidate)
         if not axis.admits(value + step):
             why = f"{name} is at its bound {axis.maximum}"
-        elif expected > now.target * now.limit_bytes:
-            share = expected / now.limit_bytes
-            why = f"{name} {value + step} is expected to peak at {share:.1%}, above the target {now.target:.0%}"
-        elif any(_as_large(candidate, failed) for failed in now.blocked):
-            why = f"{name} {value + step} is as large as a plan that failed"
+        elif refused := refusal(now, candidate):
+            why = f"{name} {value + step} {refused}"
         else:
             return candidate
         step -= axis.multiple
     return why
+
+
+def refusal(now: Situation, plan: Plan) -> str | None:
+    """Say why a plan within the bounds is not taken; ``None`` if it may be."""
+    expected = now.measured.expected_bytes(plan)
+    if expected > now.target * now.limit_bytes:
+        return f"is expected to peak at {expected / now.limit_bytes:.1%}, above the target {now.target:.0%}"
+    if any(as_large(plan, failed) for failed in now.blocked):
+        return "is as large as a plan that failed"
+    return None
 
 
 def _shrink(now: Situation, measured: str) -> Judgement:
@@ -185,5 +191,6 @@ def _shrink(now: Situation, measured: str) -> Judgement:
     return Judgement(now.plan, f"{measured} is above the target {now.target:.0%}, but every axis is at its floor")
 
 
-def _as_large(plan: Plan, failed: Plan) -> bool:
+def as_large(plan: Plan, failed: Plan) -> bool:
+    """Say whether a plan is at least as large as one that failed, in crop and in forward batch."""
     return plan[LQ_SIZE] >= failed[LQ_SIZE] and plan.forward_batch_size >= failed.forward_batch_size

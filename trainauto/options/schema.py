@@ -172,8 +172,9 @@ class TrainOptions(Section):
     )
     lr_scaling: Literal["none", "sqrt", "linear"] = option(
         "none",
-        "Factor of the rate where a step has another number of samples than batch_size_per_gpu * accum_iter: their "
-        "ratio (linear) or its square root (sqrt, for Adam). ema_decay follows with either, as decay ** ratio.",
+        "Factor of the rate where a step has another number of samples than batch_size_per_gpu * accum_iter (or than "
+        "a controller's target_batch_size): their ratio (linear) or its square root (sqrt, for Adam). ema_decay "
+        "follows with either, as decay ** ratio.",
         reason="none: rates stay those of the file, whatever the batch",
     )
     warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")

@@ -89,13 +89,19 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
 
 
 def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
-    """Return the step that :func:`step_to_dict` wrote, to replay it; times are rounded to microseconds."""
+    """Return the step that :func:`step_to_dict` wrote, to replay it; times are rounded to microseconds.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is something else.
+    """
+    if int(line["samples"]) < 1:
+        raise ValueError(f"a step of {line['samples']} samples")
     return StepRecord(
         step=line["step"],
         plan=Plan.from_dict(line["plan"]),
         drawn=Plan.from_dict(line["drawn"]),
-        shape=BatchShape(line["samples"], line["extent"], line["tokens"], line["images"]),
-        first_sample=line["first_sample"],
+        shape=BatchShape(*(int(line[name]) for name in ("samples", "extent", "tokens", "images"))),
+        first_sample=int(line["first_sample"]),
         losses=_floats(line["losses"]),
         learning_rates=_floats(line["lr"]),
         grad_norms=_floats(line["grad_norm"]),

@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.automations.test_dynamic_batch_size import AXES, LIMIT, Simulation, controller, memory
+from tests.unit.automations.test_dynamic_batch_size import (
+    AXES,
+    LIMIT,
+    LOOKAHEAD,
+    Simulation,
+    controller,
+    memory,
+)
 from trainauto.automations.effective_batch import EffectiveBatch
-from trainauto.core.decisions import RunFacts
-from trainauto.core.plan import Plan
+from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.records import OutOfMemory
 
 sizes = st.integers(1, 300)
 
@@ -58,3 +66,32 @@ def test_a_target_below_the_minimum_bounds_the_forward_pass() -> None:
     one.check(RunFacts(AXES, Plan.of(batch_size=3, lq_size=32)))
     batch = one.bounded(AXES)[1]
     assert (batch.minimum, batch.maximum) == (3, 3)
+
+
+@pytest.mark.parametrize("policy", ["step", "jump"])
+def test_a_failure_leaves_it_awake(policy: str) -> None:
+    """Half of 32 in two pieces is 16 at once, and not the 24 that a quarter less would be: it knows its plan again."""
+    one = controller(policy=policy, target_batch_size=32, max_lq_size=28, min_batch_size=1)
+    plan = Plan.of(batch_size=32, lq_size=32)
+    assert one.effective.next_larger(plan) is None
+    simulation = Simulation(one, plan)
+    event = OutOfMemory(1, plan, BatchShape(32, 32), "g", "no memory", 2, LIMIT)
+    change = one.on_out_of_memory(event)
+    assert isinstance(change, PlanChange)
+    assert change.plan.batch_size == 32
+    simulation.apply(change)
+    simulation.run(400, lambda plan, step: memory(plan.changed(batch_size=plan.forward_batch_size)))
+    assert one.get_vram_stats()["vram_history"]
+    assert simulation.plan == plan.changed(lq_size=28)  # what failed was larger
+
+
+def test_a_resumed_run_takes_up_another_target() -> None:
+    one = controller(target_batch_size=32)
+    Simulation(one, one.first_plan(Plan.of(batch_size=4, lq_size=32))).run(15)
+    resumed = controller(target_batch_size=64)
+    resumed.load_state_dict(one.state_dict())
+    simulation = Simulation(resumed, Plan.of(batch_size=32, lq_size=32, micro_batches=8))
+    simulation.run(LOOKAHEAD + 2, lambda plan, step: memory(plan.changed(batch_size=plan.forward_batch_size)))
+    assert simulation.plan == Plan.of(batch_size=64, lq_size=32, micro_batches=16)
+    assert "option file" in simulation.changes[0][1].reason
+    assert [step for step, _ in simulation.changes] == [1]

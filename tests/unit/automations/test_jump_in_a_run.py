@@ -136,3 +136,64 @@ def test_what_was_measured_is_forgotten_when_plans_need_something_else(policy: s
         assert steps.plan["lq_size"] == 64
         assert 0.75 * LIMIT <= memory(steps.plan) <= 0.85 * LIMIT
         assert each.learned() is None
+
+
+@pytest.mark.parametrize("policy", ["jump", "step"])
+def test_a_failure_at_the_floor_leaves_it_awake(policy: str) -> None:
+    """A neighbour's spike at the smallest crop and batch: the batch runs in pieces, and the run grows again."""
+    floor = Plan.of(batch_size=2, lq_size=16)
+    one = controller(policy=policy, max_lq_size=64, max_batch_size=48)
+    steps = Steps(one, floor)
+    change = one.on_out_of_memory(OutOfMemory(1, floor, BatchShape(2, 16), "g", "no memory", 2, LIMIT))
+    assert isinstance(change, PlanChange)
+    assert change.plan == floor.with_micro_batches(2)
+    steps.plan = change.plan
+    steps.run(600)
+    assert steps.plan["lq_size"] >= 56
+    assert one.get_vram_stats()["oom_recovery_count"] == 1
+
+
+@pytest.mark.parametrize("policy", ["jump", "step"])
+def test_a_larger_card_is_filled_after_a_resume(policy: str) -> None:
+    small = controller(policy=policy, max_lq_size=32, max_batch_size=64)
+    small.on_run_start(FACTS)
+    small.on_step_end(record_of(START, LIMIT // 8))
+    for _ in range(2):
+        small.on_out_of_memory(OutOfMemory(1, START, BatchShape(4, 32), "g", "no memory", 2, LIMIT // 8))
+    large = controller(policy=policy, max_lq_size=32, max_batch_size=64)
+    large.load_state_dict(small.state_dict())
+    steps = Steps(large, Plan.of(batch_size=3, lq_size=24))
+    steps.run(1500)
+    assert steps.plan.batch_size > START.batch_size
+    assert steps.plan["lq_size"] == 32
+
+
+def test_what_was_measured_under_other_options_is_dropped() -> None:
+    one = Steps(jumping())
+    one.one.kind = "fp32"
+    one.run(60)
+    other = jumping()
+    other.kind = "bf16"
+    before = other.expected_bytes(START)
+    other.load_state_dict(one.one.state_dict())
+    assert other.expected_bytes(START) == before
+    assert other.learned() is None
+
+
+def test_the_search_for_speed_begins_anew_under_other_conditions() -> None:
+    one = controller(policy="jump", max_lq_size=32, max_batch_size=16, objective="throughput")
+    one.on_run_start(FACTS)
+    for _ in range(200):
+        one.on_step_end(record_of(START, LIMIT))
+    learned = one.learned()
+    assert learned is not None
+    assert learned["steering"]["is_down"]
+    again = controller(policy="jump", max_lq_size=32, max_batch_size=16, objective="throughput")
+    assert again.recall(learned, FACTS, LIMIT // 2) is None
+    assert not again.state_dict()["steering"]["is_down"]
+
+
+def record_of(plan: Plan, limit: int) -> StepRecord:
+    reading = PeakReading(int(0.82 * limit), limit=limit)
+    shape = BatchShape(plan.batch_size, plan["lq_size"])
+    return StepRecord(1, plan, plan, shape, 0, {}, {}, {}, 0, 0.1, pixels=1000, peak=reading)

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.automations.test_dynamic_batch_size import AXES, FREQUENCY, LIMIT, START, controller, memory
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import PeakReading, StepRecord
+from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
 
 
 def seconds(plan: Plan, busy_from: int) -> float:
@@ -15,11 +15,21 @@ def seconds(plan: Plan, busy_from: int) -> float:
     return max(busy_from, plan.batch_size * plan["lq_size"] ** 2) * 1e-6
 
 
-def play(steps: int, busy_from: int, spike_at: int = -1, **arguments: Any) -> tuple[Plan, list[PlanChange]]:
-    one = controller(objective="throughput", max_lq_size=64, max_batch_size=48, **arguments)
-    one.on_run_start(RunFacts(AXES, START, 2))
-    plan, changes = START, []
+def play(
+    steps: int, busy_from: int, spike_at: int = -1, fails_at: int = -1, **arguments: Any
+) -> tuple[Plan, list[PlanChange]]:
+    """Train on that device; once, memory may be taken for a step, or a step fail under whatever plan there is then."""
+    one = controller(objective="throughput", **{"max_lq_size": 64, "max_batch_size": 48, **arguments})
+    plan, changes = one.first_plan(START), []
+    one.on_run_start(RunFacts(AXES, plan, 2))
     for step in range(steps):
+        if step == fails_at:
+            shape = BatchShape(plan.forward_batch_size, plan["lq_size"])
+            decision = one.on_out_of_memory(OutOfMemory(step, plan, shape, "g", "no memory", 2, LIMIT))
+            if decision is not None:
+                changes.append(decision)
+                plan = decision.plan
+        at_once = plan.changed(batch_size=plan.forward_batch_size, micro_batches=1)
         record = StepRecord(
             step=step + 1,
             plan=plan,
@@ -30,9 +40,9 @@ def play(steps: int, busy_from: int, spike_at: int = -1, **arguments: Any) -> tu
             learning_rates={},
             grad_norms={},
             data_seconds=0,
-            step_seconds=seconds(plan, busy_from),
+            step_seconds=plan.micro_batches * seconds(at_once, busy_from),
             pixels=plan.batch_size * (2 * plan["lq_size"]) ** 2,
-            peak=PeakReading(LIMIT if step == spike_at else min(LIMIT, memory(plan)), limit=LIMIT),
+            peak=PeakReading(LIMIT if step == spike_at else min(LIMIT, memory(at_once)), limit=LIMIT),
         )
         decision = one.on_step_end(record)
         if decision is not None:
@@ -69,3 +79,21 @@ def test_a_spike_starts_it_over_and_it_comes_to_the_same() -> None:
     shaken, _ = play(8000, busy_from=6 * 64**2, policy="jump", spike_at=3000)
     assert abs(shaken.batch_size - calm.batch_size) <= 2
     assert FREQUENCY > 1
+
+
+def test_with_a_target_batch_it_ends_at_a_division_that_is_as_fast() -> None:
+    """32 samples run in pieces of 16, 11, 8...: plans between them do not exist, and must not be waited for."""
+    plan, changes = play(4000, busy_from=10 * 32**2, policy="jump", target_batch_size=32, max_lq_size=32)
+    assert plan.batch_size == 32
+    assert plan.forward_batch_size in (11, 16)
+    assert len(changes) < 12
+
+
+def test_it_does_not_go_back_up_to_what_failed() -> None:
+    calm, changes = play(200, busy_from=10**9, policy="jump")
+    step = next(number for number in range(10, 200) if len(play(number, 10**9, policy="jump")[1]) == 3)
+    _, shaken = play(step + 30, busy_from=10**9, policy="jump", fails_at=step + 3)
+    failed = shaken[2].plan.batch_size
+    assert all(change.plan.batch_size < failed for change in shaken[3:5])
+    assert calm.batch_size >= failed
+    assert len(changes) >= 3

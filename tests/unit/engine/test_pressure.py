@@ -37,7 +37,7 @@ def run(write_images: Callable[..., Path]) -> Iterator[Any]:
             automations=[],
             axes=AXES,
             progress=Progress(),
-            meter=SimpleNamespace(limit_bytes=1000),
+            meter=SimpleNamespace(limit_bytes=1000, cap_at_available=lambda: None),
             saved=saved,
             save=lambda: saved.append(1),
             model=model_of(),

@@ -28,7 +28,7 @@ def test_nvml_is_asked_for_the_very_card(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: starts.append(1))
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
     used = {"GPU-first": 100, "GPU-second": 4242}
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: SimpleNamespace(used=used[handle]))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda handle, version: SimpleNamespace(used=used[handle]))
     assert device_use.used_bytes(SECOND_CARD) == 4242
     assert device_use.used_bytes(SECOND_CARD) == 4242
     assert len(starts) == 1
@@ -40,7 +40,7 @@ def test_without_nvml_the_driver_tells() -> None:
 
 
 def test_nvml_that_fails_in_mid_run_is_no_failure_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(handle: object) -> None:
+    def lost(handle: object, version: object) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
 
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
