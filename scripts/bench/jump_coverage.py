@@ -73,11 +73,15 @@ REMARKS = (
     "Single plans may pass the target: it is a quantile, and 15 % of the memory lie beyond it. On the CPU, a first",
     "jump counts the largest of the peaks of its first steps; settled, the largest of the 50 steps after.",
     "",
-    "The goal for the error after one near measurement was 3 % at the 95th percentile. Requested bytes and expandable",
-    "segments meet it; native segments do not. There the order of frees and allocations decides which blocks are left",
-    "over, and from one batch to the next that changed reserved bytes by up to 17 % where kernels took workspaces (by",
-    "less than 1 % where they took none): what was measured of one plan does not hold for its neighbour, and no fit",
-    "will know. The quantiles cover it, at the price of use. Runs on CUDA ask for expandable segments for this reason.",
+    "The goal for the error after one near measurement was 3 % at the 95th percentile. Requested bytes meet it,",
+    "expandable segments miss it by a little, native segments by far. There the order of frees and allocations",
+    "decides which blocks are left over. In 24 pairs of neighbouring batches looked at, reserved bytes over their fit",
+    "changed by up to 18 % from one to the next where kernels took workspaces, by up to 6 % where they took hardly any:",
+    "of the latter a trace of the very plan would know, of the former nothing does. Quantiles cover it, at the price of",
+    "use. Runs on CUDA ask for expandable segments for this reason.",
+    "",
+    "Draws of --seed 1 were looked at while the fit of reserved bytes was mended (it had foretold large plans too",
+    "high); those of this page were not.",
     "",
     "No GPU has run any of this: workspaces are assumed, and so is what the CUDA context leaves.",
 )
@@ -383,7 +387,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=int, default=2000)
     parser.add_argument("--jumps", type=int, default=40, help="limits for each network and allocator mode")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=2, help="of networks' workspaces and limits")
     parser.add_argument("--cells", type=Path, default=ROOT / "build" / "autobatch.jsonl")
     parser.add_argument("--write", type=Path, help="folder for coverage.md and coverage.json")
     parser.add_argument("--machine", default="a virtual machine")
