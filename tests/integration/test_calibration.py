@@ -13,7 +13,7 @@ from tests.integration.doors import run_directory, step_records, tiny_options, t
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
 Write = Callable[..., Path]
-LATER_RUNS = 3
+LATER_RUNS = 2
 
 
 def options(gt: Path, steps: int, **memory: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def trained(file: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str
 
 
 def test_later_runs_start_where_the_first_one_settled(tmp_path: Path, write_images: Write) -> None:
-    """Nine of ten such runs change nothing (scripts/bench/calibration.py counts them); of three, two at least."""
+    """Nine of ten such runs change nothing (scripts/bench/calibration.py counts them); of two, one at least."""
     gt = write_images("gt", 4, (200, 200))
     file = write_options(tmp_path / "run.yml", options(gt, 24))
     records, decisions, log = trained(file)

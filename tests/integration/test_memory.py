@@ -67,7 +67,7 @@ def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Wri
     assert records[0]["predicted"] is None
     for change, later in itertools.pairwise(grown):
         first = next(record for record in records if record["plan"] == change["plan"])
-        assert abs(first["predicted"] / first["peak"]["allocated"] - 1) < 0.5
+        assert 0.5 < first["predicted"] / first["peak"]["allocated"] < 2  # proportional growth from one small plan
         assert min(change["predicted"], later["measured"]) > 0
         assert later["predicted_before"] == first["predicted"]
     assert "predicted against measured" in done.stdout

@@ -126,7 +126,7 @@ def test_what_is_no_run_is_refused_in_words(tmp_path: Path, capsys: pytest.Captu
         file: "notes.txt is a file",
         tmp_path / "experiments": "Experiments in it: broken, demo.",
         made.path: "is no run",
-        broken.path: "entry 1 cannot be read: it lacks 'plan'",
+        broken.path: "entry 1 cannot be read: it lacks 'samples'",
     }
     for path, words in cases.items():
         assert main(["report", str(path)]) == 2
