@@ -23,6 +23,7 @@ from trainauto.memory.jump_policy import Situation, choose, frontier
 from trainauto.memory.surface import UPPER, CostModel, shape_of
 from trainauto.options.cards import CardPreset, card_by_words, find_card
 from trainauto.options.load import LoadedOptions
+from trainauto.reporting.figures import size_text
 from trainauto.reporting.heat_map import draw_heat_map
 
 MIB, GIB = 1024**2, 1024**3
@@ -154,15 +155,14 @@ def table(found: Answer) -> str:
                 one.card.name,
                 f"{one.plan[LQ_SIZE]} px",
                 str(one.plan.batch_size),
-                f"{one.expected_bytes / GIB:.2f} GiB",
+                size_text(one.expected_bytes),
                 share,
-                f"{one.most_bytes / GIB:.2f} GiB",
+                size_text(one.most_bytes),
             )
         )
-    held = found.foresight.persistent_bytes / GIB
     lines = [
         f"{found.name}: {found.network}, traced {len(found.foresight.traced)} plans in {found.foresight.seconds:.1f} s",
-        f"weights, optimizer and averages hold {held:.2f} GiB",
+        f"weights, optimizer and averages hold {size_text(found.foresight.persistent_bytes)}",
         "",
         *aligned(("card", "lq_size", "batch", "expected peak", "of card", "99 % within"), rows),
         "",
@@ -279,7 +279,7 @@ def _frontiers(found: Answer) -> list[str]:
     """Return a table of the largest batch for some crops."""
     crops = sorted({plan[LQ_SIZE] for one in found.cards for plan in one.frontier})
     some = [crop for crop in crops if crop % 32 == 0] or crops
-    some = some[:: max(1, -(-len(some) // 8))]
+    some = sorted({*some[:: max(1, -(-len(some) // 7))], *crops[-1:]})
     if not some:
         return []
     rows = []
