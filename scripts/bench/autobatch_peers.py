@@ -5,7 +5,9 @@
 Every optimizer step runs in the window of our meter, which renews the limit before it as our loop does; between steps
 the limit is lifted, as it is for our loader. What a method does otherwise is its own, with one exception in the peers'
 favour: where oneDNN gets no memory it says no more than "could not create a primitive", which Lightning and Accelerate
-take for a fault that ends the run. They are told of it in the words of torch's allocator, and it is counted.
+take for a fault that ends the run. They are told of it in the words of torch's allocator, and it is counted. Where that
+lack has broken oneDNN for good (see ``trainauto/memory/onednn.py``), they go on without it, as our runs do:
+otherwise every smaller batch would fail, down to one sample.
 """
 
 import gc
@@ -40,7 +42,7 @@ from torch import Tensor, nn  # noqa: E402
 from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.data.image_io import read_image  # noqa: E402
 from trainauto.engine.prepare import make_optimizer_state  # noqa: E402
-from trainauto.memory import budget  # noqa: E402
+from trainauto.memory import budget, onednn  # noqa: E402
 from trainauto.memory.meter import MemoryMeter  # noqa: E402
 from trainauto.memory.oom import is_out_of_memory  # noqa: E402
 
@@ -138,6 +140,8 @@ class Bench:
             if str(error) != PRIMITIVE:
                 raise
             self.told += 1
+            limit_private_memory(None)
+            onednn.leave_if_broken()
             raise RuntimeError(f"DefaultCPUAllocator: can't allocate memory: {PRIMITIVE}") from None
         finally:
             limit_private_memory(None)

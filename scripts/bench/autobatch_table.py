@@ -118,7 +118,8 @@ INTRODUCTION = (
     "  target, found by training one after another. A share above 100 %: a plan above our target, or one whose peaks",
     "  passed it once while the frontier was walked.",
     "- oneDNN without memory says no more than `could not create a primitive`, which Lightning and Accelerate take for",
-    "  a fault that ends the run; here they were told of it in the words of torch's allocator (last row).",
+    "  a fault that ends the run; here they were told of it in the words of torch's allocator (last row), and went on",
+    "  without oneDNN, as our runs do, where that lack had broken it for good.",
 )
 
 
