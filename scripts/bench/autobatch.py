@@ -1,6 +1,6 @@
 """Our policies against other batch finders, on real networks under budgets that the system enforces.
 
-    python scripts/bench/autobatch.py [--small] [--only METHOD ...] [--fresh] [--results FILE] [--write FOLDER]
+    python scripts/bench/autobatch.py [--small] [--only METHOD] [--fresh] [--no-run] [--results FILE] [--write FOLDER]
 
 Four networks, three budgets, two seeds; jump, step, jump with a free crop, Lightning's BatchSizeFinder (both modes),
 Accelerate's find_executable_batch_size, doubling and bisection; and the best plan there is, found by training one plan
@@ -128,6 +128,7 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget the results there are")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "autobatch.jsonl", help="JSON lines of cells")
     parser.add_argument("--peers", type=Path, default=ROOT / "build" / "peers", help="environment of the peers")
+    parser.add_argument("--no-run", action="store_true", help="make the page of the results there are")
     parser.add_argument("--write", type=Path, help="folder for autobatch.md and autobatch.json")
     parser.add_argument("--machine", default="a virtual machine", help="words for the page")
     parser.add_argument("--note", default="", help="a sentence for the page")
@@ -140,7 +141,8 @@ def main() -> int:
     file.parent.mkdir(parents=True, exist_ok=True)
     if arguments.fresh:
         file.unlink(missing_ok=True)
-    fill(file, wanted_cells(arguments.small, arguments.only), arguments.only, arguments.peers)
+    if not arguments.no_run:
+        fill(file, wanted_cells(arguments.small, arguments.only), arguments.only, arguments.peers)
     results = read_results(file)
     known = facts(arguments, peers_python(arguments.peers))
     text = page(results, known)

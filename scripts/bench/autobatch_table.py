@@ -22,12 +22,12 @@ class Column:
     of: Callable[[Record], float]
     better: int
     text: str = "{:.1f}"
-    total: bool = False
+    mean: bool = False
 
 
 COLUMNS = (
-    Column("real OOMs, all cells", lambda r: r["ooms"], -1, "{:.0f}", total=True),
-    Column(f"OOMs in {STEADY_STEPS} steps after, all cells", lambda r: r["ooms_after"], -1, "{:.0f}", total=True),
+    Column("real OOMs, mean", lambda r: r["ooms"], -1, "{:.2f}", mean=True),
+    Column(f"OOMs in {STEADY_STEPS} steps after, mean", lambda r: r["ooms_after"], -1, "{:.2f}", mean=True),
     Column("changes or trials", lambda r: r["changes"], -1, "{:.0f}"),
     Column("steps until settled", lambda r: r["steps"], -1, "{:.0f}"),
     Column("seconds until settled", lambda r: r["seconds"], -1, "{:.0f}"),
@@ -79,7 +79,7 @@ def page(results: Sequence[Record], facts: Record) -> str:
     parts = [
         "# Finding the batch: jump and step against what others do",
         "",
-        f"`{facts['command']}`, {facts['date']}: {facts['machine']}; lightning {facts['lightning']}, accelerate "
+        f"`{facts['command']}`, {facts['date']}: {facts['machine']}, torch {facts['torch']}, lightning {facts['lightning']}, accelerate "
         f"{facts['accelerate']}.",
         f"{facts['note']}" if facts.get("note") else "",
         "",
@@ -93,6 +93,8 @@ def page(results: Sequence[Record], facts: Record) -> str:
         "",
     ]
     for method in ("jump", "jump, crop free"):
+        if method != "jump" and not any(one["method"] == method for one in cells):
+            continue
         parts += [f"| {method} | found | |", "|---|---|---|"]
         parts += [f"| {name} | {found} | {'met' if met else 'missed'} |" for name, found, met in targets(cells, method)]
         parts.append("")
@@ -138,7 +140,7 @@ def _value(cells: Sequence[Record], method: str, column: Column) -> float | None
     values = _figures(cells, method, column)
     if not values:
         return None
-    return sum(values) if column.total else median(values)
+    return sum(values) / len(values) if column.mean else median(values)
 
 
 def _summary(cells: Sequence[Record]) -> list[str]:
@@ -151,8 +153,6 @@ def _summary(cells: Sequence[Record]) -> list[str]:
             middle = _value(cells, method, column)
             if middle is None:
                 row.append("-")
-            elif column.total:
-                row.append(column.text.format(middle))
             else:
                 worst = min(values) if column.better > 0 else max(values)
                 row.append(f"{column.text.format(middle)} ({column.text.format(worst)})")
