@@ -79,8 +79,8 @@ def page(results: Sequence[Record], facts: Record) -> str:
     parts = [
         "# Finding the batch: jump and step against what others do",
         "",
-        f"`{facts['command']}`, {facts['date']}: {facts['machine']}, torch {facts['torch']}, lightning {facts['lightning']}, accelerate "
-        f"{facts['accelerate']}.",
+        f"`{facts['command']}`, {facts['date']}: {facts['machine']}, torch {facts['torch']}, lightning "
+        f"{facts['lightning']}, accelerate {facts['accelerate']}.",
         f"{facts['note']}" if facts.get("note") else "",
         "",
         *INTRODUCTION,
