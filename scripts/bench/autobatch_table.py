@@ -105,8 +105,8 @@ def page(results: Sequence[Record], facts: Record) -> str:
 INTRODUCTION = (
     "Every cell is a process of its own on one thread: same network, Adam, L1 loss, crops of the same images, and",
     "the same budget, enforced by the system (`RLIMIT_DATA`, renewed before every step): past it torch's own",
-    "allocator raises. The crop is fixed, for the peers know the batch only; `jump, crop free` is ours as it is used,",
-    "with a reference of its own.",
+    "allocator raises. The crop is fixed, for the peers know the batch only; `--only 'jump, crop free'` runs ours as",
+    "it is used, with a reference of its own.",
     "",
     f"- Ours runs through `train.py`: periods of {PERIOD_STEPS} steps (default 100), target {TARGET:.0%} of the",
     f"  budget, first batch 4. Settled: a plan has held for a period, and {STEADY_STEPS} steps more.",
