@@ -68,16 +68,3 @@ def test_later_runs_start_where_the_first_one_settled(tmp_path: Path, write_imag
     assert "traced" not in log
     assert 2 < records[-1]["plan"]["batch_size"] < settled["batch_size"]
     assert sum(record["ooms"] for record in records) == 0
-
-    (entry,) = (tmp_path / "cache" / "calibration").iterdir()
-    entry.write_text(entry.read_text()[:100])
-    file = write_options(tmp_path / "run.yml", options(gt, 4))
-    records, _, log = trained(file)
-    assert "cannot be read and is ignored" in log
-    assert records[0]["plan"]["batch_size"] == 2
-
-    kept = {path.name for path in entry.parent.iterdir()}
-    file = write_options(tmp_path / "run.yml", options(gt, 4, calibration=False))
-    records, _, _ = trained(file)
-    assert records[0]["plan"]["batch_size"] == 2
-    assert {path.name for path in entry.parent.iterdir()} == kept

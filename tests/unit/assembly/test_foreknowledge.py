@@ -53,9 +53,11 @@ def controller(**arguments: Any) -> DynamicBatchSizeOptimizer:
     return DynamicBatchSizeOptimizer(**{**defaults, **arguments})
 
 
-def begun(one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT) -> Foreknowledge:
+def begun(
+    one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
+) -> Foreknowledge:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
-    return foretell(loaded, network, FACTS, CPU, limit, [one], calibrated=True)
+    return foretell(loaded, network, FACTS, CPU, limit, [one], calibrated=calibrated)
 
 
 def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:
@@ -88,6 +90,8 @@ def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog:
     known.keep()
     assert begun(controller(), loaded).plan == settled
     assert len(traces) == 1
+    anew = begun(controller(), loaded, calibrated=False)
+    assert (anew.plan, anew.calibration, len(traces)) == (START, None, 2)
     assert begun(controller(max_lq_size=65, target_vram_usage=0.5), loaded).plan == START
 
     kept = json.loads(known.calibration.path.read_text())
