@@ -37,12 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     train = commands.add_parser("train", help="train a network", description="Train the network of an option file.")
-    train.add_argument("-opt", required=True, type=Path, metavar="FILE", help="option file")
+    _takes_options(train)
     train.add_argument(
         "--auto_resume", action="store_true", help="go on with the latest run of this name, if there is one"
-    )
-    train.add_argument(
-        "--force_yml", nargs="+", default=[], metavar="A:B=V", help="set options, e.g. train:total_iter=1000"
     )
     train.set_defaults(door=_train)
 
@@ -57,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         help="say which crops and batches fit on which card",
         description="Say which crops and batches fit on which card, without one: a step is traced on fake tensors.",
     )
-    plan.add_argument("-opt", type=Path, metavar="FILE", help="option file")
+    _takes_options(plan, required=False)
     plan.add_argument(
         "--card", action="append", default=[], metavar="NAME", help='e.g. "RTX 3060 12GB"; may be repeated'
     )
@@ -72,16 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     plan.add_argument("--json", action="store_true", help="print JSON, in bytes")
     plan.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
-    plan.add_argument("--force_yml", nargs="+", default=[], metavar="A:B=V", help="as for train")
     plan.set_defaults(door=_plan)
 
     report = commands.add_parser(
         "report",
-        help="say what a run predicted and what it measured",
+        help="say what was predicted of a run's memory and what was measured",
         description="Say what was predicted of a run's memory and what was measured, by phase; it may be going on.",
     )
-    report.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest")
-    report.add_argument("--memory", action="store_true", help="report on memory: the one report so far")
+    _takes_run(report)
     report.add_argument("--json", action="store_true", help="print JSON, in bytes")
     report.set_defaults(door=_report)
 
@@ -90,9 +85,9 @@ def _parser() -> argparse.ArgumentParser:
         help="repeat a run, step by step",
         description="Repeat a run's plans step by step, here or on another machine, into a run directory of its own.",
     )
-    replay.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest")
+    _takes_run(replay)
     replay.add_argument("--until", type=int, metavar="STEP", help="end after this step")
-    replay.add_argument("--force_yml", nargs="+", default=[], metavar="A:B=V", help="as for train")
+    _takes_overrides(replay)
     replay.set_defaults(door=_replay)
 
     listing = commands.add_parser("list", help="list what is known: cards")
@@ -100,6 +95,21 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     listing.set_defaults(door=_list)
     return parser
+
+
+def _takes_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    parser.add_argument("-opt", required=required, type=Path, metavar="FILE", help="option file")
+    _takes_overrides(parser)
+
+
+def _takes_overrides(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--force_yml", nargs="+", default=[], metavar="A:B=V", help="set options, e.g. train:total_iter=1000"
+    )
+
+
+def _takes_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest")
 
 
 def _train(parsed: argparse.Namespace) -> int:

@@ -99,7 +99,6 @@ class CostModel:
         self._window_px, self._quartic = prior.window_px if prior else window_px, quartic
         self._peaks: dict[Size, _Peak] = {}
         self._failures: list[_Failure] = []
-        self._rooms: dict[str, int] = {}
         self._fallback: Prior | None = None
         self._curves: dict[float, list[float]] = {}
 
@@ -118,7 +117,7 @@ class CostModel:
             raise ValueError(f"a quantile lies between 0 and 1, got {quantile}")
         size = self._size(shape)
         base = self._base(size)
-        need = self._between(size, self._need(log(base), quantile), quantile) + sum(self._rooms.values())
+        need = self._between(size, self._need(log(base), quantile), quantile)
         return max(ceil(need), *(self._failed_floor(failure, size, base, quantile) for failure in self._failures), 0)
 
     def observe(self, shape: BatchShape, measured_bytes: int) -> None:
@@ -151,30 +150,17 @@ class CostModel:
         self._failures.append(_Failure(self._size(shape), limit_bytes))
         self._changed()
 
-    def leave_room(self, event: str, extra_bytes: int) -> None:
-        """Add bytes to every prediction for something known to come (a discriminator's start), until it was seen."""
-        self._rooms[event] = extra_bytes
-
-    def has_seen(self, event: str) -> None:
-        """Stop leaving room: peaks measured from now on include the event; those of before are raised by its bytes."""
-        extra = self._rooms.pop(event, 0)
-        for peak in self._peaks.values():
-            peak.bytes += extra
-        self._changed()
-
     def state_dict(self) -> dict[str, Any]:
         """Return what was observed, in bytes: it holds under another prior, too."""
         return {
             "peaks": [[*size, peak.bytes, peak.age] for size, peak in self._peaks.items()],
             "failures": [[*failure.size, failure.limit, failure.age] for failure in self._failures],
-            "rooms": dict(self._rooms),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
         self._peaks = {(int(b), int(x)): _Peak(float(peak), int(age)) for b, x, peak, age in state["peaks"]}
         self._failures = [_Failure((int(b), int(x)), int(limit), int(age)) for b, x, limit, age in state["failures"]]
-        self._rooms = {str(event): int(extra) for event, extra in state["rooms"].items()}
         self._changed()
 
     # --- within

@@ -1,4 +1,4 @@
-"""What ``python -m trainauto report RUN --memory`` says: what was predicted of a run's memory, what was measured."""
+"""What ``python -m trainauto report RUN`` says: what was predicted of a run's memory, what was measured."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

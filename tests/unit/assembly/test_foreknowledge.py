@@ -11,7 +11,7 @@ from trainauto.archs import ARCHS
 from trainauto.assembly import foreknowledge
 from trainauto.assembly.foreknowledge import Foreknowledge, foretell, kind_of_run
 from trainauto.assembly.foresight import Foresight
-from trainauto.assembly.trace_process import PlanBytes
+from trainauto.assembly.trace_process import PlanBytes, TraceProcessDied
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
@@ -122,6 +122,23 @@ def test_a_network_that_cannot_be_traced_still_learns(
     known.keep()
     assert begun(controller(), loaded).plan == Plan.of(batch_size=9, lq_size=64)
     assert len(traces) == 1
+
+
+def test_a_process_that_died_says_nothing_of_the_model(traces: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine or a full card may stop a trace once; the next run tries again."""
+
+    def dying(_tracer: Any, _axes: Any) -> Foresight:
+        traces.append(1)
+        raise TraceProcessDied("the process that traces gave no answer")
+
+    monkeypatch.setattr(foreknowledge, "foresee", dying)
+    loaded = load_options(OPTIONS)
+    one = controller()
+    known = begun(one, loaded)
+    settle(one, Plan.of(batch_size=9, lq_size=64))
+    known.keep()
+    begun(controller(), loaded)
+    assert len(traces) == 2
 
 
 @pytest.mark.parametrize(

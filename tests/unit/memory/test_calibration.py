@@ -47,6 +47,19 @@ def test_a_folder_that_cannot_be_written_to_costs_nothing(tmp_path: Path, caplog
     assert caplog.records[0].levelno == logging.WARNING
 
 
+def test_a_user_whom_nobody_knows_has_a_folder_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In containers there may be no home."""
+
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("TRAINAUTO_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(calibration.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(calibration.Path, "home", nobody)
+    assert cache_folder().name == "trainauto"
+
+
 @pytest.mark.parametrize(
     ("system", "variable", "ends"),
     [("Linux", "XDG_CACHE_HOME", "trainauto"), ("Windows", "LOCALAPPDATA", "trainauto"), ("Darwin", "", "trainauto")],

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.unit.memory.worlds import (
     FIRST_TEST_SEED,
     GIB,
-    MIB,
     TARGET,
     TRACED,
     World,
@@ -49,7 +48,6 @@ def test_monotone_in_batch_extent_and_quantile_whatever_was_seen(
     other: tuple[int, int],
 ) -> None:
     cost = CostModel(a_prior() if traced else None)
-    cost.leave_room("gan", 10 * MIB)
     for size, factor in seen:
         cost.observe(shape(*size), int(affine(*size) * factor))
     for size, factor in failed:
@@ -196,18 +194,6 @@ def test_a_spike_is_forgotten() -> None:
     assert cost.predict(shape(16, 128)) == pytest.approx(1.05 * affine(16, 128), rel=0.01)
 
 
-def test_room_is_left_for_what_is_known_to_come() -> None:
-    cost = CostModel(a_prior())
-    cost.observe(shape(16, 128), int(1.05 * affine(16, 128)))
-    without = cost.predict(shape(16, 128))
-    cost.leave_room("discriminator", 3 * GIB)
-    assert cost.predict(shape(16, 128)) == without + 3 * GIB
-    cost.has_seen("discriminator")  # what was measured before lacks it
-    assert cost.predict(shape(16, 128)) == pytest.approx(without + 3 * GIB, rel=0.02)
-    cost.has_seen("discriminator")
-    assert cost.predict(shape(16, 128)) == pytest.approx(without + 3 * GIB, rel=0.02)
-
-
 @settings(deadline=None)
 @given(sizes, st.floats(0.3, 1.5), sizes)
 def test_what_failed_needs_more_than_the_limit(failed: tuple[int, int], factor: float, more: tuple[int, int]) -> None:
@@ -243,7 +229,6 @@ def test_state_survives_json() -> None:
     for b in range(2, 2 + REMEMBERED_SIZES + 3):
         cost.observe(shape(b, 100), int(1.05 * affine(b, 100)))
     cost.observe_failure(shape(60, 200), 30 * GIB)
-    cost.leave_room("discriminator", GIB)
     state = cost.state_dict()
     assert len(state["peaks"]) == REMEMBERED_SIZES
     other = CostModel(a_prior())

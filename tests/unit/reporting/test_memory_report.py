@@ -55,7 +55,7 @@ def foresight(device_type: str) -> dict[str, Any]:
 @pytest.mark.parametrize("device_type", ["cpu", "cuda"])
 def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[str], device_type: str) -> None:
     run.foresight.write_text(json.dumps(foresight(device_type)))
-    assert main(["report", str(run.path), "--memory"]) == 0
+    assert main(["report", str(run.path)]) == 0
     text = capsys.readouterr().out
     assert all(len(line) <= 80 or str(run.path) in line for line in text.splitlines())
     blocks = [block.splitlines() for block in text.rstrip("\n").split("\n\n")]
@@ -81,7 +81,7 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
 
 
 def test_the_report_for_machines(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(run.path.parent), "--memory", "--json"]) == 0  # the folder of the experiment
+    assert main(["report", str(run.path.parent), "--json"]) == 0  # the folder of the experiment
     found = json.loads(capsys.readouterr().out)
     assert (found["steps"], found["limit_bytes"], found["foresight"]) == (6, 200 * MIB, {})
     assert found["plans"][1] == {
