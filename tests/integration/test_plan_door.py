@@ -23,7 +23,9 @@ def plan(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> None:
     gt = write_images("gt", 2, (400, 400))
-    file = write_options(tmp_path / "run.yml", tiny_options(gt, network_g={"type": "rrdbnet", "num_block": 1}))
+    controller = {"DynamicBatchSizeOptimizer": {"target_vram_usage": 0.6, "safety_margin": 0.1}}
+    options = tiny_options(gt, network_g={"type": "rrdbnet", "num_block": 1}, training_automations=controller)
+    file = write_options(tmp_path / "run.yml", options)
     done = plan("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -32,7 +34,8 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
     assert [large["card"], small["card"]] == ["T4 16GB", "2 GiB"]
     for card in (large, small):
         assert card["expected_peak_bytes"] <= card["upper_peak_bytes"]
-        assert card["upper_peak_bytes"] <= card["target_vram_usage"] * card["memory_bytes"]
+        assert card["target_vram_usage"] == 0.6  # the file's, not the card's
+        assert card["upper_peak_bytes"] <= 0.6 * card["memory_bytes"]
         # A larger crop never admits a larger batch.
         batches = [one["batch_size"] for one in card["frontier"]]
         assert batches == sorted(batches, reverse=True)
