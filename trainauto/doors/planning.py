@@ -18,7 +18,7 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.errors import InputError
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
 from trainauto.data.dynamic_dataset import Survey
-from trainauto.listing import aligned
+from trainauto.doors.tables import aligned
 from trainauto.memory.jump_policy import Situation, choose, frontier
 from trainauto.memory.surface import UPPER, CostModel, shape_of
 from trainauto.options.cards import CardPreset, card_by_words, find_card
