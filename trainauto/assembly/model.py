@@ -74,15 +74,18 @@ def _load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "
     with placed(loaded, ("path", f"pretrain_network_{which}")):
         file = Path(chosen).expanduser()
         key, strict = (path.param_key_g, path.strict_load_g) if which == "g" else (path.param_key_d, path.strict_load_d)
-        left_out = load_pretrained(
-            network, _modern(read_weights(file, key), file), file=file, strict=strict, which=which
-        )
+        left_out = load_pretrained(network, modern_weights(file, key), file=file, strict=strict, which=which)
     if left_out:
         logger.warning("%d entries of %s do not fit and were left out: %s", len(left_out), file, ", ".join(left_out))
 
 
-def _modern(weights: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
-    """Rename weights of old ESRGAN files; all others stay as they are."""
+def modern_weights(file: Path, key: str | None) -> dict[str, Tensor]:
+    """Read the weights of a file, those of old ESRGAN files under the names of today.
+
+    Raises:
+        InputError: as :func:`trainauto.models.weights.read_weights`, or an old file of a variant that is not supported.
+    """
+    weights = read_weights(file, key)
     try:
         return modern_keys(weights)
     except ValueError as error:

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainauto.core.errors import InputError, Problem
+
 if TYPE_CHECKING:
+    import torch
+
+    from trainauto.assembly.trained import Trained
     from trainauto.options.schema import Options
 
 Commands = Any
@@ -32,6 +37,64 @@ def takes_overrides(parser: argparse.ArgumentParser) -> None:
 def takes_run(parser: argparse.ArgumentParser) -> None:
     """Add the folder of a run."""
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest")
+
+
+def takes_network(parser: argparse.ArgumentParser) -> None:
+    """Add the two ways of naming a trained network: ``RUN``, or ``-opt FILE --weights FILE``.
+
+    ``RUN`` is the first positional argument and may be left out: what else a command takes by position has to follow it
+    directly, since argparse hands out what comes before an option without looking at what comes after it.
+    """
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="WHICH", help="of RUN: best (default; latest where none is known), latest, or a step"
+    )
+    takes_options(parser, required=False)
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="with -opt, instead of RUN: .safetensors or .pth")
+    parser.add_argument("--param_key", metavar="KEY", help="of --weights: entry that holds them, e.g. params_ema")
+
+
+def check_network(parsed: argparse.Namespace) -> None:
+    """Refuse arguments of :func:`takes_network` that name no network, or two; loads nothing.
+
+    Raises:
+        InputError: both ways are used, none is, or one by halves.
+    """
+    of_run = {"--checkpoint": parsed.checkpoint}
+    of_file = {"-opt": parsed.opt, "--weights": parsed.weights}
+    beside = {"--param_key": parsed.param_key, "--force_yml": parsed.force_yml or None}
+    given = [name for name, value in {**of_file, **beside}.items() if value is not None]
+    if parsed.run is not None and given:
+        what = f"which network? RUN and {' and '.join(given)} are given"
+        raise InputError(Problem(what, advice="A run knows its options and weights: leave out one or the other."))
+    if parsed.run is not None:
+        return
+    missing = [name for name, value in of_file.items() if value is None]
+    if missing:
+        beside_given = f" {' and '.join(missing)} must be given with {' and '.join(given)}" if given else ""
+        what = f"which network?{beside_given}"
+        raise InputError(Problem(what, advice="Name a run, e.g. experiments/NAME, or -opt FILE and --weights FILE."))
+    if stray := [name for name, value in of_run.items() if value is not None]:
+        what = f"{stray[0]} chooses among those of a RUN, and none is given"
+        raise InputError(Problem(what, advice="--weights names the file itself: leave it out."))
+
+
+def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Trained":
+    """Return the network that the arguments of :func:`takes_network` name.
+
+    Raises:
+        InputError: as :func:`check_network`, or what is named cannot be used.
+        CheckpointError: the weights of the run are damaged.
+    """
+    from trainauto.assembly.trained import network_from_weights, trained_network
+    from trainauto.options.load import load_options
+
+    check_network(parsed)
+    if parsed.run is not None:
+        return trained_network(parsed.run, parsed.checkpoint or "best", device)
+    return network_from_weights(load_options(parsed.opt, parsed.force_yml), parsed.weights, parsed.param_key, device)
 
 
 def prepare_environment(options: "Options") -> None:

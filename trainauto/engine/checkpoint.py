@@ -40,19 +40,21 @@ class Checkpoints:
 
     Args:
         folder: made if missing.
-        keep: newest checkpoints to keep, beside the best.
+        keep: newest checkpoints to keep, beside the best; 0 is for looking only: nothing is made, nothing swept up, so
+            that those of a run that is going on can be read.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep
         self.best: Best | None = None
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(folder)
+        if keep:
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(folder)
 
     def save(self, step: int, state: Mapping[str, Any], write_weights: Callable[[Path], None]) -> Path:
         """Write a checkpoint, point ``latest.json`` at it, and delete those no longer kept."""
-        target = self._path(step)
+        target = self.path(step)
         with directory_written_atomically(target) as folder:
             write_weights(folder)
             torch.save({"format": FORMAT, **state}, folder / STATE_FILE)
@@ -70,8 +72,8 @@ class Checkpoints:
             if (self.folder / found["folder"] / STATE_FILE).is_file():
                 return self.folder / str(found["folder"])
         # A kill between writing a checkpoint and pointing at it, or a pointer lost in copying.
-        steps = self._steps()
-        return self._path(steps[-1]) if steps else None
+        steps = self.steps()
+        return self.path(steps[-1]) if steps else None
 
     def note_score(self, score: Best, *, better_is_higher: bool) -> bool:
         """Remember this step as the best if it is; return whether it is. NaN is never the best."""
@@ -99,21 +101,23 @@ class Checkpoints:
             raise CheckpointError(f"{file} has format {state.get('format')}, this version reads {FORMAT}")
         return state
 
-    def _delete_old(self, newest: int) -> None:
-        kept = set(self._steps()[-self.keep :]) | {newest}
-        if self.best:
-            kept.add(self.best.step)
-        for step in self._steps():
-            if step not in kept:
-                # Under a name that a later run sweeps up, should this one be killed half-way through.
-                doomed = self._path(step).rename(self.folder / f".{self._path(step).name}.tmp")
-                shutil.rmtree(doomed, ignore_errors=True)
-
-    def _path(self, step: int) -> Path:
+    def path(self, step: int) -> Path:
+        """Return the folder of the checkpoint of a step."""
         return self.folder / f"step_{step:08d}"
 
-    def _steps(self) -> list[int]:
+    def steps(self) -> list[int]:
+        """Return the steps of all whole checkpoints, in order."""
         found = (
             path.name.removeprefix("step_") for path in self.folder.glob("step_*") if (path / STATE_FILE).is_file()
         )
         return sorted(int(number) for number in found if number.isdigit())
+
+    def _delete_old(self, newest: int) -> None:
+        kept = set(self.steps()[-self.keep :]) | {newest}
+        if self.best:
+            kept.add(self.best.step)
+        for step in self.steps():
+            if step not in kept:
+                # Under a name that a later run sweeps up, should this one be killed half-way through.
+                doomed = self.path(step).rename(self.folder / f".{self.path(step).name}.tmp")
+                shutil.rmtree(doomed, ignore_errors=True)
