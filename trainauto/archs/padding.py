@@ -27,6 +27,17 @@ def pad_to_multiple(image: Tensor, multiple: int) -> Tensor:
     return image
 
 
+def pad_to(image: Tensor, height: int, width: int) -> Tensor:
+    """Mirror an image (N, C, H, W) beyond its right and lower edge, as above, to (N, C, height, width).
+
+    Sides that are there already stay as they are.
+    """
+    for dim, padded in ((2, height), (3, width)):
+        if padded > image.shape[dim]:
+            image = image.index_select(dim, _mirrored(image.shape[dim], padded, image.device))
+    return image
+
+
 def _mirrored(size: int, padded: int, device: torch.device) -> Tensor:
     """Return which of ``size`` pixels stands at each of ``padded`` places."""
     place = torch.arange(padded, device=device) % (2 * size)

@@ -2,17 +2,67 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from trainauto.archs.padding import pad_to
 from trainauto.core.plan import SizeRequirements
+from trainauto.memory import onednn
 from trainauto.memory.oom import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
 Enlarge = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of an image in input pixels: rows ``top`` to ``bottom``, columns ``left`` to ``right``, ends left out."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def height(self) -> int:
+        """Rows."""
+        return self.bottom - self.top
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.right - self.left
+
+    def grown(self, reach_px: int, height: int, width: int) -> "Box":
+        """Return the box with so much more on every side, as far as the image goes."""
+        return Box(
+            max(0, self.top - reach_px),
+            min(height, self.bottom + reach_px),
+            max(0, self.left - reach_px),
+            min(width, self.right + reach_px),
+        )
+
+    def within(self, outer: "Box", scale: int) -> "Box":
+        """Return where this box lies in the enlarged picture of an ``outer`` one."""
+        rows, columns = (
+            (self.top - outer.top, self.bottom - outer.top),
+            (self.left - outer.left, self.right - outer.left),
+        )
+        return Box(*(side * scale for side in (*rows, *columns)))
+
+    def of(self, image: Tensor) -> Tensor:
+        """Return this part of an image (..., H, W)."""
+        return image[..., self.top : self.bottom, self.left : self.right]
+
+
+Read = Callable[[Box], Tensor]
+"""Gives a part of an image (1, C, h, w), on the device the network runs on."""
+
+Keep = Callable[[Box, Tensor], None]
+"""Takes the enlarged picture (1, C, h * scale, w * scale) of a part, on the device."""
 
 
 class TiledEnlarger:
@@ -21,11 +71,14 @@ class TiledEnlarger:
     A tile sees ``overlap_px`` more on every side than it contributes, so that its seams lie outside what is kept. When
     memory runs out the tile is halved, for this image and all later ones; training is not touched.
 
+    Tiles begin on multiples of what the network asks for: windows of attention then lie where those of the whole image
+    do. ``tile_px`` may be changed while an image is under way; the next row of tiles follows it.
+
     Args:
         scale: enlargement factor.
         tile_px: side of a tile in input pixels; 0 runs images whole.
         overlap_px: pixels a tile sees beyond its own on every side.
-        requirements: sizes the network accepts; inputs are mirrored up to them.
+        requirements: sizes the network accepts; inputs are mirrored up to them, as the networks themselves do.
     """
 
     def __init__(
@@ -42,55 +95,88 @@ class TiledEnlarger:
         Raises:
             torch.OutOfMemoryError: (or its CPU twin) not even the smallest tile fits.
         """
-        while True:
-            try:
-                return self._attempt(enlarge, lq)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or not self._can_shrink(lq):
-                    raise
-            # Outside the handler: its traceback would keep the tensors of the failed attempt alive.
-            self._shrink(lq)
-
-    def _attempt(self, enlarge: Enlarge, lq: Tensor) -> Tensor:
         height, width = lq.shape[-2:]
-        side, reach, scale = self.tile_px or max(height, width), self.overlap_px, self.scale
-        result = torch.empty(1, lq.shape[1], height * scale, width * scale)
-        for top, bottom in _spans(height, side):
-            for left, right in _spans(width, side):
-                y0, x0 = max(0, top - reach), max(0, left - reach)
-                tile = lq[..., y0 : min(height, bottom + reach), x0 : min(width, right + reach)]
-                enlarged = self._enlarge_padded(enlarge, tile)
-                inner = enlarged[
-                    ..., (top - y0) * scale : (bottom - y0) * scale, (left - x0) * scale : (right - x0) * scale
-                ]
-                result[..., top * scale : bottom * scale, left * scale : right * scale] = inner
+        result = torch.empty(1, lq.shape[1], height * self.scale, width * self.scale)
+        everything = Box(0, height, 0, width)
+
+        def keep(box: Box, enlarged: Tensor) -> None:
+            box.within(everything, self.scale).of(result).copy_(enlarged)
+
+        self.run(enlarge, (height, width), lambda box: box.of(lq), keep)
         return result
 
-    def _enlarge_padded(self, enlarge: Enlarge, tile: Tensor) -> Tensor:
+    def run(self, enlarge: Enlarge, size: tuple[int, int], read: Read, keep: Keep) -> None:
+        """Enlarge an image part by part, rows of tiles from the top; nothing is held but the tile under way.
+
+        Args:
+            enlarge: the network, or what is made of it.
+            size: height and width of the image.
+            read: gives parts of the image.
+            keep: takes enlarged parts, each pixel of the picture once.
+
+        Raises:
+            torch.OutOfMemoryError: (or its CPU twin) not even the smallest tile fits.
+        """
+        top, (height, width) = 0, size
+        while top < height:
+            bottom = next(self._spans(top, height))[1]
+            for left, right in self._spans(0, width):
+                self._tile(enlarge, Box(top, bottom, left, right), size, read, keep)
+            top = bottom
+
+    def enlarged(self, enlarge: Enlarge, box: Box, size: tuple[int, int], read: Read) -> Tensor:
+        """Return the enlarged picture of one part, which sees what lies around it."""
+        seen = box.grown(self._reach_px, *size)
+        return box.within(seen, self.scale).of(self._padded(enlarge, read(seen)))
+
+    @property
+    def _reach_px(self) -> int:
+        """The overlap, rounded up so that what is seen begins on a multiple, too."""
+        return -(-self.overlap_px // self.requirements.multiple) * self.requirements.multiple
+
+    def _tile(self, enlarge: Enlarge, box: Box, size: tuple[int, int], read: Read, keep: Keep) -> None:
+        if not self.tile_px or max(box.height, box.width) <= self._side_px:
+            try:
+                keep(box, self.enlarged(enlarge, box, size, read))
+                return
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or not self._can_shrink(box):
+                    raise
+            # Outside the handler: its traceback would keep the tensors of the failed attempt alive.
+            self._shrink(box)
+        for top, bottom in self._spans(box.top, box.bottom):
+            for left, right in self._spans(box.left, box.right):
+                self._tile(enlarge, Box(top, bottom, left, right), size, read, keep)
+
+    def _padded(self, enlarge: Enlarge, tile: Tensor) -> Tensor:
         height, width = tile.shape[-2:]
         multiple = self.requirements.multiple
         padded = [-(-max(side, self.requirements.minimum) // multiple) * multiple for side in (height, width)]
-        if padded != [height, width]:
-            tile = F.pad(tile, (0, padded[1] - width, 0, padded[0] - height), mode="replicate")
-        return enlarge(tile)[..., : height * self.scale, : width * self.scale].float().cpu()
+        return enlarge(pad_to(tile, *padded))[..., : height * self.scale, : width * self.scale]
 
-    def _side(self, lq: Tensor) -> int:
-        longest = max(lq.shape[-2:])
-        return min(self.tile_px, longest) if self.tile_px else longest
+    @property
+    def _side_px(self) -> int:
+        """Side of a tile, rounded down to a multiple."""
+        multiple = self.requirements.multiple
+        return max(multiple, self.tile_px // multiple * multiple)
 
-    def _can_shrink(self, lq: Tensor) -> bool:
-        return self._side(lq) // 2 >= max(
+    def _spans(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Cut a length into the fewest tiles, nearly equal, that begin on multiples."""
+        multiple = self.requirements.multiple
+        count = -(-(end - start) // self._side_px) if self.tile_px else 1
+        step = -(-(end - start) // (count * multiple)) * multiple
+        for begin in range(start, end, step):
+            yield begin, min(begin + step, end)
+
+    def _can_shrink(self, box: Box) -> bool:
+        return max(box.height, box.width) // 2 >= max(
             self.requirements.minimum, self.requirements.multiple, self.overlap_px // 2, 8
         )
 
-    def _shrink(self, lq: Tensor) -> None:
-        tried = self._side(lq)
+    def _shrink(self, box: Box) -> None:
+        tried = max(box.height, box.width)
         self.tile_px = -(-tried // 2)
-        if lq.device.type == "cuda":  # pragma: no cuda
+        if torch.cuda.is_initialized():  # pragma: no cuda
             torch.cuda.empty_cache()
-        logger.warning("Out of memory in validation at %d px: going on in tiles of %d px.", tried, self.tile_px)
-
-
-def _spans(length: int, side: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, length, side):
-        yield start, min(start + side, length)
+        onednn.leave_if_broken()
+        logger.warning("Out of memory at %d px: going on in tiles of %d px.", tried, self.tile_px)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trainauto.core.plan import SizeRequirements
-from trainauto.models.tiles import TiledEnlarger
+from trainauto.models.tiles import Box, TiledEnlarger
 
 
 def network(reach: int = 2) -> nn.Module:
@@ -37,6 +37,26 @@ def test_sizes_are_padded_to_what_the_network_needs() -> None:
     assert torch.equal(result, image.repeat_interleave(2, -1).repeat_interleave(2, -2))
 
 
+def test_parts_begin_on_multiples_and_cover_every_pixel_once() -> None:
+    kept = torch.zeros(100, 75)
+    seen: list[Box] = []
+    enlarger = TiledEnlarger(1, 40, overlap_px=9, requirements=SizeRequirements(8, 8))
+
+    def read(box: Box) -> Tensor:
+        seen.append(box)
+        return box.of(torch.zeros(1, 1, 100, 75))
+
+    def keep(box: Box, enlarged: Tensor) -> None:
+        assert enlarged.shape == (1, 1, box.height, box.width)
+        box.of(kept).add_(1)
+        enlarger.tile_px = 24  # of the next row on
+
+    enlarger.run(lambda image: image, (100, 75), read, keep)
+    assert torch.equal(kept, torch.ones(100, 75))
+    assert all(box.top % 8 == box.left % 8 == 0 for box in seen)
+    assert max(box.height for box in seen) == 40 + 16  # two multiples hold the overlap
+
+
 def refuse_above(pixels: int, error: Exception) -> tuple[nn.Module, list[int]]:
     net, sides = network(), []
 
@@ -51,12 +71,12 @@ def refuse_above(pixels: int, error: Exception) -> tuple[nn.Module, list[int]]:
 
 
 def test_running_out_of_memory_halves_the_tile_for_good(caplog: pytest.LogCaptureFixture) -> None:
-    limited, sides = refuse_above(30 * 30, MemoryError())
+    limited, sides = refuse_above(26 * 26, MemoryError())
     enlarger = TiledEnlarger(2, overlap_px=2)
     image = torch.rand(1, 3, 64, 48)
     torch.testing.assert_close(enlarger(limited, image), network()(image), atol=1e-6, rtol=0)
     assert enlarger.tile_px == 16
-    assert "Out of memory in validation at 64 px: going on in tiles of 32 px" in caplog.text
+    assert "Out of memory at 64 px: going on in tiles of 32 px" in caplog.text
     sides.clear()
     enlarger(limited, image)
     assert max(sides) == 20  # 16 and twice the overlap: no second failure
