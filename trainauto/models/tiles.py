@@ -47,11 +47,8 @@ class Box:
 
     def within(self, outer: "Box", scale: int) -> "Box":
         """Return where this box lies in the enlarged picture of an ``outer`` one."""
-        rows, columns = (
-            (self.top - outer.top, self.bottom - outer.top),
-            (self.left - outer.left, self.right - outer.left),
-        )
-        return Box(*(side * scale for side in (*rows, *columns)))
+        sides = (self.top - outer.top, self.bottom - outer.top, self.left - outer.left, self.right - outer.left)
+        return Box(*(side * scale for side in sides))
 
     def of(self, image: Tensor) -> Tensor:
         """Return this part of an image (..., H, W)."""
@@ -138,10 +135,11 @@ class TiledEnlarger:
         if not self.tile_px or max(box.height, box.width) <= self._side_px:
             try:
                 keep(box, self.enlarged(enlarge, box, size, read))
-                return
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or not self._can_shrink(box):
                     raise
+            else:
+                return
             # Outside the handler: its traceback would keep the tensors of the failed attempt alive.
             self._shrink(box)
         for top, bottom in self._spans(box.top, box.bottom):
@@ -176,7 +174,6 @@ class TiledEnlarger:
     def _shrink(self, box: Box) -> None:
         tried = max(box.height, box.width)
         self.tile_px = -(-tried // 2)
-        if torch.cuda.is_initialized():  # pragma: no cuda
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # does nothing where CUDA is not in use
         onednn.leave_if_broken()
         logger.warning("Out of memory at %d px: going on in tiles of %d px.", tried, self.tile_px)
