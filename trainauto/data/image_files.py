@@ -40,7 +40,7 @@ def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     files: list[ImageFile] = []
     for root in [roots] if isinstance(roots, str) else roots:
         path = _resolve(root, set_name, argument)
-        found = [_lone_image(path)] if path.is_file() else _images_below(path)
+        found = [_lone_image(path)] if path.is_file() else images_below(path)
         if not found:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             raise InputError(
@@ -146,7 +146,8 @@ def _lone_image(path: Path) -> ImageFile:
     return ImageFile(str(path), path.stem, path.resolve().parent.name)
 
 
-def _images_below(folder: Path) -> list[ImageFile]:
+def images_below(folder: Path) -> list[ImageFile]:
+    """Return the images in a folder and its subfolders, sorted, without hidden ones."""
     found = []
     name = folder.resolve().name  # of `.` too
     for path in sorted(folder.rglob("*")):
