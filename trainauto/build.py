@@ -18,21 +18,29 @@ from trainauto.assembly.data import (
     first_plan,
 )
 from trainauto.assembly.foreknowledge import foretell
-from trainauto.assembly.keeping import changed_options, keep_foresight, keep_options
+from trainauto.assembly.joint import (
+    check_same_everywhere,
+    checkpoints_of,
+    earlier_run,
+    foretold,
+    limit_and_division,
+    new_run,
+)
+from trainauto.assembly.keeping import as_before, changed_options, keep_foresight, keep_options
 from trainauto.assembly.memory import controller_defaults, preset_for, with_memory
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.assembly.placing import component, placed
 from trainauto.assembly.plugins import load_plugins
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.core.decisions import RunFacts
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.reports import RunSummary
 from trainauto.data import DynamicDataset, Survey
-from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
 from trainauto.engine.last_resort import LastResort
-from trainauto.engine.random_state import seed_everything
+from trainauto.engine.random_state import seed_everything, seed_rank
+from trainauto.engine.ranks import ALONE, Ranks
 from trainauto.engine.run import Frequencies, Run
 from trainauto.memory.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
@@ -43,6 +51,7 @@ from trainauto.options.schema import Options
 from trainauto.reporting.held import HeldMessages
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.run_directory import RunDirectory
+from trainauto.reporting.sinks import Sink
 from trainauto.reporting.standard import standard_sinks
 
 logger = logging.getLogger(__name__)
@@ -56,6 +65,7 @@ def build_run(
     *,
     auto_resume: bool = False,
     check_samples: Callable[[DynamicDataset], None] = lambda _dataset: None,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Run]:
     """Build the run an option file describes, and take it down afterwards.
 
@@ -65,15 +75,15 @@ def build_run(
         loaded: checked options, with their places in the file.
         auto_resume: go on with the latest run of this name, if there is one.
         check_samples: raises where the training set is not what it is to be.
+        ranks: who trains it together. The first of them traces, decides, reports and writes.
 
     Raises:
-        InputError: options, plugins, data or weights cannot be used.
+        InputError: options, plugins, data or weights cannot be used, or ranks were given different ones.
         CheckpointError: the run to go on with is damaged or of another network.
     """
     options = loaded.options
     with HeldMessages() as held:
-        earlier, checkpoints = _earlier_run(options) if auto_resume else (None, None)
-        checkpoint = checkpoints.latest() if checkpoints else None
+        earlier, checkpoints, checkpoint = earlier_run(options, ranks) if auto_resume else (None, None, None)
         load_plugins(loaded)
         precision = choose_precision(loaded)
         budget_bytes = options.memory.budget_bytes(precision.device.type)
@@ -82,33 +92,42 @@ def build_run(
         network = build_network(loaded, pretrained=checkpoint is None)
         train_set, surveys = build_train_set(loaded, network)
         check_samples(train_set)
+        check_same_everywhere(ranks, loaded, train_set)
         val_sets = build_val_sets(loaded, network, surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
         plan = first_plan(options)
         model = build_model(loaded, network, precision, pretrained=checkpoint is None)
         schedule = build_schedule(loaded, model)
-        automations = _automations(loaded, RunFacts(axes, plan, options.scale), precision.device)
+        automations = _automations(loaded, RunFacts(axes, plan, options.scale, ranks.count), precision.device)
         for automation in automations:
             axes = automation.floored(axes, plan)
+        facts = RunFacts(axes, plan, options.scale, ranks.count)
         metrics = build_metrics(loaded)
         meter = MemoryMeter(precision.device)
-        limit_bytes = budget_bytes or meter.limit_bytes
-        known = foretell(
-            loaded,
-            network,
-            RunFacts(axes, plan, options.scale),
-            precision.device,
-            limit_bytes,
-            automations,
-            calibrated=options.memory.calibration,
+        limit_bytes, division = limit_and_division(loaded, ranks, budget_bytes or meter.limit_bytes)
+        known = foretold(
+            ranks,
+            facts.plan,
+            lambda: foretell(
+                loaded,
+                network,
+                facts,
+                precision.device,
+                limit_bytes,
+                automations,
+                calibrated=options.memory.calibration,
+            ),
         )
 
-        directory = earlier or _new_run(loaded)
-        checkpoints = checkpoints or Checkpoints(directory.checkpoints, options.logger.keep_checkpoints)
-        sinks = standard_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
-        with Reporter(sinks) as reporter, build_loader(options, train_set, known.plan, precision) as loader:
+        directory = earlier or new_run(loaded, ranks)
+        checkpoints = checkpoints or checkpoints_of(directory, options, ranks)
+        sinks: Sequence[Sink] = ()
+        if ranks.is_first:
+            sinks = standard_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
+        loader = build_loader(options, train_set, known.plan, precision, division, ranks.rank)
+        with Reporter(sinks) as reporter, loader:
             held.pass_on(reporter)
-            summary = _summary(loaded, directory, model, known.plan, precision, surveys)
+            summary = _summary(loaded, directory, model, known.plan, precision, surveys, ranks)
             run = Run(
                 summary=with_memory(summary, limit_bytes, automations),
                 model=model,
@@ -116,7 +135,7 @@ def build_run(
                 axes=axes,
                 schedule=schedule,
                 controls=Controls(loader, options.train.grad_clip),
-                automations=automations,
+                automations=automations if ranks.is_first else (),
                 validators=[
                     build_validator(loaded, dataset, metrics, network, precision.device, directory)
                     for dataset in val_sets
@@ -127,42 +146,33 @@ def build_run(
                 frequencies=_frequencies(options),
                 budget_bytes=budget_bytes,
                 first_plan=plan,
-                batch_scaling=BatchScaling(options.train.lr_scaling, known.configured_samples),
+                batch_scaling=BatchScaling(options.train.lr_scaling, division.total(known.configured_samples)),
                 last_resort=LastResort(allowed=options.memory.allow_gradient_checkpointing),
+                limit_bytes=limit_bytes,
+                ranks=ranks,
             )
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
-            seed_everything(options.manual_seed)
+            seed_rank(options.manual_seed, ranks.rank)
             if earlier:
-                _go_on(run, directory, checkpoint, changed_options(directory, options))
-            keep_options(directory, loaded, train_set, known.configured_samples, run.progress.steps)
-            keep_foresight(directory, known.foresight, limit_bytes, precision.device)
+                _go_on(run, directory, checkpoint, changed_options(directory, options, ranks.count))
+                run.batch_scaling = as_before(run.batch_scaling, directory, ranks.count)
+            if ranks.is_first:
+                keep_options(
+                    directory, loaded, train_set, run.batch_scaling.configured_samples, run.progress.steps, ranks.count
+                )
+                keep_foresight(directory, known.foresight, limit_bytes, precision.device)
             try:
                 yield run
             finally:
                 known.keep()
 
 
-def _earlier_run(options: Options) -> tuple[RunDirectory | None, Checkpoints | None]:
-    """Return the latest run of this name and its checkpoints, where there is one."""
-    directory = RunDirectory.current(Path(options.path.experiments_root), options.name)
-    if directory is None:
-        return None, None
-    return directory, Checkpoints(directory.checkpoints, options.logger.keep_checkpoints)
-
-
-def _new_run(loaded: LoadedOptions) -> RunDirectory:
-    with placed(loaded, ("path", "experiments_root")):
-        try:
-            return RunDirectory.create(Path(loaded.options.path.experiments_root), loaded.options.name)
-        except OSError as error:
-            raise InputError(f"the run directory cannot be made: {error}") from error
-
-
 def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:
     """Take up the run where its checkpoint is, under the options of now; the logs are cut only when that has worked."""
     if checkpoint:
         run.restore(checkpoint)
-    directory.rewind(run.progress.steps)
+    if run.ranks.is_first:
+        directory.rewind(run.progress.steps)
     for line in changes:
         logger.warning("changed since this run was last started: %s", line)
     if changes and run.controls.stop_reason:
@@ -184,7 +194,10 @@ def _automations(loaded: LoadedOptions, facts: RunFacts, device: torch.device) -
         path = ("training_automations", name)
         automation = component(loaded, AUTOMATIONS, path, name, switch.arguments, defaults)()
         with placed(loaded, path):
-            automation.check(facts)
+            try:
+                automation.check(facts)
+            except ValueError as error:
+                raise InputError(Problem(str(error))) from error
         built.append(automation)
     return sorted(built, key=lambda automation: automation.priority)
 
@@ -203,12 +216,15 @@ def _summary(
     plan: Plan,
     precision: Precision,
     surveys: Mapping[str, Survey],
+    ranks: Ranks,
 ) -> RunSummary:
     options = loaded.options
     total, unit = run_length(options)
     train = options.datasets.train
     against = f" against {options.network_d.type}" if options.network_d else ""
+    together = (("ranks", f"{ranks.count}, batches by {options.distributed.batches}"),) if ranks.count > 1 else ()
     facts = (
+        *together,
         ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),
         ("workers", f"{train.num_worker_per_gpu}, looking {train.lookahead} batches ahead"),
         ("seed", f"{options.manual_seed}, {torch.get_num_threads()} threads"),

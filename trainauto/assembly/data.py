@@ -13,6 +13,7 @@ from torch import nn
 
 from trainauto.assembly.model import channels_of, requirements_of
 from trainauto.assembly.placing import component, placed
+from trainauto.core.division import ALONE, Division
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.data import DATASETS, DynamicDataLoader, DynamicDataset, Survey
@@ -140,8 +141,15 @@ def first_plan(options: Options) -> Plan:
     )
 
 
-def build_loader(options: Options, dataset: DynamicDataset, plan: Plan, precision: Precision) -> DynamicDataLoader:
-    """Build the loader of the training set."""
+def build_loader(
+    options: Options,
+    dataset: DynamicDataset,
+    plan: Plan,
+    precision: Precision,
+    division: Division = ALONE,
+    rank: int = 0,
+) -> DynamicDataLoader:
+    """Build the loader of a rank's part of the training set."""
     train = options.datasets.train
     return DynamicDataLoader(
         dataset,
@@ -150,6 +158,8 @@ def build_loader(options: Options, dataset: DynamicDataset, plan: Plan, precisio
         num_workers=train.num_worker_per_gpu,
         lookahead=train.lookahead,
         pin_memory=precision.device.type == "cuda",
+        division=division,
+        rank=rank,
     )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,37 @@ import yaml
 from trainauto.assembly.foresight import Foresight
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.data.dynamic_dataset import DynamicDataset
+from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
 
 
-def changed_options(directory: RunDirectory, options: Options) -> list[str]:
-    """Compare with the options the run was last started with; one line a key that differs."""
+def changed_options(directory: RunDirectory, options: Options, ranks: int = 1) -> list[str]:
+    """Compare with the options and ranks the run was last started with; one line a key that differs."""
     if not directory.config.is_file():
         return []
     before = _flat(json.loads(directory.config.read_text(encoding="utf-8")))
     now = _flat(options.model_dump(mode="json"))
+    before["ranks"], now["ranks"] = _origin(directory).get("ranks", 1), ranks
     keys = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
     return [f"{key}: {before.get(key)} -> {now.get(key)}" for key in keys]
+
+
+def as_before(scaling: BatchScaling, directory: RunDirectory, ranks: int) -> BatchScaling:
+    """Return how steps are scaled: on another number of ranks, counted from the batch that the run began with."""
+    before = _origin(directory)
+    if before.get("ranks", 1) == ranks or "configured_samples" not in before:
+        return scaling
+    return replace(scaling, configured_samples=int(before["configured_samples"]))
+
+
+def _origin(directory: RunDirectory) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(directory.origin.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -34,7 +53,12 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def keep_options(
-    directory: RunDirectory, loaded: LoadedOptions, dataset: DynamicDataset, configured_samples: int, step: int
+    directory: RunDirectory,
+    loaded: LoadedOptions,
+    dataset: DynamicDataset,
+    configured_samples: int,
+    step: int,
+    ranks: int = 1,
 ) -> None:
     """Keep the options: as they stand in the file, as given (with what the command line set), and as resolved.
 
@@ -46,8 +70,9 @@ def keep_options(
         dataset: its training set.
         configured_samples: samples of a step that rates and averages are counted from.
         step: the step it stands at.
+        ranks: how many train it together.
     """
-    origin = origin_of(loaded, dataset) | {"configured_samples": configured_samples}
+    origin = origin_of(loaded, dataset) | {"configured_samples": configured_samples, "ranks": ranks}
     texts = {
         directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
         directory.given: as_yaml(loaded.tree),

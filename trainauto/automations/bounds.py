@@ -29,6 +29,12 @@ class Bounds:
             if low > high:
                 raise ValueError(f"max_{name} {high} is below min_{name} {low}")
 
+    def at_most(self, axis: str, largest: int | None) -> "Bounds":
+        """Return bounds of which one axis goes no further; a minimum beyond that is lowered with it."""
+        low, high = self.of(axis)
+        most = min(high, largest or high)
+        return replace(self, limits={**self.limits, axis: (min(low, most), most)})
+
     def of(self, axis: str) -> tuple[int, int]:
         """Return the smallest and the largest value of an axis."""
         return self.limits.get(axis, (1, ANY))

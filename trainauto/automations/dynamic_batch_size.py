@@ -92,9 +92,8 @@ class DynamicBatchSizeOptimizer(Automation):
         self.policy = policy
         self.objective = objective
         self.effective = EffectiveBatch(target_batch_size)
-        most = min(max_batch_size, target_batch_size or max_batch_size)
-        batches = min(min_batch_size, most), most
-        self._bounds = Bounds({BATCH_SIZE: batches, LQ_SIZE: (min_lq_size, max_lq_size)})
+        limits = {BATCH_SIZE: (min_batch_size, max_batch_size), LQ_SIZE: (min_lq_size, max_lq_size)}
+        self._bounds = Bounds(limits).at_most(BATCH_SIZE, target_batch_size)
         self._run_axes: tuple[Axis, ...] = ()
         self._axes = self.bounded(self._run_axes)
         # Plans are those that EffectiveBatch gives a controller; the run's own are made of them where they leave here.
@@ -187,11 +186,16 @@ class DynamicBatchSizeOptimizer(Automation):
     # --- in the engine
 
     def check(self, facts: RunFacts) -> None:
-        """Refuse bounds that leave no admissible value.
+        """Refuse bounds that leave no admissible value, and share ``target_batch_size`` among ranks.
 
         Raises:
             InputError: names the bounds and what the network and the images admit.
+            ValueError: the samples of a step cannot be shared.
         """
+        if facts.ranks > 1:
+            self.effective = EffectiveBatch(self.effective.total, facts.ranks)
+            self._bounds = self._bounds.at_most(BATCH_SIZE, self.effective.samples)
+            self._steering = self._afresh()
         self._bounds.check(facts, self.name)
 
     def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
@@ -229,8 +233,7 @@ class DynamicBatchSizeOptimizer(Automation):
         if self._steering.foresees() and record.peak.limit and not record.ooms:
             self._seen.available = record.peak.available
             return self._change(self._judge(record.peak.limit))
-        whole = record.shape.samples == record.plan.batch_size and record.shape.extent == record.plan[LQ_SIZE]
-        if self.effective.forward(record.plan) != self._plan or not whole or record.ooms:
+        if self.effective.forward(record.plan) != self._plan or not record.is_as_planned or record.ooms:
             return None  # still batches of the plan before, or pieces of them
         if record.step_seconds > 0:
             self._seen.pixels_per_s.append(record.pixels / record.step_seconds)

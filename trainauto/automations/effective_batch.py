@@ -11,14 +11,32 @@ class EffectiveBatch:
     """Between the plans of a run and those that a controller reasons about, whose batch is what one forward pass holds.
 
     Attributes:
-        samples: of every optimizer step; ``None`` leaves them to the controller, and plans are then the same.
+        total: samples of every optimizer step, on all ranks; ``None`` leaves them to the controller, and plans are then
+            the same.
+        ranks: how many share them.
+
+    Raises:
+        ValueError: they cannot be shared equally.
     """
 
-    samples: int | None = None
+    total: int | None = None
+    ranks: int = 1
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise ValueError(f"target_batch_size must be at least 1, got {self.samples}")
+        if self.total is None:
+            return
+        if self.total < 1:
+            raise ValueError(f"target_batch_size must be at least 1, got {self.total}")
+        if self.total % self.ranks:
+            nearest = max(1, round(self.total / self.ranks)) * self.ranks
+            raise ValueError(
+                f"target_batch_size {self.total} cannot be divided among {self.ranks} ranks; the nearest is {nearest}"
+            )
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of every optimizer step on one rank."""
+        return None if self.total is None else self.total // self.ranks
 
     def forward(self, plan: Plan) -> Plan:
         """Return what a controller reasons about: the largest forward pass of a run's plan."""

@@ -16,11 +16,12 @@ class Batch:
         tensors: named tensors whose first dimension is the sample, e.g. ``lq`` (N, C, h, w) and ``gt`` (N, C, H, W),
             uint8 as they leave the loader.
         names: file each sample came from, for messages.
-        first_sample: position of the first sample in the run's stream of samples.
+        first_sample: position of the step's first sample in the run's stream of samples.
         drawn: the plan they were drawn under.
         plan: the plan they are to be trained under; within ``drawn`` on every axis.
         shape: what the batch holds, for cost models and the ledger.
         pixels: high-quality pixels it holds.
+        others: samples that the other ranks train in the same step.
     """
 
     tensors: Mapping[str, Tensor]
@@ -30,6 +31,12 @@ class Batch:
     plan: Plan
     shape: BatchShape
     pixels: int = 0
+    others: int = 0
+
+    @property
+    def step_samples(self) -> int:
+        """Samples of the step, on all ranks."""
+        return len(self) + self.others
 
     def __len__(self) -> int:
         return len(self.names)

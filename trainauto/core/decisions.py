@@ -58,6 +58,47 @@ class Stop:
 Decision = PlanChange | RateFactor | ClipAt | Stop
 
 
+def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
+    """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
+
+    ``kind`` is ``plan_change``, ``rate_factor``, ``clip_at`` or ``stop``; the latter three leave ``plan`` null.
+    """
+    unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
+    entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
+    match decision:
+        case PlanChange(plan=plan):
+            entry |= {"kind": "plan_change", "plan": plan.to_dict()}
+            entry |= {name: getattr(decision, name) for name in ("predicted", "measured", "predicted_before")}
+        case RateFactor(factor=factor):
+            entry |= {"kind": "rate_factor", "factor": factor}
+        case ClipAt(max_norm=max_norm):
+            entry |= {"kind": "clip_at", "max_norm": max_norm}
+        case Stop():
+            entry |= {"kind": "stop"}
+    return entry
+
+
+def decision_from_dict(line: Mapping[str, Any]) -> Decision:
+    """Return the decision that :func:`decision_to_dict` wrote, to replay it.
+
+    Raises:
+        ValueError: it is of a kind that this version does not know.
+    """
+    reason, early = line["reason"], line.get("early", False)
+    match line["kind"]:
+        case "plan_change":
+            figures = {name: line.get(name) for name in ("predicted", "measured", "predicted_before")}
+            return PlanChange(Plan.from_dict(line["plan"]), reason, **figures, early=early)
+        case "rate_factor":
+            return RateFactor(float(line["factor"]), reason, early)
+        case "clip_at":
+            return ClipAt(None if line["max_norm"] is None else float(line["max_norm"]), reason, early)
+        case "stop":
+            return Stop(reason, early)
+        case kind:
+            raise ValueError(f"'{kind}' is no kind of decision")
+
+
 class EngineControls(Protocol):
     """Where decisions reach an engine: ours, or somebody else's."""
 
@@ -73,11 +114,13 @@ class RunFacts:
         axes: the knobs of this run with their bounds.
         plan: the plan the run starts (or goes on) with.
         scale: enlargement factor; 1 where there is none.
+        ranks: processes that train it together; each trains a batch of the plan.
     """
 
     axes: tuple[Axis, ...]
     plan: Plan
     scale: int = 1
+    ranks: int = 1
 
 
 @runtime_checkable

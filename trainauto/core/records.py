@@ -46,12 +46,29 @@ class Pieces:
 
 
 @dataclass(frozen=True)
+class RankFigures:
+    """What of a step only several ranks have.
+
+    Attributes:
+        count: how many ranks trained it.
+        planned_samples: samples that a step under its plan holds on all of them.
+        worst: the rank that used the largest share of its memory; the record's peak is its reading.
+        ooms: times each rank that ran out of memory did so, by its number.
+    """
+
+    count: int
+    planned_samples: int
+    worst: int = 0
+    ooms: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class StepRecord:
-    """One optimizer step, as it was.
+    """One optimizer step, as it was, on all ranks together.
 
     Attributes:
         step: 1-based number of the step.
-        plan: the plan the batch was trained under.
+        plan: the plan the batch was trained under; its batch is that of one rank.
         drawn: the plan it was drawn under; it differs while batches in flight are re-cut after a shrink.
         shape: what the batch really held.
         first_sample: position of its first sample in the run's stream of samples (0-based).
@@ -65,7 +82,8 @@ class StepRecord:
         skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.
         ooms: times a pass ran out of memory and was run again in smaller pieces.
         predicted: bytes the plan was expected to peak at, before the step ran; ``None`` where nobody knew.
-        pieces: how each pass ran that did not run as the plan says.
+        pieces: how each pass ran that did not run as the plan says; on several ranks, on the one that took most pieces.
+        ranks: what only several ranks have; ``None`` on one.
     """
 
     step: int
@@ -85,13 +103,19 @@ class StepRecord:
     ooms: int = 0
     predicted: int | None = None
     pieces: Mapping[str, Pieces] = field(default_factory=dict)
+    ranks: RankFigures | None = None
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether it trained as many samples, in crops as large, as its plan says."""
+        samples = self.plan.batch_size if self.ranks is None else self.ranks.planned_samples
+        extent = dict(self.plan.values).get(LQ_SIZE, self.shape.extent)
+        return (self.shape.samples, self.shape.extent) == (samples, extent)
 
     @property
     def is_whole(self) -> bool:
         """Whether it trained what its plan says at the first attempt, so that its peak is the plan's."""
-        extent = dict(self.plan.values).get(LQ_SIZE, self.shape.extent)
-        whole = (self.shape.samples, self.shape.extent, self.ooms) == (self.plan.batch_size, extent, 0)
-        return whole and not self.pieces  # a replay runs in pieces without a failure
+        return self.is_as_planned and not self.ooms and not self.pieces  # a replay runs in pieces without a failure
 
 
 @dataclass(frozen=True)

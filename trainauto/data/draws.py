@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trainauto.core.division import ALONE, Division
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.geometry import splitmix64
@@ -20,7 +21,7 @@ from trainauto.data.geometry import splitmix64
 
 @dataclass(frozen=True)
 class Draw:
-    """One batch's worth of the stream.
+    """One batch's worth of the stream, of all ranks together.
 
     Attributes:
         number: 0-based count of draws since the run began.
@@ -38,7 +39,7 @@ class LoggedBatch(NamedTuple):
 
     Attributes:
         first_sample: position of its first sample in the stream.
-        samples: how many it held.
+        samples: how many it held, on all ranks.
         extent: side of its crops in low-quality pixels.
         drawn: plan its samples were drawn under.
         plan: plan it was trained under.
@@ -52,7 +53,7 @@ class LoggedBatch(NamedTuple):
 
 
 def draws_of(batches: Iterable[LoggedBatch]) -> list[Draw]:
-    """Return the draws that the batches of a whole run came from, whatever asked for their plans.
+    """Return the draws that the batches of a whole run on one rank came from, whatever asked for their plans.
 
     Raises:
         ValueError: the batches do not follow each other as a loader gives them.
@@ -87,14 +88,14 @@ class Position:
         ahead = pairwise(draws[number:])
         return cls(draws[number], tuple((d.number, d.plan) for before, d in ahead if d.plan != before.plan))
 
-    def advanced(self) -> "Position":
-        """Return the position after the next draw."""
+    def advanced(self, division: Division = ALONE) -> "Position":
+        """Return the position after the next draw, whose samples are divided in this way."""
         number = self.next_draw.number + 1
         due = [plan for at, plan in self.changes if at <= number]
         return Position(
             Draw(
                 number,
-                self.next_draw.first_sample + self.next_draw.plan.batch_size,
+                self.next_draw.first_sample + division.total(self.next_draw.plan.batch_size),
                 due[-1] if due else self.next_draw.plan,
             ),
             tuple((at, plan) for at, plan in self.changes if at > number),
@@ -124,6 +125,12 @@ class Position:
         return cls(draw, tuple((int(change["at"]), Plan.from_dict(change["plan"])) for change in state["changes"]))
 
 
+def positions_of(draw: Draw, division: Division, rank: int) -> list[int]:
+    """Return the positions in the stream of a rank's samples of a draw."""
+    owners = division.owners(draw.plan.batch_size)
+    return [draw.first_sample + offset for offset, owner in enumerate(owners) if owner == rank]
+
+
 class SampleOrder:
     """The endless stream of samples: every sample once an epoch, in an order and with seeds fixed by one seed.
 
@@ -147,9 +154,9 @@ class SampleOrder:
         """Return the seed for place, flips and rotation at a position of the stream."""
         return splitmix64(splitmix64(self.seed) ^ position)
 
-    def keys(self, draw: Draw) -> list[SampleKey]:
-        """Return what the workers need to make a draw's samples."""
-        positions = range(draw.first_sample, draw.first_sample + draw.plan.batch_size)
+    def keys(self, draw: Draw, division: Division = ALONE, rank: int = 0) -> list[SampleKey]:
+        """Return what the workers need to make a rank's samples of a draw."""
+        positions = positions_of(draw, division, rank)
         return [SampleKey(self.index_at(p), draw.plan[LQ_SIZE], self.seed_at(p)) for p in positions]
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
@@ -168,9 +175,11 @@ class KeyStream:
     It keeps the head position; plan changes reach it through :meth:`change`.
     """
 
-    def __init__(self, order: SampleOrder, position: Position) -> None:
+    def __init__(self, order: SampleOrder, position: Position, division: Division = ALONE, rank: int = 0) -> None:
         self.order = order
         self.position = position
+        self._division = division
+        self._rank = rank
 
     def change(self, at: int, plan: Plan) -> None:
         """Let ``plan`` act from draw ``at`` on.
@@ -185,8 +194,8 @@ class KeyStream:
     def __iter__(self) -> Iterator[list[SampleKey]]:
         while True:
             draw = self.position.next_draw
-            self.position = self.position.advanced()
-            yield self.order.keys(draw)
+            self.position = self.position.advanced(self._division)
+            yield self.order.keys(draw, self._division, self._rank)
 
 
 def _splitmix64_array(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from trainauto.core.batch import Batch
+from trainauto.core.division import ALONE, Division
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.process import limit_private_memory
-from trainauto.data.draws import Draw, KeyStream, LoggedBatch, Position, SampleOrder, draws_of
+from trainauto.data.draws import Draw, KeyStream, LoggedBatch, Position, SampleOrder, draws_of, positions_of
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.data.recut import first_piece, logged_piece, without_first
 
@@ -30,6 +31,7 @@ class DynamicDataLoader:
     - A larger plan acts ``lookahead`` draws later, whatever the number of workers; results do not depend on workers.
     - A smaller plan also re-cuts the batches in flight: they arrive in more, smaller pieces, and no sample is lost.
     - :meth:`state_dict` holds a position in the stream, not a count of batches; a resume draws on from there at once.
+    - On several ranks each loader gives its rank's samples of the same draws, and no two of them give the same.
 
     Call it from one thread. Use it as a context manager, or call :meth:`close`, to end the workers.
 
@@ -41,6 +43,8 @@ class DynamicDataLoader:
         lookahead: draws between asking for a larger plan and getting it; at least ``num_workers``.
         pin_memory: put batches into page-locked memory, for copies to CUDA that do not block.
         multiprocessing_context: ``fork``, ``spawn`` or ``forkserver``; ``None`` takes the platform's default.
+        division: how draws are divided among the ranks; the same on each.
+        rank: whose samples to give.
     """
 
     def __init__(
@@ -53,18 +57,22 @@ class DynamicDataLoader:
         lookahead: int = 8,
         pin_memory: bool = False,
         multiprocessing_context: str | None = None,
+        division: Division = ALONE,
+        rank: int = 0,
     ) -> None:
         if lookahead < max(1, num_workers):
             raise ValueError(f"lookahead ({lookahead}) must be at least num_workers ({num_workers}) and 1")
         self.dataset = dataset
         self.plan = plan
         self.lookahead = lookahead
+        self.division = division
+        self._rank = rank
         self._order = SampleOrder(len(dataset), seed)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._context = multiprocessing_context if num_workers else None
         self._tail = Position.start(plan)
-        self._given = 0  # samples of the tail's next draw that were handed out already
+        self._given = 0  # samples of the tail's next draw, of all ranks, that were handed out already
         self._current: Batch | None = None  # that draw, whole, while the workers' batch is in hand
         self._fetched = 0  # draws fetched from the workers
         self._head: KeyStream | None = None
@@ -136,28 +144,33 @@ class DynamicDataLoader:
         """Yield batches without end. A second iterator goes on where the first one stopped."""
         self._let_go_of_what_was_given()
         self._fetched = self._tail.next_draw.number
-        self._head = KeyStream(self._order, self._tail)
+        self._head = KeyStream(self._order, self._tail, self.division, self._rank)
         self._workers = self._start_workers(self._head)
         self._current = None
         while self._workers is not None and (self._logged is None or self._next_logged < len(self._logged)):
             if self._current is None:
                 self._current = self._fetch(self._workers)
-            piece = self._piece(without_first(self._current, self._given, self.dataset))
-            self._given += len(piece)
+            piece = self._piece(self._current)
+            self._given += piece.step_samples
             yield piece
             self._let_go_of_what_was_given()
 
     def take_back(self, batch: Batch) -> None:
         """Take back the batch that was handed out last: its samples come again, cut to the plan of then."""
-        self._given -= len(batch)
+        self._given -= batch.step_samples
 
     def _piece(self, batch: Batch) -> Batch:
         """Return what comes next of the current draw: as the plan says, or as the log that is followed."""
+        owners = self.division.owners(batch.drawn.batch_size)
+        rest = without_first(batch, owners[: self._given].count(self._rank), self.dataset)
         if self._logged is None:
-            return first_piece(batch, self.plan, self.dataset)[0]
-        logged = self._logged[self._next_logged]
-        self._next_logged += 1
-        return logged_piece(batch, logged, self.dataset)
+            counts = self.division.next_piece(batch.drawn, self.plan, self._given)
+            piece = first_piece(rest, counts[self._rank], self.plan, self.dataset)
+            others = sum(counts) - counts[self._rank]
+        else:
+            piece, others = logged_piece(rest, self._logged[self._next_logged], self.dataset), 0
+            self._next_logged += 1
+        return replace(piece, first_sample=batch.first_sample + self._given, others=others)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
         collated = next(workers)
@@ -167,13 +180,13 @@ class DynamicDataLoader:
         return self._batch(self._tail.next_draw, collated)
 
     def _let_go_of_what_was_given(self) -> None:
-        if self._given == self._tail.next_draw.plan.batch_size:
-            self._tail, self._given, self._current = self._tail.advanced(), 0, None
+        if self._given == self.division.total(self._tail.next_draw.plan.batch_size):
+            self._tail, self._given, self._current = self._tail.advanced(self.division), 0, None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the last batch that was handed out."""
-        whole = self._given == self._tail.next_draw.plan.batch_size
-        tail = self._tail.advanced() if whole else self._tail
+        whole = self._given == self.division.total(self._tail.next_draw.plan.batch_size)
+        tail = self._tail.advanced(self.division) if whole else self._tail
         if self._logged is not None:  # a log knows changes that nobody has asked for yet
             tail = replace(tail, changes=tuple(c for c in tail.changes if c[0] <= self._fetched + self.lookahead))
         return {
@@ -181,10 +194,13 @@ class DynamicDataLoader:
             "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
             "samples": len(self.dataset),
+            "shares": list(self.division.shares),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state_dict`; takes effect with the next iterator.
+
+        Under another division than it was written with, what is left of a draw begins the next one.
 
         Raises:
             InputError: the dataset has another number of samples now, so that the position means nothing.
@@ -196,6 +212,10 @@ class DynamicDataLoader:
             )
         self._tail = Position.from_dict(state["tail"])
         self._given = int(state["given"])
+        if tuple(state.get("shares", ALONE.shares)) != self.division.shares and self._given:
+            draw = self._tail.next_draw
+            rest = replace(draw, first_sample=draw.first_sample + self._given)
+            self._tail, self._given = replace(self._tail, next_draw=rest), 0
         self.plan = Plan.from_dict(state["plan"])
 
     def _start_workers(self, head: KeyStream) -> Iterator[Collated]:
@@ -218,8 +238,8 @@ class DynamicDataLoader:
             return iter(loader)
 
     def _batch(self, draw: Draw, tensors: dict[str, Tensor]) -> Batch:
-        samples = range(draw.first_sample, draw.first_sample + draw.plan.batch_size)
-        names = tuple(self.dataset.sample_name(self._order.index_at(position)) for position in samples)
+        positions = positions_of(draw, self.division, self._rank)
+        names = tuple(self.dataset.sample_name(self._order.index_at(position)) for position in positions)
         shape, pixels = self.dataset.shape(tensors), self.dataset.pixels(tensors)
         return Batch(tensors, names, draw.first_sample, draw.plan, draw.plan, shape, pixels)
 

@@ -1,7 +1,6 @@
 """Cutting a batch down to a smaller plan: a pure function of the batch and the plan."""
 
 from dataclasses import replace
-from math import ceil
 
 from trainauto.core.batch import Batch
 from trainauto.core.plan import LQ_SIZE, Plan
@@ -9,19 +8,14 @@ from trainauto.data.draws import LoggedBatch
 from trainauto.data.dynamic_dataset import DynamicDataset
 
 
-def first_piece(batch: Batch, plan: Plan, dataset: DynamicDataset) -> tuple[Batch, Batch | None]:
-    """Take from ``batch`` what ``plan`` allows in one step, and return it with what is left.
+def first_piece(batch: Batch, samples: int, plan: Plan, dataset: DynamicDataset) -> Batch:
+    """Take the first ``samples`` of a batch, with crops no larger than the plan's; the rest waits for the next step.
 
-    A batch within the plan is returned whole. A larger one is taken in the fewest pieces that fit, as equal as possible
-    (9 samples under 4 give 3, 3, 3), which also makes the pieces the same when the rest is cut after a resume. Crops
-    larger than the plan's are cut down.
+    How many that are, :meth:`~trainauto.core.division.Division.next_piece` says for all ranks together.
     """
     trained = batch.drawn.meet(plan)
-    pieces = ceil(len(batch) / trained.batch_size)
-    take = ceil(len(batch) / pieces)
-    piece = _cut(_slice(batch, 0, take, dataset), trained[LQ_SIZE], dataset)
-    rest = _slice(batch, take, len(batch), dataset) if take < len(batch) else None
-    return replace(piece, plan=trained), rest
+    piece = _cut(_slice(batch, 0, samples, dataset), trained[LQ_SIZE], dataset)
+    return replace(piece, plan=trained)
 
 
 def logged_piece(batch: Batch, logged: LoggedBatch, dataset: DynamicDataset) -> Batch:
@@ -30,7 +24,7 @@ def logged_piece(batch: Batch, logged: LoggedBatch, dataset: DynamicDataset) -> 
 
 
 def without_first(batch: Batch, samples: int, dataset: DynamicDataset) -> Batch:
-    """Return the batch without its first samples: those that were trained before a resume."""
+    """Return the batch without its first samples: those that were trained already."""
     return _slice(batch, samples, len(batch), dataset) if samples else batch
 
 
@@ -50,7 +44,6 @@ def _slice(batch: Batch, start: int, stop: int, dataset: DynamicDataset) -> Batc
         batch,
         tensors=tensors,
         names=batch.names[start:stop],
-        first_sample=batch.first_sample + start,
         shape=dataset.shape(tensors),
         pixels=dataset.pixels(tensors),
     )

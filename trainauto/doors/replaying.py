@@ -140,7 +140,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
                 _from(logged.directory, done), decisions, part.last_step, is_exact=run.model.device.type == "cpu"
             )
             train(run)
-            code = run.signals.exit_code
+            code = run.exit_code
         if code:
             break
     return code

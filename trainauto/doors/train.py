@@ -12,6 +12,14 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--auto_resume", action="store_true", help="go on with the latest run of this name, if there is one"
     )
+    parser.add_argument(
+        "--launcher",
+        choices=["none", "pytorch"],
+        default="none",
+        help="pytorch: one of several ranks, started by torchrun --nproc-per-node N train.py ...",
+    )
+    # Older versions of torchrun's predecessor passed it; the environment says the same.
+    parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
     parser.set_defaults(door=_run)
 
 
@@ -23,7 +31,9 @@ def _run(parsed: argparse.Namespace) -> int:
 
     from trainauto.build import build_run
     from trainauto.engine.loop import train
+    from trainauto.engine.ranks import joined, was_restarted
 
-    with build_run(loaded, auto_resume=parsed.auto_resume) as run:
+    auto_resume = parsed.auto_resume or (parsed.launcher != "none" and was_restarted())
+    with joined(parsed.launcher) as ranks, build_run(loaded, auto_resume=auto_resume, ranks=ranks) as run:
         train(run)
-        return run.signals.exit_code
+        return run.exit_code

@@ -4,6 +4,8 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from signal import Signals
 
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, RunFacts
@@ -11,12 +13,15 @@ from trainauto.core.errors import InputError, TrainautoError
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.reports import RunEnd
+from trainauto.engine.agreement import agreed_failure, agreed_step
 from trainauto.engine.checkpoint import Best
+from trainauto.engine.judging import judges_of
 from trainauto.engine.prepare import lift_budget, prepare_memory
 from trainauto.engine.pressure import answer_recovered, answer_too_large
+from trainauto.engine.ranks import LEAVES
 from trainauto.engine.recovery import BatchTooLarge, release_memory
 from trainauto.engine.run import Run
-from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
+from trainauto.engine.step import ELSEWHERE, AnotherRankLeft, OptimizerOutOfMemory, optimize_parameters, parameters_of
 from trainauto.memory.oom import is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -51,12 +56,13 @@ def train(run: Run) -> RunEnd:
 
 def _train_until_done(run: Run) -> None:
     batches = iter(run.loader)
-    while not (run.finished or run.signals.received or run.controls.stop_reason):
+    while not (run.finished or run.is_stopping):
         start = time.perf_counter()
         try:
             with without_memory_limit():
                 batch = next(batches)
         except InputError:
+            run.ranks.sum_gradients(parameters_of(run.model.passes()[0]), LEAVES)  # where the others are waiting
             run.save()  # an unreadable file: every step so far is whole
             raise
         record = _step(run, batch, data_seconds=time.perf_counter() - start)
@@ -65,7 +71,7 @@ def _train_until_done(run: Run) -> None:
         run.progress += record
         run.last_resort.see(record, run.model)
         _say_new_plan(run, record)
-        decisions = [d for a in run.automations if (d := a.on_step_end(record)) is not None]
+        decisions = run.ranks.decided(partial(_asked, run, record))
         run.controls.apply(decisions)
         decided = run.expectations.completed(decisions, record.plan)
         if run.replay is not None:
@@ -80,6 +86,10 @@ def _train_until_done(run: Run) -> None:
     run.save()
 
 
+def _asked(run: Run, record: StepRecord) -> list[Decision]:
+    return [d for a in run.automations if (d := a.on_step_end(record)) is not None]
+
+
 def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
     """Train a batch; return ``None`` if it did not fit and went back to the loader."""
     if run.replay is not None:
@@ -89,7 +99,7 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
     if run.trained_plan != batch.plan:
         release_memory(run.model.device)  # blocks cached for the old sizes would be in the way of the new ones
         run.meter.cap_at_available()
-    rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(len(batch))
+    rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(batch.step_samples)
     run.schedule.set_rates(optimizers.values(), run.progress, rate_factor)
     predicted = run.expectations.of(batch.plan)
     outcome = too_large = None
@@ -101,25 +111,32 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
                 max_norm=run.controls.max_norm,
                 rewind=run.rewind,
                 axes=run.axes,
-                average_share=run.batch_scaling.average_share(len(batch)),
+                average_share=run.batch_scaling.average_share(batch.step_samples),
                 replayed=run.replay.pieces() if run.replay is not None else None,
+                ranks=run.ranks,
             )
         except BatchTooLarge as error:
             too_large = error.with_traceback(None)
         except OptimizerOutOfMemory:
-            run.save()
+            if run.ranks.count == 1:  # the others have stepped: the last checkpoint is the last common moment
+                run.save()
+            raise
+        except AnotherRankLeft:
+            run.save()  # it waits for that, and every step so far is whole
             raise
     if run.replay is not None and too_large is not None:
         run.save()
         raise run.replay.cannot_follow(str(too_large))
     if outcome is None:
-        run.uncounted_ooms += 1
-        answer = answer_too_large(run, batch, too_large) if too_large else ()
+        run.uncounted_ooms += too_large is not None and too_large.message != ELSEWHERE
+        answer: Sequence[Decision] = ()
+        if too_large is not None:
+            too_large, run.signal = agreed_failure(run.ranks, too_large, run.signals.received)
+            answer = answer_too_large(run, batch, too_large)
         run.decided += [replace(one, early=True) for one in run.expectations.completed(answer, batch.plan)]
         return None
     ooms, run.uncounted_ooms = run.uncounted_ooms + len(outcome.failures), 0
-    run.decided += run.expectations.completed(answer_recovered(run, batch, outcome.failures), batch.plan)
-    return StepRecord(
+    mine = StepRecord(
         step=run.progress.steps + 1,
         plan=batch.plan,
         drawn=batch.drawn,
@@ -137,6 +154,11 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         predicted=predicted,
         pieces=outcome.pieces,
     )
+    record, failures, run.signal = agreed_step(
+        run.ranks, run.loader.division, mine, outcome.failures, run.signals.received
+    )
+    run.decided += run.expectations.completed(answer_recovered(run, batch, failures), batch.plan)
+    return record
 
 
 def _say_new_plan(run: Run, record: StepRecord) -> None:
@@ -174,11 +196,11 @@ def _validate(run: Run) -> None:
     records = []
     for validator in run.validators:
         with run.meter.window() as window:  # no step is under way: windows of training begin and end with theirs
-            result = run.model.validation(validator, run.progress.steps, stop=lambda: bool(run.signals.received))
+            result = run.model.validation(validator, run.progress.steps, judges_of(run))
         if result is None:
             return  # a signal: saving comes first
         record, pictures = replace(result[0], peak=window.reading), result[1]
-        decisions: Sequence[Decision] = [d for a in run.automations if (d := a.on_validation_end(record)) is not None]
+        decisions = run.ranks.decided(partial(_asked_of_validation, run, record))
         run.controls.apply(decisions)
         run.reporter.validation(record, pictures, run.expectations.completed(decisions, run.trained_plan))
         records.append(record)
@@ -186,12 +208,17 @@ def _validate(run: Run) -> None:
         _note_score(run, records[0])
 
 
+def _asked_of_validation(run: Run, record: ValidationRecord) -> list[Decision]:
+    return [d for a in run.automations if (d := a.on_validation_end(record)) is not None]
+
+
 def _note_score(run: Run, record: ValidationRecord) -> None:
     metric = run.frequencies.best_metric
     if metric is None:
         return
     score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}")
-    if run.checkpoints.note_score(score, better_is_higher=record.better_is_higher[metric]):
+    higher = record.better_is_higher[metric]
+    if run.ranks.from_first(lambda: run.checkpoints.note_score(score, better_is_higher=higher)):
         # The best is worth a checkpoint of its own, wherever the saving interval stands.
         run.save()
 
@@ -199,8 +226,8 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
 def _end_of(run: Run) -> RunEnd:
     facts = run.replay.facts() if run.replay is not None else ()
     checkpoint = str(run.last_checkpoint or "")
-    if run.signals.received:
-        return RunEnd("interrupted", f"{run.signals.name} received", run.progress, checkpoint, facts)
+    if run.signal:
+        return RunEnd("interrupted", f"{Signals(run.signal).name} received", run.progress, checkpoint, facts)
     if run.controls.stop_reason:
         return RunEnd("stopped", run.controls.stop_reason, run.progress, checkpoint, facts)
     return RunEnd("completed", "the run has come to its length", run.progress, checkpoint, facts)

@@ -12,6 +12,7 @@ from trainauto.core.process import limit_private_memory
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.engine.recovery import Rewind, release_memory
 from trainauto.engine.run import Run
+from trainauto.engine.step import parameters_of
 from trainauto.memory import budget
 
 logger = logging.getLogger(__name__)
@@ -20,10 +21,11 @@ MIB = 1024**2
 
 
 def prepare_memory(run: Run) -> None:
-    """Have optimizer state allocated, and the budget of the run in force.
+    """Have all ranks start from the same weights, optimizer state allocated, and the budget of the run in force.
 
     Without a budget on the CPU there is nothing to steer by; on CUDA the limit is the card.
     """
+    _share_start(run)
     make_optimizer_state(run.model.optimizers.values())
     if run.budget_bytes is None:
         return
@@ -69,6 +71,16 @@ def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
                     value.zero_()
                 elif name == "step":
                     state[name] = 0
+
+
+def _share_start(run: Run) -> None:
+    """Give every rank the first one's weights: machines of another make may have drawn or rounded others."""
+    if run.ranks.count == 1:
+        return
+    averages = (average.network for average in run.model.averages.values())
+    for network in (*run.model.networks.values(), *averages):
+        run.ranks.take_from_first(network.state_dict().values())
+    run.ranks.prepare(parameter for one in run.model.passes() for parameter in parameters_of(one))
 
 
 def _smallest_step(run: Run) -> None:

@@ -31,23 +31,23 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
             failure.pieces,
             failure.extent,
         )
+    if not failures:
+        return []
     decisions: list[Decision] = []
-    if failures:
-        run.meter.cap_at_available()  # a neighbour may have left, or come
+    run.meter.cap_at_available()  # a neighbour may have left, or come
     # One event for each pass, of the pieces in which it fitted in the end: it is one recovery, whatever it took.
     for failure in {failure.pass_name: failure for failure in failures}.values():
         event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
         decisions += _asked(run, event)
-    if failures and not any(isinstance(decision, PlanChange) for decision in decisions):
-        largest = math.ceil(len(batch) / failures[-1].pieces)
+    if not any(isinstance(decision, PlanChange) for decision in decisions):
+        largest = failures[-1].fitted
         micro_batches = math.ceil(run.loader.plan.batch_size / largest)
         if micro_batches > run.loader.plan.micro_batches:
             plan = run.loader.plan.with_micro_batches(micro_batches)
             decisions.append(PlanChange(plan, f"out of memory: no more than {largest} samples at once from now on"))
     run.controls.apply(decisions)
-    if failures and (extent := min(failure.extent for failure in failures)) < min(
-        batch.shape.extent, run.loader.plan[LQ_SIZE]
-    ):
+    extent = min(failure.extent for failure in failures)
+    if extent < min(batch.shape.extent, run.loader.plan[LQ_SIZE]):
         plan = run.loader.plan.changed(lq_size=extent)
         decisions.append(PlanChange(plan, f"out of memory: crops of no more than {extent} px from now on"))
         run.controls.apply(decisions[-1:])
@@ -88,12 +88,12 @@ def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge) -> list[Decis
 
 
 def _asked(run: Run, event: OutOfMemory) -> list[Decision]:
-    return [d for a in run.automations if (d := a.on_out_of_memory(event)) is not None]
+    return run.ranks.decided(lambda: [d for a in run.automations if (d := a.on_out_of_memory(event)) is not None])
 
 
 def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, pieces: int) -> OutOfMemory:
     shape = replace(batch.shape, samples=samples)
-    return OutOfMemory(run.progress.steps + 1, batch.plan, shape, pass_name, message, pieces, run.meter.limit_bytes)
+    return OutOfMemory(run.progress.steps + 1, batch.plan, shape, pass_name, message, pieces, run.limit_bytes)
 
 
 def _is_smaller(plan: Plan, other: Plan) -> bool:

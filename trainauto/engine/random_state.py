@@ -1,5 +1,6 @@
 """The state of every random generator a run may use, in values that load without pickled code."""
 
+import io
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +8,35 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainauto.data.geometry import splitmix64
+
 
 def seed_everything(seed: int) -> None:
     """Seed Python, NumPy and torch on all devices."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Seed a rank's generators: the first as :func:`seed_everything`, the others each in its own way.
+
+    Weights are drawn before, from the same seed on all; what is drawn in training (dropout) is to differ.
+    """
+    seed_everything(seed if rank == 0 else splitmix64(splitmix64(seed) ^ rank) >> 1)
+
+
+def packed_state() -> bytes:
+    """Return :func:`random_state` as bytes, to send it to another rank."""
+    file = io.BytesIO()
+    torch.save(random_state(), file)
+    return file.getvalue()
+
+
+def unpacked_state(packed: bytes) -> dict[str, Any]:
+    """Return what :func:`packed_state` packed."""
+    state: dict[str, Any] = torch.load(io.BytesIO(packed), "cpu", weights_only=True)
+    return state
 
 
 def random_state() -> dict[str, Any]:

@@ -59,6 +59,10 @@ class Rewind:
         on_cuda = self._device.type == "cuda"
         self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if on_cuda else None)
 
+    def changing(self) -> list[Tensor]:
+        """Return the buffers that passes change, as far as is known yet."""
+        return [buffer for buffer, _ in self._copies]
+
     def back(self) -> None:
         """Restore that moment."""
         with torch.no_grad():

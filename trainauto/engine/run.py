@@ -12,11 +12,13 @@ from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.reports import ReporterLike, RunSummary
 from trainauto.data.dynamic_loader import DynamicDataLoader
+from trainauto.engine.agreement import check_same_weights
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
 from trainauto.engine.expectations import Expectations
 from trainauto.engine.last_resort import LastResort
-from trainauto.engine.random_state import random_state, set_random_state
+from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
+from trainauto.engine.ranks import ALONE, Ranks
 from trainauto.engine.recovery import Rewind
 from trainauto.engine.replay import Replay
 from trainauto.engine.signals import StopSignals
@@ -53,6 +55,9 @@ class Run:
         decided: what was decided outside of a step; it is reported with the next one.
         replay: what a logged run did, where this one is to repeat it.
         uncounted_ooms: failures of batches that went back to the loader; the next record counts them.
+        limit_bytes: memory that a rank may use: the least of all, or where batches follow memory, the most.
+        ranks: who trains it together; only the first has automations, reports, and writes.
+        signal: number of the signal that all ranks know of, or 0.
     """
 
     summary: RunSummary
@@ -78,6 +83,9 @@ class Run:
     batch_scaling: BatchScaling = field(default_factory=BatchScaling)
     last_resort: LastResort = field(default_factory=LastResort)
     replay: Replay | None = None
+    limit_bytes: int | None = None
+    ranks: Ranks = ALONE
+    signal: int = 0
     rewind: Rewind = field(init=False)
     expectations: Expectations = field(init=False)
 
@@ -90,11 +98,35 @@ class Run:
         """Whether the run has come to its length."""
         return self.schedule.done(self.progress) >= self.schedule.total
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a signal or an automation ends the run after this step. All ranks say the same.
+
+        One that received a signal goes on until the others know of it.
+        """
+        if self.ranks.count == 1:
+            self.signal = self.signals.received
+        return bool(self.signal or self.controls.stop_reason)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 128 + the signal that ended the run, as shells have it; 0 without one."""
+        return 128 + self.signal if self.signal else 0
+
     def save(self) -> Path:
-        """Write a checkpoint of this moment; once is enough for a step."""
+        """Write a checkpoint of this moment; once is enough for a step. Every rank must ask, and the first one writes.
+
+        Raises:
+            TrainautoError: the weights of the ranks are no longer the same.
+        """
         if self.last_checkpoint is None or not self.last_checkpoint.name.endswith(f"{self.progress.steps:08d}"):
             with without_memory_limit():
-                self.last_checkpoint = self.checkpoints.save(self.progress.steps, self._state(), self.model.save)
+                check_same_weights(self.ranks, self.model)
+                others = self.ranks.gather(packed_state())[1:]
+                if self.ranks.is_first:
+                    state = self._state() | {"random_of_others": [unpacked_state(one) for one in others]}
+                    self.checkpoints.save(self.progress.steps, state, self.model.save)
+                self.last_checkpoint = self.checkpoints.path(self.progress.steps)
         return self.last_checkpoint
 
     def restore(self, checkpoint: Path) -> None:
@@ -117,7 +149,11 @@ class Run:
         self.last_checkpoint = checkpoint
         self._take_changed_plan(Plan.from_dict(state["first_plan"]))
         # Last, because building and loading may have drawn from the generators.
-        set_random_state(state["random"])
+        known = [state["random"], *state.get("random_of_others", ())]
+        if self.ranks.rank < len(known):
+            set_random_state(known[self.ranks.rank])
+        else:
+            seed_rank(self.progress.samples, self.ranks.rank)
 
     def _take_changed_plan(self, before: Plan) -> None:
         """Where the option file's first plan has changed, take what has changed of it; the rest is the run's own."""

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError, TrainautoError
 from trainauto.core.passes import MicroBatch, Pass
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
 from trainauto.core.records import Pieces
+from trainauto.engine.ranks import ALONE, FINE, LEAVES, TOO_LARGE, Ranks
 from trainauto.engine.recovery import BatchTooLarge, Rewind, first_line, release_memory, upper_left
 from trainauto.memory import onednn
 from trainauto.memory.oom import is_out_of_memory
@@ -25,6 +26,8 @@ from trainauto.memory.step_policy import shrunk_after_oom
 from trainauto.models.base_model import BaseModel
 
 SHOWN_FILES = 8
+
+ELSEWHERE = "another rank has run out of memory"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Failure:
         pieces: micro-batches it then ran in.
         message: what the allocator said.
         extent: side of the crops it then ran with, in low-quality pixels.
+        fitted: samples of the largest forward pass it then ran in.
     """
 
     pass_name: str
@@ -44,14 +48,15 @@ class Failure:
     pieces: int
     message: str
     extent: int
+    fitted: int = 0
 
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What a step gave.
+    """What a step gave, on this rank.
 
     Attributes:
-        losses: value of each loss term of every pass, weighted by samples.
+        losses: value of each loss term of every pass, weighted by samples; on several ranks, this one's part of it.
         grad_norms: gradient norm of each pass, before clipping.
         skipped: passes whose float16 gradients overflowed, so that their weights were left alone.
         seconds: how long it took.
@@ -76,6 +81,7 @@ def optimize_parameters(
     axes: Sequence[Axis] = (),
     average_share: float = 1.0,
     replayed: Mapping[str, Pieces] | None = None,
+    ranks: Ranks = ALONE,
 ) -> StepOutcome:
     """Train a batch: each pass of the model in order, then the moving averages.
 
@@ -91,14 +97,16 @@ def optimize_parameters(
         average_share: how many steps this one counts as to moving averages.
         replayed: how the passes of this step ran when it was logged: they run so from the start. Since the step is to
             stay one step, crops are then cut in the first pass too rather than the batch given back.
+        ranks: who trains the other samples of the step.
 
     Raises:
         NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
-        BatchTooLarge: a pass fits in no smaller pieces; the weights of that pass are untouched.
+        BatchTooLarge: a pass fits in no smaller pieces, here or on another rank; its weights are untouched on all.
+        AnotherRankLeft: another rank ends the run.
     """
     start = time.perf_counter()
     rewind = rewind or Rewind(model.networks.values(), model.device)
-    tensors = _on_device(model, batch)
+    step = _Step(model, batch, rewind, ranks)
     losses: dict[str, float] = {}
     norms: dict[str, float] = {}
     skipped: list[str] = []
@@ -109,9 +117,7 @@ def optimize_parameters(
     for position, one in enumerate(model.passes()):
         # Passes that have stepped are never undone, so the batch cannot be given back any more.
         crop = crops if position or replayed is not None else None
-        begin = (replayed or {}).get(one.name, as_planned)
-        with onednn.left_aside(begin.without_onednn):
-            done = _run_pass(one, tensors, batch, rewind, model.device, crop, begin)
+        done = step.run(one, crop, (replayed or {}).get(one.name, as_planned))
         if done.pieces != as_planned:
             pieces[one.name] = done.pieces
         values, norms[one.name] = _read_and_clip(one, done.terms, max_norm, batch)
@@ -119,9 +125,66 @@ def optimize_parameters(
         failures += done.failures
         if not _step(one):
             skipped.append(one.name)
-        tensors = {**tensors, **done.handed_on}
+        if ranks.count > 1:
+            ranks.take_from_first(rewind.changing())
     _after_step(model, average_share)
     return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures), pieces)
+
+
+def parameters_of(one: Pass) -> list[nn.Parameter]:
+    """Return the weights that a pass changes."""
+    return [parameter for group in one.optimizer.param_groups for parameter in group["params"]]
+
+
+class _Step:
+    """The tensors of a step, on the way through its passes.
+
+    Args:
+        model: what is trained.
+        batch: this rank's samples.
+        rewind: keeps what a pass may change.
+        ranks: who trains the other samples.
+    """
+
+    def __init__(self, model: BaseModel, batch: Batch, rewind: Rewind, ranks: Ranks) -> None:
+        self._model = model
+        self._batch = batch
+        self._rewind = rewind
+        self._ranks = ranks
+        self._tensors: MicroBatch | None = None
+
+    def run(self, one: Pass, crop: Axis | None, begin: Pieces) -> "_Gradients":
+        """Compute the gradients of a pass, here and on the other ranks, and sum them.
+
+        Raises:
+            BatchTooLarge: it fits in no pieces, here or elsewhere.
+            AnotherRankLeft: another rank ends the run.
+        """
+        done, too_large = self._attempt(one, crop, begin)
+        worst = self._ranks.sum_gradients(parameters_of(one), FINE if too_large is None else TOO_LARGE)
+        if worst == LEAVES:
+            raise AnotherRankLeft("another rank ended the run with an error of its own; the reason stands there")
+        if done is None or worst == TOO_LARGE:
+            if done is not None:
+                one.optimizer.zero_grad(set_to_none=True)
+                self._rewind.back()
+            raise too_large or BatchTooLarge(one.name, 0, ELSEWHERE)
+        return done
+
+    def _attempt(self, one: Pass, crop: Axis | None, begin: Pieces) -> "tuple[_Gradients | None, BatchTooLarge | None]":
+        try:
+            if self._tensors is None:
+                self._tensors = _on_device(self._model, self._batch)
+            if not len(self._batch):  # of unequal ranks one may have nothing to do
+                one.optimizer.zero_grad(set_to_none=True)
+                self._rewind.mark()
+                return _Gradients({}, {}, begin), None
+            with onednn.left_aside(begin.without_onednn):
+                done = _run_pass(one, self._tensors, self._batch, self._rewind, self._model.device, crop, begin)
+        except BatchTooLarge as error:
+            return None, error.with_traceback(None)
+        self._tensors = {**self._tensors, **done.handed_on}
+        return done, None
 
 
 def _on_device(model: BaseModel, batch: Batch) -> MicroBatch:
@@ -135,17 +198,19 @@ def _on_device(model: BaseModel, batch: Batch) -> MicroBatch:
     raise BatchTooLarge("data", len(batch), message)
 
 
-def micro_batches(tensors: MicroBatch, samples: int, largest: int) -> Iterator[tuple[dict[str, Tensor], float]]:
+def micro_batches(
+    tensors: MicroBatch, samples: int, largest: int, step_samples: int
+) -> Iterator[tuple[dict[str, Tensor], float]]:
     """Split a batch into the fewest parts of at most ``largest`` samples, as equal as possible, with their weights.
 
-    The weight of a part is its share of the samples: averaging the means of unequal parts would give the samples of the
-    smaller part too much influence.
+    The weight of a part is its share of the step's samples, those of other ranks included: averaging the means of
+    unequal parts would give the samples of the smaller part too much influence.
     """
     parts = math.ceil(samples / largest)
     start = 0
     for part in range(parts):
         stop = start + math.ceil((samples - start) / (parts - part))
-        yield {name: tensor[start:stop] for name, tensor in tensors.items()}, (stop - start) / samples
+        yield {name: tensor[start:stop] for name, tensor in tensors.items()}, (stop - start) / step_samples
         start = stop
 
 
@@ -161,7 +226,7 @@ class _Gradients:
 
 def _largest(batch: Batch) -> int:
     """Return the samples of the largest forward pass under the plan of a batch."""
-    return min(batch.plan.forward_batch_size, len(batch))
+    return max(1, min(batch.plan.forward_batch_size, len(batch)))
 
 
 def _run_pass(
@@ -201,7 +266,7 @@ def _run_pass(
             if smaller is None:
                 raise BatchTooLarge(one.name, largest, message)
             tensors, extent = upper_left(tensors, extent, smaller[LQ_SIZE]), smaller[LQ_SIZE]
-        failures.append(Failure(one.name, failed, math.ceil(len(batch) / largest), message, extent))
+        failures.append(Failure(one.name, failed, math.ceil(len(batch) / largest), message, extent, largest))
 
 
 def _accumulate_gradients(
@@ -211,7 +276,7 @@ def _accumulate_gradients(
     one.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
     added: dict[str, list[Tensor]] = {}
-    for part, weight in micro_batches(tensors, len(batch), largest):
+    for part, weight in micro_batches(tensors, len(batch), largest, batch.step_samples):
         terms = one.loss(part)
         total = torch.stack(list(terms.values())).sum() * weight
         (one.scaler.scale(total) if one.scaler is not None else total).backward()  # type: ignore[no-untyped-call]
@@ -233,7 +298,7 @@ def _read_and_clip(
     """
     if one.scaler is not None:
         one.scaler.unscale_(one.optimizer)
-    parameters = [parameter for group in one.optimizer.param_groups for parameter in group["params"]]
+    parameters = parameters_of(one)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     total = torch.nn.utils.get_total_norm(gradients)
     *values, norm = torch.stack([*terms.values(), total]).tolist()
@@ -273,6 +338,10 @@ class OptimizerOutOfMemory(TrainautoError):  # noqa: N818
             "  Its state does not depend on crop or batch: take a smaller network, an optimizer with less state (SGD), "
             "or a larger budget."
         )
+
+
+class AnotherRankLeft(TrainautoError):  # noqa: N818
+    """Another rank could not go on and said so before this pass changed any weight."""
 
 
 def _after_step(model: BaseModel, average_share: float) -> None:

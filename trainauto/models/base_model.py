@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from trainauto.core.passes import MicroBatch, Pass
 from trainauto.core.records import ValidationRecord
 from trainauto.core.reports import Picture
 from trainauto.models.checkpointing import Blocks, CannotCheckpoint, blocks_of, is_on, switch_on
-from trainauto.models.validation import Validator
+from trainauto.models.validation import Judges, Validator
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
 
@@ -97,10 +97,10 @@ class BaseModel(ABC):
             average.update(self.networks[name], average_share)
 
     def validation(
-        self, validator: Validator, step: int, stop: Callable[[], bool] = lambda: False
+        self, validator: Validator, step: int, judges: Judges | None = None
     ) -> tuple[ValidationRecord, list[Picture]] | None:
-        """Run one validation set; ``None`` if ``stop`` said so between two images."""
-        return validator.run(self.enlarge, step, stop)
+        """Run one validation set; ``None`` if the judges wanted to stop between two images."""
+        return validator.run(self.enlarge, step, judges)
 
     def save(self, folder: Path) -> None:
         """Write the weights of every network and average as safetensors, e.g. ``net_g.safetensors``."""

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import cv2
 import torch
@@ -18,6 +20,59 @@ from trainauto.models.tiles import Enlarge, TiledEnlarger
 Metric = Callable[[Pixels, Pixels], float]
 
 SHOWN_PICTURES = 4
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An image that was enlarged and measured.
+
+    Attributes:
+        score: its metrics.
+        output: what the network made; ``None`` where nobody wants to see it.
+        bicubic: plain enlargement of the input, where the image is to be shown.
+        reference: what it should have been, where the image is to be shown.
+    """
+
+    score: ImageScore
+    output: Pixels | None = None
+    bicubic: Pixels | None = None
+    reference: Pixels | None = None
+
+
+class Judges(Protocol):
+    """Who validates a set together: each takes every ``count``-th image.
+
+    Attributes:
+        rank: number of this process.
+        count: how many there are.
+    """
+
+    rank: int
+    count: int
+
+    def stop(self) -> bool:
+        """Whether to give up; asked before each round of images, and the same for all."""
+
+    def meet(self, mine: Judged | None) -> list[Judged]:
+        """Return what all have judged in this round, in their order; ``None`` is nothing."""
+
+
+class OneJudge:
+    """A process that validates all images itself; ``stop`` is asked before each."""
+
+    rank = 0
+    count = 1
+
+    def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
+        self._stop = stop
+
+    def stop(self) -> bool:
+        """Whether to give up."""
+        return self._stop()
+
+    def meet(self, mine: Judged | None) -> list[Judged]:
+        """Return what was judged."""
+        return [mine] if mine is not None else []
 
 
 class Validator:
@@ -52,32 +107,34 @@ class Validator:
         self._bicubic: dict[int, Mapping[str, float]] = {}
 
     def run(
-        self, enlarge: Enlarge, step: int, stop: Callable[[], bool] = lambda: False
+        self, enlarge: Enlarge, step: int, judges: Judges | None = None
     ) -> tuple[ValidationRecord, list[Picture]] | None:
         """Validate after ``step``; return the record and the first few pictures.
 
-        ``stop`` is asked before each image; once it says so, there is no result.
+        Once the judges want to stop, there is no result.
         """
         with without_memory_limit() as limited:
-            return self._run(enlarge, step, stop, limited)
+            return self._run(enlarge, step, judges or OneJudge(), limited)
 
     def _run(
-        self, enlarge: Enlarge, step: int, stop: Callable[[], bool], limited: Limited
+        self, enlarge: Enlarge, step: int, judges: Judges, limited: Limited
     ) -> tuple[ValidationRecord, list[Picture]] | None:
         start = time.perf_counter()
         scores: list[ImageScore] = []
         shown: list[Picture] = []
-        for index in range(len(self.dataset)):
-            if stop():
+        for first in range(0, len(self.dataset), judges.count):
+            if judges.stop():
                 return None
-            picture, reference = self._enlarged(enlarge, index, limited)
-            if index not in self._bicubic and picture.bicubic is not None:
-                self._bicubic[index] = self._measured(picture.bicubic, reference)
-            scores.append(ImageScore(picture.name, self._measured(picture.output, reference), self._bicubic[index]))
-            if self._pictures is not None:
-                _write_picture(self._pictures / picture.name / f"{step:08d}.png", picture.output)
-            if index < SHOWN_PICTURES:
-                shown.append(picture)
+            index = first + judges.rank
+            mine = self._judged(enlarge, index, limited) if index < len(self.dataset) else None
+            for judged in judges.meet(mine):
+                scores.append(judged.score)
+                if judged.output is None:
+                    continue
+                if self._pictures is not None:
+                    _write_picture(self._pictures / judged.score.name / f"{step:08d}.png", judged.output)
+                if len(shown) < SHOWN_PICTURES:
+                    shown.append(Picture(judged.score.name, judged.output, judged.bicubic, judged.reference))
         record = ValidationRecord(
             step=step,
             dataset=self.dataset.name,
@@ -96,18 +153,23 @@ class Validator:
         for metric in self._metrics.values():
             metric(image, image)
 
-    def _enlarged(self, enlarge: Enlarge, index: int, limited: Limited) -> tuple[Picture, Pixels]:
+    def _judged(self, enlarge: Enlarge, index: int, limited: Limited) -> Judged:
         sample = self.dataset.whole(index)
         lq = sample["lq"][None].float() / 255
         reference = _to_pixels(sample["gt"])
         with limited():
             enlarged = self._enlarger(enlarge, lq.to(self._device))
         output = _to_pixels(enlarged[0] * 255)
+        is_shown = index < SHOWN_PICTURES
         bicubic = None
-        if index not in self._bicubic or index < SHOWN_PICTURES:
+        if index not in self._bicubic or is_shown:
             size = reference.shape[:2]
             bicubic = _to_pixels(F.interpolate(lq, size, mode="bicubic", antialias=True, align_corners=False)[0] * 255)
-        return Picture(self.dataset.sample_key(index), output, bicubic, reference), reference
+            self._bicubic.setdefault(index, self._measured(bicubic, reference))
+        score = ImageScore(self.dataset.sample_key(index), self._measured(output, reference), self._bicubic[index])
+        if is_shown:
+            return Judged(score, output, bicubic, reference)
+        return Judged(score, output if self._pictures is not None else None)
 
     def _measured(self, image: Pixels, reference: Pixels) -> dict[str, float]:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}

@@ -225,6 +225,17 @@ class LoggerOptions(Section):
     use_tb_logger: bool = option(True, "Write TensorBoard curves.")
 
 
+class DistributedOptions(Section):
+    """Training on several cards or machines (``--launcher pytorch`` under torchrun)."""
+
+    batches: Literal["equal", "memory"] = option(
+        "equal",
+        "How a plan's batch is divided among ranks: `equal` gives each as many samples, so that the smallest card "
+        "decides; `memory` gives each a share by the memory it may use, and losses are weighted by samples.",
+        reason="equal cards finish together",
+    )
+
+
 class MemoryOptions(Section):
     """How much memory a run may take."""
 
@@ -348,4 +359,5 @@ class Options(Section):
     val: ValOptions = option(ValOptions(), "Validation.")
     logger: LoggerOptions = option(LoggerOptions(), "Console, checkpoints, curves.")
     memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
+    distributed: DistributedOptions = option(DistributedOptions(), "Several cards or machines.")
     training_automations: Automations = option(Automations(), "What steers the run while it goes.")

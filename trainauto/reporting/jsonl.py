@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.decisions import Decision, decision_to_dict
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import PeakReading, Pieces, Progress, StepRecord, ValidationRecord
+from trainauto.core.records import PeakReading, Pieces, Progress, RankFigures, StepRecord, ValidationRecord
 from trainauto.core.reports import Picture
 from trainauto.reporting.json_text import to_json
 from trainauto.reporting.run_directory import RunDirectory
@@ -85,6 +85,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "predicted": record.predicted,
         # Seldom there, so that lines stay short.
         **({"pieces": {name: asdict(one) for name, one in record.pieces.items()}} if record.pieces else {}),
+        **({"ranks": asdict(record.ranks)} if record.ranks is not None else {}),
     }
 
 
@@ -114,48 +115,15 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         ooms=line.get("ooms", 0),
         predicted=line.get("predicted"),
         pieces={name: Pieces(**one) for name, one in line.get("pieces", {}).items()},
+        ranks=_ranks(line.get("ranks")),
     )
 
 
-def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
-    """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
-
-    ``kind`` is ``plan_change``, ``rate_factor``, ``clip_at`` or ``stop``; the latter three leave ``plan`` null.
-    """
-    unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
-    entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
-    match decision:
-        case PlanChange(plan=plan):
-            entry |= {"kind": "plan_change", "plan": plan.to_dict()}
-            entry |= {name: getattr(decision, name) for name in ("predicted", "measured", "predicted_before")}
-        case RateFactor(factor=factor):
-            entry |= {"kind": "rate_factor", "factor": factor}
-        case ClipAt(max_norm=max_norm):
-            entry |= {"kind": "clip_at", "max_norm": max_norm}
-        case Stop():
-            entry |= {"kind": "stop"}
-    return entry
-
-
-def decision_from_dict(line: Mapping[str, Any]) -> Decision:
-    """Return the decision that :func:`decision_to_dict` wrote, to replay it.
-
-    Raises:
-        ValueError: it is of a kind that this version does not know.
-    """
-    reason, early = line["reason"], line.get("early", False)
-    match line["kind"]:
-        case "plan_change":
-            figures = {name: line.get(name) for name in ("predicted", "measured", "predicted_before")}
-            return PlanChange(Plan.from_dict(line["plan"]), reason, **figures, early=early)
-        case "rate_factor":
-            return RateFactor(float(line["factor"]), reason, early)
-        case "clip_at":
-            return ClipAt(None if line["max_norm"] is None else float(line["max_norm"]), reason, early)
-        case "stop":
-            return Stop(reason, early)
-        case kind:
-            raise ValueError(f"'{kind}' is no kind of decision")
+def _ranks(found: Mapping[str, Any] | None) -> RankFigures | None:
+    if found is None:
+        return None
+    ooms = {int(rank): int(times) for rank, times in found["ooms"].items()}  # keys are text in the file
+    return RankFigures(int(found["count"]), int(found["planned_samples"]), int(found["worst"]), ooms)
 
 
 def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:

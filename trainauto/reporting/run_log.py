@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import Decision, decision_from_dict
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.records import StepRecord
 from trainauto.reporting.json_text import read_lines
-from trainauto.reporting.jsonl import decision_from_dict, step_from_dict
+from trainauto.reporting.jsonl import step_from_dict
 from trainauto.reporting.run_directory import RunDirectory
 
 Entry = TypeVar("Entry")

@@ -19,6 +19,7 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.expectations import Expectations
 from trainauto.engine.last_resort import LastResort
 from trainauto.engine.pressure import NothingFits, answer_recovered, answer_too_large
+from trainauto.engine.ranks import Ranks
 from trainauto.engine.recovery import BatchTooLarge
 from trainauto.engine.step import Failure
 
@@ -37,7 +38,9 @@ def run(write_images: Callable[..., Path]) -> Iterator[Any]:
             automations=[],
             axes=AXES,
             progress=Progress(),
-            meter=SimpleNamespace(limit_bytes=1000, cap_at_available=lambda: None),
+            meter=SimpleNamespace(cap_at_available=lambda: None),
+            limit_bytes=1000,
+            ranks=Ranks(),
             saved=saved,
             save=lambda: saved.append(1),
             model=model_of(),
@@ -52,14 +55,18 @@ def next_batch(run: Any) -> Batch:
 
 def test_without_automations_later_batches_run_in_as_many_pieces(run: Any) -> None:
     batch = next_batch(run)
-    (change,) = answer_recovered(run, batch, (Failure("g", 8, 2, "no", 32), Failure("g", 4, 4, "no", 32)))
+    (change,) = answer_recovered(
+        run, batch, (Failure("g", 8, 2, "no", 32, fitted=4), Failure("g", 4, 4, "no", 32, fitted=2))
+    )
     assert isinstance(change, PlanChange)
     assert run.loader.plan == Plan.of(batch_size=8, lq_size=32, micro_batches=4)
 
 
 def test_a_pass_that_had_to_cut_its_crops_cuts_those_to_come(run: Any) -> None:
     batch = next_batch(run)
-    decisions = answer_recovered(run, batch, (Failure("d", 1, 8, "no", 32), Failure("d", 1, 8, "no", 24)))
+    decisions = answer_recovered(
+        run, batch, (Failure("d", 1, 8, "no", 32, fitted=1), Failure("d", 1, 8, "no", 24, fitted=1))
+    )
     assert run.loader.plan == Plan.of(batch_size=8, lq_size=24, micro_batches=8)
     assert "24 px" in decisions[-1].reason
     assert next_batch(run).shape.extent == 24
@@ -69,7 +76,7 @@ def test_a_controller_is_asked_first(run: Any) -> None:
     controller = DynamicBatchSizeOptimizer(min_batch_size=1, min_lq_size=8)
     controller.on_run_start(RunFacts(AXES, run.loader.plan, 2))
     run.automations.append(controller)
-    decisions = answer_recovered(run, next_batch(run), (Failure("g", 8, 2, "no", 32),))
+    decisions = answer_recovered(run, next_batch(run), (Failure("g", 8, 2, "no", 32, fitted=4),))
     assert len(decisions) == 1
     assert run.loader.plan == Plan.of(batch_size=6, lq_size=24)
 

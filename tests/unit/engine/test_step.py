@@ -43,7 +43,7 @@ def weights(model: SRModel) -> Tensor:
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_micro_batches_cover_all_samples_and_weigh_one(samples: int, largest: int) -> None:
     tensors = {"lq": torch.arange(samples)}
-    parts = list(micro_batches(tensors, samples, largest))
+    parts = list(micro_batches(tensors, samples, largest, samples))
     assert torch.cat([part["lq"] for part, _ in parts]).tolist() == list(range(samples))
     assert sum(weight for _, weight in parts) == pytest.approx(1)
     sizes = [len(part["lq"]) for part, _ in parts]

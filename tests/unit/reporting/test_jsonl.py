@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 
 from tests.unit.reporting.builders import a_progress, a_step, a_validation
-from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.decisions import (
+    ClipAt,
+    Decision,
+    PlanChange,
+    RateFactor,
+    Stop,
+    decision_from_dict,
+    decision_to_dict,
+)
 from trainauto.core.plan import Plan
 from trainauto.core.records import Pieces
 from trainauto.reporting import jsonl
 from trainauto.reporting.json_text import read_lines, to_json
-from trainauto.reporting.jsonl import JsonLines, decision_from_dict, decision_to_dict, step_from_dict, step_to_dict
+from trainauto.reporting.jsonl import JsonLines, step_from_dict, step_to_dict
 from trainauto.reporting.run_directory import RunDirectory
 
 

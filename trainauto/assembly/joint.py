@@ -1,0 +1,126 @@
+"""What ranks settle before a run: that they have the same one, who may use how much memory, and where it is kept."""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainauto.assembly.foreknowledge import Foreknowledge
+from trainauto.assembly.keeping import names_sha256
+from trainauto.assembly.placing import placed
+from trainauto.core.division import Division
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import Plan
+from trainauto.data import DynamicDataset
+from trainauto.engine.checkpoint import Checkpoints
+from trainauto.engine.ranks import Ranks
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options
+from trainauto.reporting.run_directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
+"""Options in which ranks may differ."""
+
+
+def check_same_everywhere(ranks: Ranks, loaded: LoadedOptions, dataset: DynamicDataset) -> None:
+    """Refuse ranks that would train different things: other options, or other images under the same folder's name.
+
+    Raises:
+        InputError: names the first rank that differs from rank 0, and in what.
+    """
+    if ranks.count == 1:
+        return
+    options = loaded.options.model_dump_json(exclude=OF_ONE_MACHINE)
+    told = ranks.exchange(
+        {
+            "options": hashlib.sha256(options.encode()).hexdigest(),
+            f"training images ({loaded.options.datasets.train.name})": names_sha256(dataset),
+        }
+    )
+    for rank, one in enumerate(told):
+        for what, value in one.items():
+            if value != told[0][what]:
+                advice = "All ranks need the same option file, arguments and data; only memory budgets may differ."
+                raise InputError(Problem(f"rank {rank} has other {what} than rank 0", advice=advice))
+
+
+def limit_and_division(loaded: LoadedOptions, ranks: Ranks, limit_bytes: int | None) -> tuple[int | None, Division]:
+    """Return the memory that plans are made for, and how samples are divided among ranks.
+
+    With equal batches the smallest limit holds for all; where batches follow memory, plans speak of the largest rank.
+
+    Raises:
+        InputError: batches are to follow memory, and a rank does not know how much it may use.
+    """
+    if ranks.count == 1:
+        return limit_bytes, Division()
+    limits = [one["limit"] for one in ranks.exchange({"limit": limit_bytes})]
+    known = [limit for limit in limits if limit is not None]
+    if loaded.options.distributed.batches == "equal":
+        return min(known) if len(known) == len(limits) else None, Division.equal(ranks.count)
+    with placed(loaded, ("distributed", "batches")):
+        if any("target_batch_size" in one.arguments for one in loaded.options.training_automations.active.values()):
+            what = "with target_batch_size every step has as many samples, and batches that follow memory have not"
+            raise InputError(Problem(what, advice="Take `batches: equal`, or leave target_batch_size out."))
+        if len(known) < len(limits):
+            advice = "Set a budget under memory, or take `batches: equal`."
+            raise InputError(Problem("batches are to follow memory, but nobody bounds it here", advice=advice))
+    return max(known), Division.by_memory(known)
+
+
+def foretold(ranks: Ranks, plan: Plan, foretell: Callable[[], Foreknowledge]) -> Foreknowledge:
+    """Have the first rank find out what is known of the run's memory; the others learn what plan to start with."""
+    known = foretell() if ranks.is_first else Foreknowledge(plan, plan.batch_size)
+    begin = ranks.from_first(lambda: {"plan": known.plan.to_dict(), "configured_samples": known.configured_samples})
+    if ranks.is_first:
+        return known
+    return Foreknowledge(Plan.from_dict(begin["plan"]), begin["configured_samples"])
+
+
+def new_run(loaded: LoadedOptions, ranks: Ranks) -> RunDirectory:
+    """Have the first rank make the run's folder; return it."""
+
+    def make() -> str:
+        with placed(loaded, ("path", "experiments_root")):
+            try:
+                made = RunDirectory.create(Path(loaded.options.path.experiments_root), loaded.options.name)
+            except OSError as error:
+                raise InputError(f"the run directory cannot be made: {error}") from error
+        return str(made.path)
+
+    return RunDirectory(Path(ranks.from_first(make)))
+
+
+def earlier_run(options: Options, ranks: Ranks) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
+    """Return the latest run of this name, its checkpoints, and the newest of them, where there are such.
+
+    Raises:
+        InputError: the first rank has them and this one does not see them.
+    """
+
+    def look() -> list[str]:
+        directory = RunDirectory.current(Path(options.path.experiments_root), options.name)
+        if directory is None:
+            return []
+        newest = checkpoints_of(directory, options, ranks).latest()
+        return [str(directory.path), *([str(newest)] if newest else [])]
+
+    found = [Path(one) for one in ranks.from_first(look)]
+    for path in found:
+        if not path.is_dir():
+            advice = "Ranks on several machines need a folder that all of them share: path.experiments_root."
+            raise InputError(Problem(f"rank {ranks.rank} does not see {path}", advice=advice))
+    if not found:
+        return None, None, None
+    directory = RunDirectory(found[0])
+    checkpoints = checkpoints_of(directory, options, ranks)
+    checkpoints.latest()  # which one is the best
+    return directory, checkpoints, found[1] if len(found) > 1 else None
+
+
+def checkpoints_of(directory: RunDirectory, options: Options, ranks: Ranks) -> Checkpoints:
+    """Return the checkpoints of a run; ranks other than the first look at them only."""
+    return Checkpoints(directory.checkpoints, options.logger.keep_checkpoints if ranks.is_first else 0)

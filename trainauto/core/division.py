@@ -1,0 +1,93 @@
+"""How the samples of a step are divided among the ranks of a run: a pure function, the same on every rank."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+
+from trainauto.core.plan import Plan
+
+
+@dataclass(frozen=True)
+class Division:
+    """Deals the samples of a draw to the ranks, in turns and in the order of the stream.
+
+    A plan's ``batch_size`` is that of the rank with the largest share. Since samples are dealt in turns, the first so
+    many samples of a draw are also the first ones of every rank: a draw may be cut at any place, and what is left of it
+    is the rest of the stream, whatever number of ranks goes on with it.
+
+    Attributes:
+        shares: batch of each rank relative to the largest, in (0, 1]; their number is that of the ranks.
+
+    Raises:
+        ValueError: there is no share, or one lies outside of (0, 1].
+    """
+
+    shares: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        if not self.shares or not all(0 < share <= 1 for share in self.shares):
+            raise ValueError(f"shares must lie in (0, 1], got {self.shares}")
+
+    @classmethod
+    def equal(cls, ranks: int) -> "Division":
+        """Return the division by which every rank gets as many samples."""
+        return cls((1.0,) * ranks)
+
+    @classmethod
+    def by_memory(cls, limits_bytes: Sequence[int]) -> "Division":
+        """Return the division by which each rank's batch follows the memory it may use."""
+        return cls(tuple(limit / max(limits_bytes) for limit in limits_bytes))
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return len(self.shares)
+
+    def samples(self, batch_size: int) -> tuple[int, ...]:
+        """Return the samples of each rank under a plan of this batch; every rank has one at least."""
+        return tuple(max(1, int(batch_size * share)) for share in self.shares)
+
+    def total(self, batch_size: int) -> int:
+        """Return the samples of all ranks together."""
+        return sum(self.samples(batch_size))
+
+    def owners(self, batch_size: int) -> tuple[int, ...]:
+        """Return the rank of each sample of a draw, in the order of the stream."""
+        return _dealt(self.samples(batch_size))
+
+    def next_piece(self, drawn: Plan, plan: Plan, given: int) -> tuple[int, ...]:
+        """Return how many samples each rank trains next of a draw, under a plan that may be smaller by now.
+
+        The rest of the draw is cut into the fewest pieces that fit every rank, as equal as possible: 9 samples under 4
+        give 3, 3, 3, which also makes the pieces the same when the rest is cut after a resume. Of unequal ranks
+        one may get none in a small piece.
+
+        Args:
+            drawn: plan the draw was drawn under.
+            plan: plan of now.
+            given: samples of the draw, of all ranks, that were trained before.
+        """
+        most = self.samples(drawn.meet(plan).batch_size)
+        if len(set(self.shares)) == 1:  # in step: as many samples on each rank, in every piece
+            rest_each = drawn.batch_size - given // self.ranks
+            return (ceil(rest_each / ceil(rest_each / most[0])),) * self.ranks
+        rest = self.owners(drawn.batch_size)[given:]
+        pieces = max(ceil(count / most[rank]) for rank, count in Counter(rest).items())
+        while True:
+            taken = Counter(rest[: ceil(len(rest) / pieces)])
+            if all(count <= most[rank] for rank, count in taken.items()):
+                return tuple(taken[rank] for rank in range(self.ranks))
+            pieces += 1
+
+
+@lru_cache(maxsize=64)
+def _dealt(samples: tuple[int, ...]) -> tuple[int, ...]:
+    turns = ((number + 0.5) / count for count in samples for number in range(count))
+    ranks = (rank for rank, count in enumerate(samples) for _ in range(count))
+    return tuple(rank for _, rank in sorted(zip(turns, ranks, strict=True)))
+
+
+ALONE = Division()
+"""One rank has all samples."""
