@@ -158,8 +158,10 @@ def serve(prepare: Callable[[], Answer]) -> int:
 
 
 def _hear(requests: "queue.SimpleQueue[str | None]") -> None:
-    for line in sys.stdin:
-        requests.put(line)
+    # Not from sys.stdin itself: a worker forked while this thread waits in it would wait for its lock, for ever.
+    with os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8") as lines:
+        for line in lines:
+            requests.put(line)
     requests.put(None)
     time.sleep(GRACE_S)
     os._exit(1)

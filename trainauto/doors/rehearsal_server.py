@@ -1,0 +1,52 @@
+"""The process that rehearses a run.
+
+    python -m trainauto.doors.rehearsal_server
+
+    {"options": "x4.yml", "overrides": [], "folder": "a folder to be thrown away"}
+    {"device": "cpu (2 cores)", "network": "compact x2", ...}
+    {"steps": 1}
+    {"steps": [{"losses": {"l1loss": 0.31}, ...}], ...}
+
+Either answer may be ``{"cannot": "...", "exit_code": 2}``. It is a process of its own because a step that does not
+fit may end it; :mod:`trainauto.doors.rehearsing` asks it.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from trainauto.assembly.child import Answer, Request, serve
+
+# Nothing here may import torch at the top: the memory limit that a child inherits must be off by then.
+
+
+def main() -> int:
+    """Answer until stdin ends."""
+    return serve(_rehearser)
+
+
+def _rehearser() -> Answer:
+    """Return what answers: the first request builds the run, the second trains it."""
+    from trainauto.core.errors import TrainautoError
+    from trainauto.doors.rehearsal import Rehearsal
+
+    built: list[Rehearsal] = []
+
+    def answer(request: Request) -> dict[str, Any]:
+        try:
+            if "steps" in request:
+                return built[0].train(request["steps"])
+            built[:] = [Rehearsal(Path(request["options"]), request["overrides"], Path(request["folder"]))]
+            return built[0].built()
+        except TrainautoError as error:
+            return {"cannot": str(error), "exit_code": error.exit_code}
+        except Exception:
+            # A plugin's fault, or ours: whoever reads it needs all of it.
+            return {"cannot": traceback.format_exc(), "exit_code": 1}
+
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

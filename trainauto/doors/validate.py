@@ -1,0 +1,32 @@
+"""``validate``: build a run and train one step of it, and leave nothing behind."""
+
+import argparse
+
+from trainauto.doors.arguments import Commands, prepare_environment, takes_options
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "validate",
+        help="check an option file by one real step that leaves nothing behind",
+        description=(
+            "Check an option file: options, every file it names, then one real step on its data and one validation "
+            "image. Nothing of it is kept. Exit code 2: the input cannot be used; 1: the step failed."
+        ),
+    )
+    takes_options(parser)
+    parser.add_argument("--steps", type=int, default=1, metavar="N", help="steps to train (1)")
+    parser.set_defaults(door=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from trainauto.core.errors import InputError, Problem
+    from trainauto.doors.rehearsing import validate
+    from trainauto.options.load import load_options
+
+    if parsed.steps < 1:
+        raise InputError(Problem(f"--steps {parsed.steps} trains nothing", advice="Steps count from 1."))
+    loaded = load_options(parsed.opt, parsed.force_yml)
+    prepare_environment(loaded.options)
+    return validate(loaded, parsed.steps)
