@@ -18,7 +18,7 @@ from trainauto.core.plan import BatchShape
 from trainauto.data.image_io import Pixels
 from trainauto.data.pictures import Canvas, Decoded
 from trainauto.memory import device_use
-from trainauto.memory.belief import ALLOCATED, PROCESS
+from trainauto.memory.belief import ALLOCATED, FORWARD_PROCESS
 from trainauto.memory.budget import calm_allocator
 from trainauto.memory.forward_trace import forward_prior
 from trainauto.memory.meter import MemoryMeter
@@ -144,7 +144,8 @@ class Upscaler:
                 canvas.put_alpha(box.top * scale, box.left * scale, _alpha(picture.alpha, box, scale))
             canvas.release()
             done(box.height * box.width)
-            self._go_on(size)
+            if box.right == size[1]:
+                self._correct(size)
 
         try:
             self._begin(size, read)
@@ -175,14 +176,18 @@ class Upscaler:
         except CannotTrace as error:
             self._say(f"memory of the network is measured, since it cannot be traced: {error}")
             return CostModel(None, window_px=window_px)
-        return CostModel(prior, PROCESS if device.type == "cpu" else ALLOCATED)
+        return CostModel(prior, FORWARD_PROCESS if device.type == "cpu" else ALLOCATED)
 
     def _begin(self, size: tuple[int, int], read: Read) -> None:
         """Choose the tile for a picture."""
-        if not self._cost.knows and not self._is_fixed:
-            self._probe(size, read)
         if not self._is_fixed:
+            if not self._cost.knows:
+                self._measure_upwards(size, read)
             self._tiles.tile_px = self._largest(size, 0)
+            if self._tiles.tile_px and not self.figures.tiles:
+                # A ninth of the work tells how kernels and trace compare.
+                self._try(self._tiles.tile_px // 3, size, read)
+                self._tiles.tile_px = self._largest(size, 0)
         if self._tiles.tile_px and not self._reach_is_known and max(size) > self._tiles.tile_px:
             self._find_reach(size, read)
         if not self._is_fixed:
@@ -218,15 +223,20 @@ class Upscaler:
             used, reserved, meter.total_bytes or 0, meter.limit_bytes
         )
 
-    def _probe(self, size: tuple[int, int], read: Read) -> None:
+    def _measure_upwards(self, size: tuple[int, int], read: Read) -> None:
         """Measure small tiles, each twice as wide as the last, while the next is expected to fit."""
         side, room_bytes = FIRST_PROBE_PX, self._room_bytes()
         while room_bytes is not None and side <= LARGEST_PROBE_PX:
-            box = Box(0, min(side, size[0]), 0, min(side, size[1]))
-            self._tiles.enlarged(self._measured, box, size, read)
+            self._try(side, size, read)
             side *= 2
             if side >= 2 * max(size) or self._need(side) > room_bytes:
                 return
+
+    def _try(self, side_px: int, size: tuple[int, int], read: Read) -> None:
+        """Run a corner of the picture, to learn what it takes."""
+        side_px = max(side_px, self._tiles.requirements.minimum)
+        box = Box(0, min(side_px, size[0]), 0, min(side_px, size[1]))
+        TiledEnlarger(self._tiles.scale, 0, 0, self._tiles.requirements).enlarged(self._measured, box, size, read)
 
     def _find_reach(self, size: tuple[int, int], read: Read) -> None:
         # Half of what fits: the parts that are compared are held beside the one that runs.
@@ -237,8 +247,8 @@ class Upscaler:
         self._tiles.overlap_px, self._reach_is_known = found.px, found.is_certain
         self._say(_in_words(found))
 
-    def _go_on(self, size: tuple[int, int]) -> None:
-        """Correct the tile by what was measured, for the rows that follow."""
+    def _correct(self, size: tuple[int, int]) -> None:
+        """Choose the tile anew by what was measured, for the rows that follow."""
         room_bytes = self._room_bytes()
         if self._is_fixed or room_bytes is None or not self._tiles.tile_px:
             return
