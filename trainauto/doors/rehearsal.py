@@ -17,6 +17,7 @@ from trainauto.core.decisions import Decision, Stop
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.reports import Picture, RunEnd, RunSummary
+from trainauto.doors.checks.reading import reading
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
 from trainauto.models.validation import Validator
@@ -60,6 +61,7 @@ class Rehearsal:
             "channels": channels_of(next(iter(run.model.networks.values()))),
             "threads": torch.get_num_threads(),
             "plan": run.loader.plan.to_dict(),
+            "scale": run.loader.dataset.scale,
             "plan_text": str(run.loader.plan),
             "configured_plan_text": str(run.first_plan),
             "largest": _largest(run),
@@ -70,6 +72,20 @@ class Rehearsal:
             "seconds": self._seconds,
             "warnings": self._heard.take(),
         }
+
+    def read(self) -> dict[str, Any]:
+        """Return how fast one process reads the training set.
+
+        Raises:
+            InputError: an image cannot be decoded.
+        """
+        run = self._run
+        channels = channels_of(next(iter(run.model.networks.values())))
+        return reading(run.loader.dataset, run.loader.plan[LQ_SIZE], channels)
+
+    def close(self) -> None:
+        """Take the run down."""
+        self._stack.close()
 
     def train(self, steps: int) -> dict[str, Any]:
         """Train, validate an image of each set, write a checkpoint, take the run down; return what came of it.

@@ -4,10 +4,12 @@
 
     {"options": "x4.yml", "overrides": [], "folder": "a folder to be thrown away"}
     {"device": "cpu (2 cores)", "network": "compact x2", ...}
+    {"read": true}
+    {"images": 20, "decode_seconds": 0.31, ...}
     {"steps": 1}
     {"steps": [{"losses": {"l1loss": 0.31}, ...}], ...}
 
-Either answer may be ``{"cannot": "...", "exit_code": 2}``. It is a process of its own because a step that does not
+Any answer may be ``{"cannot": "...", "exit_code": 2}``. It is a process of its own because a step that does not
 fit may end it; :mod:`trainauto.doors.rehearsing` asks it.
 """
 
@@ -27,7 +29,7 @@ def main() -> int:
 
 
 def _rehearser() -> Answer:
-    """Return what answers: the first request builds the run, the second trains it."""
+    """Return what answers: the first request builds the run, others read its data or train it."""
     from trainauto.core.errors import TrainautoError
     from trainauto.doors.rehearsal import Rehearsal
 
@@ -37,6 +39,8 @@ def _rehearser() -> Answer:
         try:
             if "steps" in request:
                 return built[0].train(request["steps"])
+            if "read" in request:
+                return built[0].read()
             built[:] = [Rehearsal(Path(request["options"]), request["overrides"], Path(request["folder"]))]
             return built[0].built()
         except TrainautoError as error:

@@ -61,6 +61,14 @@ class Rehearser:
         """
         return self._asked(self._build, BUILD_TIMEOUT_S)
 
+    def read(self) -> Facts:
+        """Read some of the training set; return how long that took.
+
+        Raises:
+            InputError: an image cannot be decoded.
+        """
+        return self._asked({"read": True}, BUILD_TIMEOUT_S)
+
     def train(self, steps: int) -> Facts:
         """Train some steps, then validate; return what came of it.
 

@@ -18,7 +18,7 @@ HEADROOM_BYTES = 256 * 1024**2
 
 def used_bytes(device: torch.device) -> int:
     """Return the bytes in use on a CUDA device by all processes, contexts included."""
-    handle = _handle(_uuid(device))
+    handle = nvml_handle(device)
     if handle is not None:
         try:
             # The second version counts what the driver keeps for itself apart; CUDA's total leaves it out, too.
@@ -50,6 +50,11 @@ def driver_version() -> str | None:
         return str(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError:
         return None
+
+
+def nvml_handle(device: torch.device) -> Any | None:
+    """Return NVML's handle of a CUDA device; ``None`` where NVML is of no use."""
+    return _handle(_uuid(device))
 
 
 def _uuid(device: torch.device) -> str:
