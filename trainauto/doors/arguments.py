@@ -97,6 +97,20 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Traine
     return network_from_weights(load_options(parsed.opt, parsed.force_yml), parsed.weights, parsed.param_key, device)
 
 
+def check_free(out: Path, *, overwrite: bool) -> None:
+    """Refuse a file that cannot be written, or is there already.
+
+    Raises:
+        InputError: it is a folder, lies in none, or exists.
+    """
+    if out.is_dir():
+        raise InputError(Problem(f"{out} is a folder", advice=f"Name a file in it, e.g. {out / 'out.pth'}."))
+    if not out.parent.is_dir():
+        raise InputError(Problem(f"there is no folder {out.parent}", advice="Make it first, or name another."))
+    if out.exists() and not overwrite:
+        raise InputError(Problem(f"{out} is there already", advice="--overwrite replaces it."))
+
+
 def prepare_environment(options: "Options") -> None:
     """Set what has to be set before torch is loaded."""
     from trainauto.core.process import set_environment, use_expandable_segments
