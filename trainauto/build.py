@@ -25,6 +25,7 @@ from trainauto.assembly.joint import (
     foretold,
     limit_and_division,
     new_run,
+    parallel_of,
 )
 from trainauto.assembly.keeping import as_before, changed_options, keep_foresight, keep_options
 from trainauto.assembly.memory import controller_defaults, preset_for, with_memory
@@ -96,7 +97,9 @@ def build_run(
         val_sets = build_val_sets(loaded, network, surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
         plan = first_plan(options)
-        model = build_model(loaded, network, precision, pretrained=checkpoint is None)
+        model = build_model(
+            loaded, network, precision, pretrained=checkpoint is None, parallel=parallel_of(options, ranks)
+        )
         schedule = build_schedule(loaded, model)
         automations = _automations(loaded, RunFacts(axes, plan, options.scale, ranks.count), precision.device)
         for automation in automations:

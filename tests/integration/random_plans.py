@@ -25,6 +25,7 @@ from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
+from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402
 from trainauto.engine.prepare import make_optimizer_state  # noqa: E402
 from trainauto.engine.recovery import BatchTooLarge, Rewind, release_memory  # noqa: E402
@@ -86,7 +87,7 @@ class Trial:
         self.smallest = Plan.of(batch_size=1, lq_size=8)
         self.baseline: dict[str, int] = {}
         self.errors: list[str] = []
-        engine_step.is_out_of_memory = self.recognise
+        engine_gradients.is_out_of_memory = engine_step.is_out_of_memory = self.recognise
 
     def recognise(self, error: BaseException) -> bool:
         """Decide as the engine does, and keep what was said: a batch that fits in no pieces tells its last error."""

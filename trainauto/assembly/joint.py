@@ -15,6 +15,7 @@ from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataset
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.ranks import Ranks
+from trainauto.models.parallel import Parallel, overlapped, sharded
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
@@ -69,6 +70,15 @@ def limit_and_division(loaded: LoadedOptions, ranks: Ranks, limit_bytes: int | N
             advice = "Set a budget under memory, or take `batches: equal`."
             raise InputError(Problem("batches are to follow memory, but nobody bounds it here", advice=advice))
     return max(known), Division.by_memory(known)
+
+
+def parallel_of(options: Options, ranks: Ranks) -> Parallel | None:
+    """Return how the network becomes one of several ranks where they meet in its backward pass; ``None`` elsewhere."""
+    chosen = options.distributed
+    ranks.reduces_in_backward = ranks.count > 1 and (chosen.ddp_overlap or chosen.fully_shard)
+    if not ranks.reduces_in_backward:
+        return None
+    return sharded if chosen.fully_shard else overlapped
 
 
 def foretold(ranks: Ranks, plan: Plan, foretell: Callable[[], Foreknowledge]) -> Foreknowledge:

@@ -1,5 +1,6 @@
 """Network, losses, optimizer and schedule from options."""
 
+import inspect
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from trainauto.losses import LOSSES
 from trainauto.models import MODELS
 from trainauto.models.base_model import BaseModel
 from trainauto.models.checkpointing import CannotCheckpoint, in_words
+from trainauto.models.parallel import Parallel
 from trainauto.models.weights import load_pretrained, read_weights
 from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.optim.precision import Precision
@@ -121,7 +123,12 @@ def channels_of(network: nn.Module) -> int:
 
 
 def build_model(
-    loaded: LoadedOptions, network: nn.Module, precision: Precision, *, pretrained: bool = True
+    loaded: LoadedOptions,
+    network: nn.Module,
+    precision: Precision,
+    *,
+    pretrained: bool = True,
+    parallel: Parallel | None = None,
 ) -> BaseModel:
     """Build losses, optimizers, the discriminator where the model has one, and the model that holds them all."""
     options = loaded.options
@@ -134,6 +141,11 @@ def build_model(
         model_class = MODELS.get(options.model_type)
     network_d, optim_d = discriminator_options(loaded, model_class, list(losses.values()))
     others: dict[str, Any] = {}
+    if parallel is not None:
+        if "parallel" not in inspect.signature(model_class).parameters:
+            what = f"{options.model_type} knows no ddp_overlap and no fully_shard"
+            raise InputError(Problem(what, advice="Leave them out: gradients are then summed after the backward pass."))
+        others["parallel"] = parallel
     if network_d is not None and optim_d is not None:
         others["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
         others["make_optimizer_d"] = _optimizer(loaded, "optim_d", optim_d)

@@ -1,6 +1,7 @@
 """What a model minimises, one optimizer at a time."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -29,6 +30,8 @@ class Pass:
         splittable: whether the loss of a batch equals the weighted mean over its parts. False for losses that couple
             samples (relativistic losses, BatchNorm).
         scaler: loss scaling for fp16; ``None`` for other precisions.
+        without_sum: makes a context in which backward passes keep gradients to this rank, where they are otherwise
+            summed over ranks as they go; entered for all micro-batches but the last.
     """
 
     name: str
@@ -36,3 +39,4 @@ class Pass:
     loss: Callable[[MicroBatch], LossTerms]
     splittable: bool = True
     scaler: GradScaler | None = None
+    without_sum: Callable[[], AbstractContextManager[None]] | None = None

@@ -18,7 +18,7 @@ def judges_of(run: Run) -> Judges:
     """Return who validates: this process alone, or all ranks together."""
     if run.ranks.count == 1:
         return OneJudge(lambda: bool(run.signals.received))
-    return _RankJudges(run)
+    return _InStep(run) if run.model.is_sharded else _RankJudges(run)
 
 
 class _RankJudges:
@@ -42,6 +42,20 @@ class _RankJudges:
         packed = [one for one in ranks.gather(_packed(mine)) if one]
         pictures = [_unpacked(one) for one in packed] if packed else [{} for _ in scores]
         return [Judged(score, **found) for score, found in zip(scores, pictures, strict=True)]
+
+
+class _InStep(_RankJudges):
+    """Ranks that each hold a part of the weights: they all run every image, and the first one keeps the pictures."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.rank, self.count = 0, 1
+
+    def meet(self, mine: Judged | None) -> list[Judged]:
+        """Return the image of this round."""
+        if mine is None:
+            return []
+        return [mine if self._run.ranks.is_first else Judged(mine.score)]
 
 
 def _told(judged: Judged | None) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from trainauto.core.reports import RunEnd
 from trainauto.engine.agreement import agreed_failure, agreed_step
 from trainauto.engine.checkpoint import Best
 from trainauto.engine.judging import judges_of
+from trainauto.engine.lost import note_lost
 from trainauto.engine.prepare import lift_budget, prepare_memory
-from trainauto.engine.pressure import answer_recovered, answer_too_large
+from trainauto.engine.pressure import answer_lost, answer_recovered, answer_too_large
 from trainauto.engine.ranks import LEAVES
-from trainauto.engine.recovery import BatchTooLarge, release_memory
+from trainauto.engine.recovery import BatchTooLarge, GroupOutOfMemory, release_memory
 from trainauto.engine.run import Run
 from trainauto.engine.step import ELSEWHERE, AnotherRankLeft, OptimizerOutOfMemory, optimize_parameters, parameters_of
 from trainauto.memory.oom import is_out_of_memory
@@ -37,6 +38,7 @@ def train(run: Run) -> RunEnd:
     run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))
     try:
         prepare_memory(run)
+        answer_lost(run)
         with run.signals:
             _train_until_done(run)
         end = _end_of(run)
@@ -62,8 +64,9 @@ def _train_until_done(run: Run) -> None:
             with without_memory_limit():
                 batch = next(batches)
         except InputError:
-            run.ranks.sum_gradients(parameters_of(run.model.passes()[0]), LEAVES)  # where the others are waiting
-            run.save()  # an unreadable file: every step so far is whole
+            if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
+                run.ranks.sum_gradients(parameters_of(run.model.passes()[0]), LEAVES)
+                run.save()  # an unreadable file: every step so far is whole
             raise
         record = _step(run, batch, data_seconds=time.perf_counter() - start)
         if record is None:
@@ -120,6 +123,17 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         except OptimizerOutOfMemory:
             if run.ranks.count == 1:  # the others have stepped: the last checkpoint is the last common moment
                 run.save()
+            raise
+        except GroupOutOfMemory as error:
+            with without_memory_limit():
+                note_lost(
+                    run.checkpoints.folder,
+                    run.ranks.rank,
+                    run.progress.steps + 1,
+                    batch,
+                    error.failure,
+                    run.meter.limit_bytes,
+                )
             raise
         except AnotherRankLeft:
             run.save()  # it waits for that, and every step so far is whole

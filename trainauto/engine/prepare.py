@@ -75,8 +75,8 @@ def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
 
 def _share_start(run: Run) -> None:
     """Give every rank the first one's weights: machines of another make may have drawn or rounded others."""
-    if run.ranks.count == 1:
-        return
+    if run.ranks.count == 1 or run.ranks.reduces_in_backward:
+        return  # alone, or done when the network was made one of several
     averages = (average.network for average in run.model.averages.values())
     for network in (*run.model.networks.values(), *averages):
         run.ranks.take_from_first(network.state_dict().values())

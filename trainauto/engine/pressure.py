@@ -9,9 +9,10 @@ from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.records import OutOfMemory
+from trainauto.engine.gradients import Failure
+from trainauto.engine.lost import lost
 from trainauto.engine.recovery import BatchTooLarge
 from trainauto.engine.run import Run
-from trainauto.engine.step import Failure
 from trainauto.memory.step_policy import shrunk_after_oom
 
 logger = logging.getLogger(__name__)
@@ -66,25 +67,51 @@ def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge) -> list[Decis
     run.controls.apply(decisions)
     run.loader.take_back(batch)
     if not _is_smaller(batch.drawn.meet(run.loader.plan), batch.plan):
-        plan = shrunk_after_oom(batch.plan, run.axes)
-        if plan is None or not _is_smaller(plan, batch.plan):
-            what = f"one sample of {batch.shape.extent} px does not fit: {error.message}"
-            advice = run.last_resort.take(run.model, what)
-            if advice is None:
-                for automation in run.automations:
-                    automation.forget()
-                run.expectations.forget()
-                return decisions
-            run.save()
-            raise NothingFits(
-                f"{what}\n  {advice}\n"
-                "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
-            )
-        forced = PlanChange(plan.meet(run.loader.plan), f"out of memory under {batch.plan}: both axes shrink")
-        run.controls.apply([forced])
-        decisions.append(forced)
+        decisions += _forced(run, event)
     logger.warning("out of memory in pass '%s': its samples come again under %s", error.pass_name, run.loader.plan)
     return decisions
+
+
+def answer_lost(run: Run) -> None:
+    """Where a lack of memory ended all ranks since the last checkpoint, go on under a smaller plan.
+
+    Raises:
+        NothingFits: there is none.
+    """
+    event = lost(run.checkpoints.folder)
+    if event is None:
+        return
+    decisions = _asked(run, event)
+    run.controls.apply(decisions)
+    if not _is_smaller(run.loader.plan, event.plan):
+        decisions += _forced(run, event)
+    run.decided += [replace(one, early=True) for one in decisions]
+    logger.warning("the ranks had ended for lack of memory under %s: they go on under %s", event.plan, run.loader.plan)
+
+
+def _forced(run: Run, event: OutOfMemory) -> list[Decision]:
+    """Shrink both axes; where they are as small as may be, take the last resort.
+
+    Raises:
+        NothingFits: that is no help either; a checkpoint has been written.
+    """
+    plan = shrunk_after_oom(event.plan, run.axes)
+    if plan is not None and _is_smaller(plan, event.plan):
+        forced = PlanChange(plan.meet(run.loader.plan), f"out of memory under {event.plan}: both axes shrink")
+        run.controls.apply([forced])
+        return [forced]
+    what = f"one sample of {event.shape.extent} px does not fit: {event.message}"
+    advice = run.last_resort.take(run.model, what)
+    if advice is not None:
+        run.save()
+        raise NothingFits(
+            f"{what}\n  {advice}\n"
+            "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
+        )
+    for automation in run.automations:
+        automation.forget()
+    run.expectations.forget()
+    return []
 
 
 def _asked(run: Run, event: OutOfMemory) -> list[Decision]:

@@ -44,10 +44,13 @@ class Ranks:
     Attributes:
         rank: number of this process, from 0.
         count: how many there are.
+        reduces_in_backward: whether gradients are averaged inside the backward pass, so that no rank can run a pass
+            again by itself.
     """
 
     rank = 0
     count = 1
+    reduces_in_backward = False
 
     @property
     def is_first(self) -> bool:

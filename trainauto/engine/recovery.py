@@ -30,6 +30,22 @@ class BatchTooLarge(TrainautoError):  # noqa: N818
         self.message = message
 
 
+class GroupOutOfMemory(TrainautoError):  # noqa: N818
+    """A rank ran out of memory where it cannot run its batch again by itself: all ranks have to start again.
+
+    Args:
+        failure: what did not fit.
+    """
+
+    def __init__(self, failure: BatchTooLarge) -> None:
+        super().__init__(
+            f"{failure}\n  With ddp_overlap and fully_shard ranks meet inside the backward pass, so that the batch "
+            "cannot be run again in pieces.\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
+            "again, and they go on under a smaller plan, as a later start with --auto_resume does."
+        )
+        self.failure = failure
+
+
 class Rewind:
     """Random generators and buffers as they were when a pass began.
 

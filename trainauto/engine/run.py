@@ -17,6 +17,7 @@ from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.controls import Controls
 from trainauto.engine.expectations import Expectations
 from trainauto.engine.last_resort import LastResort
+from trainauto.engine.lost import forget_lost
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
 from trainauto.engine.ranks import ALONE, Ranks
 from trainauto.engine.recovery import Rewind
@@ -125,9 +126,21 @@ class Run:
                 others = self.ranks.gather(packed_state())[1:]
                 if self.ranks.is_first:
                     state = self._state() | {"random_of_others": [unpacked_state(one) for one in others]}
-                    self.checkpoints.save(self.progress.steps, state, self.model.save)
+                    self.checkpoints.save(self.progress.steps, state, self._save_weights)
+                    forget_lost(self.checkpoints.folder)
+                elif self.model.is_sharded:
+                    self._save_weights(None)
                 self.last_checkpoint = self.checkpoints.path(self.progress.steps)
         return self.last_checkpoint
+
+    def _save_weights(self, folder: Path | None) -> None:
+        """Write the weights; where they are spread over the ranks, all of them write into the first one's folder."""
+        if self.model.is_sharded:
+            folder = Path(self.ranks.from_first(lambda: str(folder)))
+            self.model.save(folder)
+            self.ranks.exchange({})  # the folder is put in its place once all have written
+        elif folder is not None:
+            self.model.save(folder)
 
     def restore(self, checkpoint: Path) -> None:
         """Go on from a checkpoint.

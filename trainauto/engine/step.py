@@ -7,48 +7,28 @@ have stepped before are not undone: where no pieces fit after them, the pass run
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError, TrainautoError
 from trainauto.core.passes import MicroBatch, Pass
-from trainauto.core.plan import LQ_SIZE, Axis, Plan
+from trainauto.core.plan import LQ_SIZE, Axis
 from trainauto.core.records import Pieces
+from trainauto.engine.gradients import Failure, Gradients, gradients_of, largest_forward, on_device
 from trainauto.engine.ranks import ALONE, FINE, LEAVES, TOO_LARGE, Ranks
-from trainauto.engine.recovery import BatchTooLarge, Rewind, first_line, release_memory, upper_left
+from trainauto.engine.recovery import BatchTooLarge, GroupOutOfMemory, Rewind, release_memory
 from trainauto.memory import onednn
 from trainauto.memory.oom import is_out_of_memory
-from trainauto.memory.step_policy import shrunk_after_oom
 from trainauto.models.base_model import BaseModel
 
 SHOWN_FILES = 8
 
 ELSEWHERE = "another rank has run out of memory"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A pass that ran out of memory and was run again.
-
-    Attributes:
-        pass_name: which.
-        samples: samples in the largest forward pass that failed.
-        pieces: micro-batches it then ran in.
-        message: what the allocator said.
-        extent: side of the crops it then ran with, in low-quality pixels.
-        fitted: samples of the largest forward pass it then ran in.
-    """
-
-    pass_name: str
-    samples: int
-    pieces: int
-    message: str
-    extent: int
-    fitted: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +92,7 @@ def optimize_parameters(
     skipped: list[str] = []
     failures: list[Failure] = []
     pieces: dict[str, Pieces] = {}
-    as_planned = Pieces(math.ceil(len(batch) / _largest(batch)), batch.shape.extent)
+    as_planned = Pieces(math.ceil(len(batch) / largest_forward(batch)), batch.shape.extent)
     crops = next((axis for axis in axes if axis.name == LQ_SIZE), None)
     for position, one in enumerate(model.passes()):
         # Passes that have stepped are never undone, so the batch cannot be given back any more.
@@ -153,14 +133,20 @@ class _Step:
         self._ranks = ranks
         self._tensors: MicroBatch | None = None
 
-    def run(self, one: Pass, crop: Axis | None, begin: Pieces) -> "_Gradients":
+    def run(self, one: Pass, crop: Axis | None, begin: Pieces) -> Gradients:
         """Compute the gradients of a pass, here and on the other ranks, and sum them.
 
         Raises:
             BatchTooLarge: it fits in no pieces, here or elsewhere.
+            GroupOutOfMemory: it does not fit here, and the ranks have met already.
             AnotherRankLeft: another rank ends the run.
         """
         done, too_large = self._attempt(one, crop, begin)
+        if self._ranks.reduces_in_backward:
+            if too_large is not None:
+                raise GroupOutOfMemory(too_large)
+            if done is not None:
+                return done
         worst = self._ranks.sum_gradients(parameters_of(one), FINE if too_large is None else TOO_LARGE)
         if worst == LEAVES:
             raise AnotherRankLeft("another rank ended the run with an error of its own; the reason stands there")
@@ -171,122 +157,22 @@ class _Step:
             raise too_large or BatchTooLarge(one.name, 0, ELSEWHERE)
         return done
 
-    def _attempt(self, one: Pass, crop: Axis | None, begin: Pieces) -> "tuple[_Gradients | None, BatchTooLarge | None]":
+    def _attempt(self, one: Pass, crop: Axis | None, begin: Pieces) -> tuple[Gradients | None, BatchTooLarge | None]:
         try:
             if self._tensors is None:
-                self._tensors = _on_device(self._model, self._batch)
+                self._tensors = on_device(self._model, self._batch)
             if not len(self._batch):  # of unequal ranks one may have nothing to do
                 one.optimizer.zero_grad(set_to_none=True)
                 self._rewind.mark()
-                return _Gradients({}, {}, begin), None
+                return Gradients({}, {}, begin), None
             with onednn.left_aside(begin.without_onednn):
-                done = _run_pass(one, self._tensors, self._batch, self._rewind, self._model.device, crop, begin)
+                done = gradients_of(
+                    one, self._tensors, self._batch, self._rewind, self._model.device, crop, begin, self._ranks
+                )
         except BatchTooLarge as error:
             return None, error.with_traceback(None)
         self._tensors = {**self._tensors, **done.handed_on}
         return done, None
-
-
-def _on_device(model: BaseModel, batch: Batch) -> MicroBatch:
-    try:
-        return model.feed_data(batch)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        message = first_line(error)
-    release_memory(model.device)
-    raise BatchTooLarge("data", len(batch), message)
-
-
-def micro_batches(
-    tensors: MicroBatch, samples: int, largest: int, step_samples: int
-) -> Iterator[tuple[dict[str, Tensor], float]]:
-    """Split a batch into the fewest parts of at most ``largest`` samples, as equal as possible, with their weights.
-
-    The weight of a part is its share of the step's samples, those of other ranks included: averaging the means of
-    unequal parts would give the samples of the smaller part too much influence.
-    """
-    parts = math.ceil(samples / largest)
-    start = 0
-    for part in range(parts):
-        stop = start + math.ceil((samples - start) / (parts - part))
-        yield {name: tensor[start:stop] for name, tensor in tensors.items()}, (stop - start) / step_samples
-        start = stop
-
-
-@dataclass(frozen=True)
-class _Gradients:
-    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how it came about."""
-
-    terms: dict[str, Tensor]
-    handed_on: dict[str, Tensor]
-    pieces: Pieces
-    failures: tuple[Failure, ...] = ()
-
-
-def _largest(batch: Batch) -> int:
-    """Return the samples of the largest forward pass under the plan of a batch."""
-    return max(1, min(batch.plan.forward_batch_size, len(batch)))
-
-
-def _run_pass(
-    one: Pass,
-    tensors: MicroBatch,
-    batch: Batch,
-    rewind: Rewind,
-    device: torch.device,
-    crop: Axis | None,
-    begin: Pieces,
-) -> _Gradients:
-    """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller crops."""
-    largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
-    if extent < batch.shape.extent:
-        tensors = upper_left(tensors, batch.shape.extent, extent)
-    failures: list[Failure] = []
-    rewind.mark()
-    while True:
-        try:
-            terms, handed_on = _accumulate_gradients(one, tensors, batch, largest)
-            without_onednn = begin.without_onednn or onednn.is_left()
-            ran = Pieces(math.ceil(len(batch) / largest), extent, without_onednn)
-            return _Gradients(terms, handed_on, ran, tuple(failures))
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            message = first_line(error)
-        # Outside the handler: the error's traceback holds the tensors of the failed attempt.
-        one.optimizer.zero_grad(set_to_none=True)
-        rewind.back()
-        release_memory(device)
-        failed = largest
-        if largest > 1 and one.splittable:
-            largest = math.ceil(largest / 2)
-        else:
-            smaller = shrunk_after_oom(Plan.of(lq_size=extent), [crop]) if crop is not None else None
-            if smaller is None:
-                raise BatchTooLarge(one.name, largest, message)
-            tensors, extent = upper_left(tensors, extent, smaller[LQ_SIZE]), smaller[LQ_SIZE]
-        failures.append(Failure(one.name, failed, math.ceil(len(batch) / largest), message, extent, largest))
-
-
-def _accumulate_gradients(
-    one: Pass, tensors: MicroBatch, batch: Batch, largest: int
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the loss terms of the whole batch, and what the pass hands on."""
-    one.optimizer.zero_grad(set_to_none=True)
-    sums: dict[str, Tensor] = {}
-    added: dict[str, list[Tensor]] = {}
-    for part, weight in micro_batches(tensors, len(batch), largest, batch.step_samples):
-        terms = one.loss(part)
-        total = torch.stack(list(terms.values())).sum() * weight
-        (one.scaler.scale(total) if one.scaler is not None else total).backward()  # type: ignore[no-untyped-call]
-        for name, value in terms.items():
-            weighted = value.detach().float() * weight
-            sums[name] = sums[name] + weighted if name in sums else weighted
-        for name in part.keys() - tensors.keys():
-            added.setdefault(name, []).append(part[name].detach())
-    handed_on = {name: pieces[0] if len(pieces) == 1 else torch.cat(pieces) for name, pieces in added.items()}
-    return sums, handed_on
 
 
 def _read_and_clip(
@@ -301,6 +187,8 @@ def _read_and_clip(
     parameters = parameters_of(one)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     total = torch.nn.utils.get_total_norm(gradients)
+    if isinstance(total, DTensor):
+        total = total.full_tensor()
     *values, norm = torch.stack([*terms.values(), total]).tolist()
     losses = dict(zip(terms, values, strict=True))
     for name, value in losses.items():

@@ -15,6 +15,7 @@ from trainauto.core.passes import MicroBatch, Pass
 from trainauto.core.records import ValidationRecord
 from trainauto.core.reports import Picture
 from trainauto.models.checkpointing import Blocks, CannotCheckpoint, blocks_of, is_on, switch_on
+from trainauto.models.parallel import is_sharded, load_shards, save_shards
 from trainauto.models.validation import Judges, Validator
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
@@ -87,6 +88,11 @@ class BaseModel(ABC):
             switch_on(self.networks[name])
         return blocks
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether weights are spread over the ranks, so that running, saving and loading are done by all of them."""
+        return any(is_sharded(network) for network in self.networks.values())
+
     def feed_data(self, batch: Batch) -> MicroBatch:
         """Move a batch to the device, still uint8; :meth:`passes` convert the micro-batch they work on."""
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.tensors.items()}
@@ -103,7 +109,12 @@ class BaseModel(ABC):
         return validator.run(self.enlarge, step, judges)
 
     def save(self, folder: Path) -> None:
-        """Write the weights of every network and average as safetensors, e.g. ``net_g.safetensors``."""
+        """Write the weights of every network and average as safetensors, e.g. ``net_g.safetensors``.
+
+        Where they are spread over the ranks, every rank must ask; the first writes them whole, and each its own part.
+        """
+        if self.is_sharded:
+            save_shards(self, folder)
         for name, network in self.networks.items():
             save_weights(network, folder / f"{name}.safetensors")
         for name, average in self.averages.items():
@@ -115,6 +126,9 @@ class BaseModel(ABC):
         Raises:
             CheckpointError: a file is missing or does not fit the network.
         """
+        if self.is_sharded:
+            load_shards(self, folder)
+            return
         for name, network in self.networks.items():
             load_weights(network, folder / f"{name}.safetensors")
         for name, average in self.averages.items():
@@ -122,17 +136,18 @@ class BaseModel(ABC):
             load_weights(average.network, file if file.exists() else folder / f"{name}.safetensors")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resume needs besides the weights: optimizers and loss scaling."""
+        """Return what a resume needs besides the weights: optimizers (where they are whole) and loss scaling."""
         scalers = {one.name: one.scaler.state_dict() for one in self.passes() if one.scaler is not None}
+        kept = {} if self.is_sharded else self.optimizers
         return {
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in kept.items()},
             "optimizer_kinds": {name: _kind(optimizer) for name, optimizer in self.optimizers.items()},
             "scalers": scalers,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it."""
-        for name, optimizer in self.optimizers.items():
+        for name, optimizer in ({} if self.is_sharded else self.optimizers).items():
             before = state["optimizer_kinds"].get(name)
             if before != _kind(optimizer):
                 logger.warning("optimizer '%s' was %s and is %s now: it starts afresh", name, before, _kind(optimizer))

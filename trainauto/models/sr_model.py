@@ -1,6 +1,7 @@
 """Super-resolution with one network."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch.optim import Optimizer
 
 from trainauto.core.passes import LossTerms, MicroBatch, Pass
 from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
@@ -27,6 +29,7 @@ class SRModel(BaseModel):
         ema_decay: decay of the moving average of weights; 0 keeps none.
         channels_last: keep images as NHWC in memory.
         compile_network: run the network through ``torch.compile`` with dynamic shapes.
+        parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class SRModel(BaseModel):
         ema_decay: float = 0.0,
         channels_last: bool = False,
         compile_network: bool = False,
+        parallel: Parallel | None = None,
     ) -> None:
         super().__init__(precision.device)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
@@ -47,12 +51,14 @@ class SRModel(BaseModel):
         if ema_decay:
             self.averages["net_g"] = Ema(self._network, ema_decay)
         self._losses = {name: loss.to(self.device) for name, loss in losses.items()}
+        averages = [average.network for average in self.averages.values()]
+        forward = parallel(self._network, averages) if parallel is not None else self._network
         # Compiled beside the plain network, so that saved names do not change.
-        self._forward: Callable[[Tensor], Tensor] = (
-            torch.compile(self._network, dynamic=True) if compile_network else self._network
-        )
+        self._forward: Callable[[Tensor], Tensor] = torch.compile(forward, dynamic=True) if compile_network else forward
+        self._is_compiled = compile_network
         self.optimizers["g"] = make_optimizer(p for p in self._network.parameters() if p.requires_grad)
-        self._passes: tuple[Pass, ...] = (self._new_pass("g", self._loss, self._network),)
+        alone = self._new_pass("g", self._loss, self._network)
+        self._passes: tuple[Pass, ...] = (replace(alone, without_sum=getattr(forward, "no_sync", None)),)
 
     def passes(self) -> Sequence[Pass]:
         """Return the one pass."""
@@ -60,7 +66,7 @@ class SRModel(BaseModel):
 
     def compiled_graphs(self) -> int | None:
         """Return torch's own count; a plan change should not raise it."""
-        if self._forward is self._network:
+        if not self._is_compiled:
             return None
         return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 

@@ -11,13 +11,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from trainauto.core.errors import CheckpointError, InputError, Problem, nearest
+from trainauto.models.parallel import is_sharded, whole_weights
 
 USUAL_KEYS = ("params_ema", "params")
 
 
 def save_weights(network: nn.Module, file: Path) -> None:
-    """Write a network's state as safetensors, in the default memory format, shared tensors written out."""
-    state = network.state_dict()
+    """Write a network's state as safetensors, in the default memory format, shared tensors written out.
+
+    Of a network that is spread over ranks, every rank must ask, and the first writes.
+    """
+    state = whole_weights(network) if is_sharded(network) else network.state_dict()
+    if not state:
+        return  # another rank has it
     save_file({name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}, file)
 
 

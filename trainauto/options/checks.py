@@ -43,8 +43,9 @@ def impossible_combinations(options: Options, valid: Collection[str] | None = No
 
 
 def image_sets(datasets: Datasets) -> Iterator[tuple[KeyPath, TrainDataset | ValDataset]]:
-    """Iterate over all data sets with their paths in the file, the training set first."""
-    yield ("datasets", "train"), datasets.train
+    """Iterate over all data sets with their paths in the file, the training set first; a test has none."""
+    if "train" in datasets.model_fields_set:
+        yield ("datasets", "train"), datasets.train
     for key, dataset in datasets.validation_sets.items():
         yield ("datasets", key), dataset
 
@@ -76,11 +77,35 @@ def one_warmup(options: Options) -> Iterator[Finding]:
         yield Finding(path, what, "Shorten warmup_steps, or lengthen total_iter.")
 
 
+@_reads("distributed", "memory", "use_amp", "amp_bf16", "use_channels_last", "use_compile", "model_type")
+def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
+    """Networks that are wrapped or sharded for it cannot be changed in other ways, and step together."""
+    chosen, memory = options.distributed, options.memory
+    on = [name for name in ("ddp_overlap", "fully_shard") if getattr(chosen, name)]
+    if not on:
+        return
+    path = ("distributed", on[0])
+    if len(on) > 1:
+        yield Finding(path, "ddp_overlap and fully_shard are two ways of one thing", "Remove one.", at_key=True)
+    refused = {
+        "distributed.batches: memory": chosen.batches == "memory",
+        "memory.gradient_checkpointing": memory.gradient_checkpointing,
+        "memory.allow_gradient_checkpointing": memory.allow_gradient_checkpointing,
+        "model_type: SRGANModel": options.model_type.lower() == "srganmodel",
+        "float16 (use_amp without amp_bf16)": options.use_amp and not options.amp_bf16 and chosen.fully_shard,
+        "use_channels_last": options.use_channels_last and chosen.fully_shard,
+        "use_compile": options.use_compile and chosen.fully_shard,
+    }
+    for name, is_set in refused.items():
+        if is_set:
+            yield Finding(path, f"{on[0]} does not go with {name}", "Remove one of them.", at_key=True)
+
+
 @_reads("datasets")
 def workers_within_lookahead(options: Options) -> Iterator[Finding]:
     """More workers than batches drawn ahead would idle."""
-    train = options.datasets.train
-    if train.num_worker_per_gpu > train.lookahead:
+    train = next((one for _, one in image_sets(options.datasets) if isinstance(one, TrainDataset)), None)
+    if train is not None and train.num_worker_per_gpu > train.lookahead:
         what = f"{train.num_worker_per_gpu} workers cannot all be busy with {train.lookahead} batches drawn ahead"
         advice = f"Write lookahead: {train.num_worker_per_gpu}, or fewer workers."
         yield Finding(("datasets", "train", "num_worker_per_gpu"), what, advice)

@@ -234,6 +234,18 @@ class DistributedOptions(Section):
         "decides; `memory` gives each a share by the memory it may use, and losses are weighted by samples.",
         reason="equal cards finish together",
     )
+    ddp_overlap: bool = option(
+        False,
+        "Sum gradients while the backward pass goes on (DistributedDataParallel). A rank that runs out of memory then "
+        "ends all of them, and torchrun --max-restarts starts them again from the last checkpoint. SRModel only.",
+        reason="without it such a rank runs its batch again in pieces, and nothing is lost",
+    )
+    fully_shard: bool = option(
+        False,
+        "Spread weights, gradients and optimizer state over the ranks (FSDP2), for networks that do not fit one card. "
+        "Running out of memory ends all ranks, as with ddp_overlap. SRModel only.",
+        reason="gathering weights for every step costs time",
+    )
 
 
 class MemoryOptions(Section):

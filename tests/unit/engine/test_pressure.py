@@ -21,7 +21,7 @@ from trainauto.engine.last_resort import LastResort
 from trainauto.engine.pressure import NothingFits, answer_recovered, answer_too_large
 from trainauto.engine.ranks import Ranks
 from trainauto.engine.recovery import BatchTooLarge
-from trainauto.engine.step import Failure
+from trainauto.engine.gradients import Failure
 
 AXES = (Axis(LQ_SIZE, "px", 8, 64), Axis(BATCH_SIZE, "samples", 1, 16))
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.engine.step import micro_batches, optimize_parameters
+from trainauto.engine.gradients import micro_batches
+from trainauto.engine.step import optimize_parameters
 from trainauto.models import SRModel
 from trainauto.optim.precision import Precision
 
