@@ -1,0 +1,207 @@
+"""C43: several ranks train as one would: the same samples, plans, losses and weights (gloo, on a CPU)."""
+
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.doors import gan_options, merged, run_directory, step_records, tiny_options, train, write_options
+from tests.integration.ranks import finish, train_ranks, worker
+
+SAMPLES, STEPS, EFFECTIVE = 24, 50, 8
+
+NO_PLANS = {"PlanSchedule": {"enabled": False}}
+
+WriteImages = Callable[..., Path]
+
+
+def options_for(gt: Path, ranks: int, **changes: Any) -> dict[str, Any]:
+    """Return options of the same effective batch on any number of ranks, with plans that change in mid-run."""
+    planned = [
+        {"step": 10, "lq_size": 24, "batch_size": 2 * EFFECTIVE // ranks},
+        {"step": 26, "lq_size": 12, "batch_size": EFFECTIVE // 2 // ranks},
+        {"step": 38, "batch_size": EFFECTIVE // ranks},
+    ]
+    base = tiny_options(
+        gt,
+        name=f"ranks_{ranks}",
+        datasets={"train": {"batch_size_per_gpu": EFFECTIVE // ranks}},
+        train={"total_iter": STEPS, "ema_decay": 0.9, "grad_clip": 0.5},
+        val={"val_freq": 25},
+        logger={"save_checkpoint_freq": 20},
+        training_automations={"PlanSchedule": {"changes": planned}},
+    )
+    return merged(base, changes)
+
+
+def losses(run: Path) -> list[float]:
+    return [sum(step["losses"].values()) for step in step_records(run)]
+
+
+def test_one_two_and_four_ranks_train_the_same(tmp_path: Path, write_images: WriteImages) -> None:
+    gt = write_images("gt", SAMPLES)
+    found: dict[int, list[dict[str, Any]]] = {}
+    logged: dict[int, list[dict[str, Any]]] = {}
+    for ranks in (1, 2, 4):
+        options = write_options(tmp_path / f"{ranks}.yml", options_for(gt, ranks))
+        found[ranks] = worker(options, ranks, *(["--alone"] if ranks == 1 else []))
+        logged[ranks] = step_records(run_directory(options, f"ranks_{ranks}"))
+        assert len(logged[ranks]) == STEPS
+
+    for ranks in (2, 4):
+        for ours, alone in zip(logged[ranks], logged[1], strict=True):
+            assert abs(sum(ours["losses"].values()) - sum(alone["losses"].values())) <= 1e-5, ours["step"]
+            assert (ours["samples"], ours["first_sample"]) == (alone["samples"], alone["first_sample"])
+            assert ours["plan"]["batch_size"] * ranks == alone["plan"]["batch_size"]
+            assert ours["plan"]["lq_size"] == alone["plan"]["lq_size"]
+        # To the bit the same weights and averages on all ranks, and the same plan in every step.
+        assert len({seen["weights"] for seen in found[ranks]}) == 1
+        for step in zip(*(seen["batches"] for seen in found[ranks]), strict=True):
+            assert len({json.dumps([one["plan"], one["drawn"], one["first"]]) for one in step}) == 1
+
+    for ranks, seen in found.items():
+        together = [[name for one in step for name in one["names"]] for step in zip(*(r["batches"] for r in seen))]
+        alone = [one["names"] for one in found[1][0]["batches"]]
+        assert [sorted(step) for step in together] == [sorted(step) for step in alone]
+        # Every sample once an epoch, epoch after epoch.
+        stream = [name for one in alone for name in one]
+        for start in range(0, len(stream) - SAMPLES, SAMPLES):
+            assert len(set(stream[start : start + SAMPLES])) == SAMPLES
+        # The crops are the same ones, not only the files.
+        pixels = [sum(one["pixels"] for one in step) for step in zip(*(r["batches"] for r in seen))]
+        assert pixels == [one["pixels"] for one in found[1][0]["batches"]], ranks
+
+
+def test_a_discriminator_and_half_a_batch_more_on_one_rank(tmp_path: Path, write_images: WriteImages) -> None:
+    """Batches by memory: ranks of 60 and 30 MiB, losses weighted by samples, two passes, spectral norm's buffers."""
+    gt = write_images("gt", SAMPLES)
+    changes = gan_options(
+        datasets={"train": {"batch_size_per_gpu": 8}},
+        train={"total_iter": 12},
+        distributed={"batches": "memory"},
+        training_automations=NO_PLANS,
+    )
+    options = write_options(tmp_path / "gan.yml", options_for(gt, 1, name="gan", **changes))
+    processes = train_ranks(options, 2, "--force_yml", "memory:budget=60MiB")
+    codes = finish(processes)
+    assert [code for code, _ in codes] == [0, 0], codes
+    steps = step_records(run_directory(options, "gan"))
+    assert [step["samples"] for step in steps] == [16] * 12
+
+
+def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: WriteImages) -> None:
+    """No sample is lost or comes twice, and the log says what changed; on the same number it goes on to the bit."""
+    gt = write_images("gt", SAMPLES)
+
+    def options(steps: int, name: str) -> Path:
+        changes = {
+            "name": name,
+            "train": {"total_iter": steps},
+            "training_automations": NO_PLANS,
+            "val": {"val_enabled": False},
+        }
+        return write_options(tmp_path / f"{name}.yml", options_for(gt, 2, **changes))
+
+    whole = worker(options(20, "whole"), 2)
+    worker(options(9, "parts"), 2)
+    second = worker(options(20, "parts"), 2, "--auto_resume")
+    assert {seen["weights"] for seen in second} == {whole[0]["weights"]}
+
+    worker(options(9, "other"), 2)
+    third = worker(options(15, "other"), 3, "--auto_resume")
+    run = run_directory(tmp_path / "other.yml", "other")
+    steps = step_records(run)
+    assert [step["step"] for step in steps] == list(range(1, 16))
+    ends = [step["first_sample"] + step["samples"] for step in steps]
+    assert [step["first_sample"] for step in steps] == [0, *ends[:-1]]
+    assert [step["samples"] for step in steps] == [8] * 9 + [12] * 6
+    stream = [name for one in zip(*(seen["batches"] for seen in third)) for part in one for name in part["names"]]
+    assert Counter(Counter(stream).values()) == {3: SAMPLES}, "72 samples of 24: each three times"
+    assert "ranks: 2 -> 3" in (run / "training.log").read_text()
+    assert json.loads((run / "origin.json").read_text())["ranks"] == 3
+
+
+def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path: Path, write_images: WriteImages) -> None:
+    gt = write_images("gt", SAMPLES)
+    changes = {
+        "name": "stop",
+        "train": {"total_iter": 100000},
+        "training_automations": NO_PLANS,
+        "val": {"val_enabled": False},
+    }
+    options = write_options(tmp_path / "stop.yml", options_for(gt, 2, **changes))
+    processes = train_ranks(options, 2)
+    records = tmp_path / "experiments" / "stop" / "current" / "training_log.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (records.is_file() and records.read_text().count("\n") > 5):
+        time.sleep(0.1)
+    processes[1].send_signal(signal.SIGTERM)
+    done = finish(processes)
+    assert [code for code, _ in done] == [143, 143], done
+    run = run_directory(options, "stop")
+    last = step_records(run)[-1]["step"]
+    assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == last
+    assert "SIGTERM received" in done[0][1]
+
+
+def test_an_unreadable_image_on_one_rank_saves_and_ends_all(tmp_path: Path, write_images: WriteImages) -> None:
+    gt = write_images("gt", SAMPLES)
+    changes = {
+        "name": "bad",
+        "training_automations": NO_PLANS,
+        "val": {"val_enabled": False},
+        "logger": {"save_checkpoint_freq": 1000},
+    }
+    options = write_options(tmp_path / "bad.yml", options_for(gt, 2, **changes))
+    broken = gt / "image_007.png"
+    content = broken.read_bytes()
+    middle = len(content) // 2
+    broken.write_bytes(content[:middle] + bytes(64) + content[middle + 64 :])  # begins and ends as it should
+    done = finish(train_ranks(options, 2))
+    assert sorted(code for code, _ in done) == [1, 2], done
+    assert any("image_007.png" in text for _, text in done)
+    run = run_directory(options, "bad")
+    saved = json.loads((run / "checkpoints" / "latest.json").read_text())["step"]
+    assert saved == len(step_records(run)) > 0
+
+
+def test_other_options_on_a_rank_are_refused(tmp_path: Path, write_images: WriteImages) -> None:
+    gt = write_images("gt", 4)
+    options = write_options(tmp_path / "differ.yml", options_for(gt, 2, name="differ"))
+    done = finish(train_ranks(options, 2, "--force_yml", "manual_seed={rank}"))
+    assert {code for code, _ in done} == {2}, done
+    assert "rank 1 has other options than rank 0" in done[0][1]
+
+
+def test_the_launcher_says_how_to_start_it(tmp_path: Path, write_images: WriteImages) -> None:
+    options = write_options(tmp_path / "plain.yml", options_for(write_images("gt", 4), 1))
+    done = train(options, "--launcher", "pytorch")
+    assert done.returncode == 2
+    assert "torchrun --nproc-per-node" in done.stderr
+
+
+@pytest.mark.parametrize("target", [8, 9])
+def test_target_batch_size_is_that_of_all_ranks(tmp_path: Path, write_images: WriteImages, target: int) -> None:
+    gt = write_images("gt", SAMPLES)
+    controller = {"target_batch_size": target, "adjustment_frequency": 3, "max_lq_size": 16}
+    changes = {
+        "name": "target",
+        "memory": {"budget": "60MiB"},
+        "train": {"total_iter": 6},
+        "val": {"val_enabled": False},
+        "training_automations": {"PlanSchedule": {"enabled": False}, "DynamicBatchSizeOptimizer": controller},
+    }
+    options = write_options(tmp_path / "target.yml", options_for(gt, 2, **changes))
+    done = finish(train_ranks(options, 2))
+    if target == 9:
+        assert {code for code, _ in done} == {2}
+        assert "cannot be divided among 2 ranks; the nearest is 8" in done[0][1]
+        return
+    assert [code for code, _ in done] == [0, 0], done
+    steps = step_records(run_directory(options, "target"))
+    assert {step["samples"] for step in steps} == {8}

@@ -1,0 +1,97 @@
+"""Networks whose gradients are summed inside the backward pass, or whose weights are spread over the ranks.
+
+Both meet other ranks in the middle of a pass, so that none of them can run it again by itself: a rank that runs out of
+memory ends the group, and torchrun starts it again from the last checkpoint.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load as load_parts
+from torch.distributed.checkpoint.state_dict_saver import save as save_parts
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from trainauto.models.checkpointing import CannotCheckpoint, blocks_of
+
+if TYPE_CHECKING:
+    from trainauto.models.base_model import BaseModel
+
+Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
+"""Takes a network and its averages, may change them in place, and returns what to run forward."""
+
+
+def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
+    """Sum gradients while the backward pass goes on, as ``DistributedDataParallel`` does."""
+    del averages
+    return DistributedDataParallel(network, broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
+    """Spread weights, gradients and optimizer state over the ranks (FSDP2, ``fully_shard``), block by block.
+
+    Each block's weights are gathered when it runs and let go of afterwards.
+    """
+    device = next(network.parameters()).device
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for one in (network, *averages):
+        with torch.no_grad():
+            for tensor in one.state_dict().values():
+                dist.broadcast(tensor, 0)
+        with suppress(CannotCheckpoint):  # without repeated blocks it is one piece
+            for block in blocks_of(one).modules:
+                fully_shard(block, mesh=mesh)
+        fully_shard(one, mesh=mesh)
+    return network
+
+
+def is_sharded(network: nn.Module) -> bool:
+    """Say whether a network's weights are spread over the ranks."""
+    return any(isinstance(parameter, DTensor) for parameter in network.parameters())
+
+
+def whole_weights(network: nn.Module) -> dict[str, Any]:
+    """Return all weights of a sharded network on the CPU of the first rank; every rank must ask."""
+    return get_model_state_dict(network, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def save_shards(model: "BaseModel", folder: Path) -> None:
+    """Write each rank's part of weights, averages and optimizer state into a folder; every rank must ask."""
+    save_parts(_parts(model), checkpoint_id=folder)
+
+
+def load_shards(model: "BaseModel", folder: Path) -> None:
+    """Read what :func:`save_shards` wrote, on the same or another number of ranks; every rank must ask."""
+    parts = _parts(model)
+    load_parts(parts, checkpoint_id=folder)
+    for name, network in _networks(model):
+        set_model_state_dict(network, parts[name])
+    for name, optimizer in model.optimizers.items():
+        set_optimizer_state_dict(model.networks[f"net_{name}"], optimizer, parts[f"optim_{name}"])
+
+
+def _parts(model: "BaseModel") -> dict[str, Any]:
+    parts: dict[str, Any] = {name: get_model_state_dict(network) for name, network in _networks(model)}
+    for name, optimizer in model.optimizers.items():
+        parts[f"optim_{name}"] = get_optimizer_state_dict(model.networks[f"net_{name}"], optimizer)
+    return parts
+
+
+def _networks(model: "BaseModel") -> Iterator[tuple[str, nn.Module]]:
+    yield from model.networks.items()
+    for name, average in model.averages.items():
+        yield f"{name}_ema", average.network
