@@ -7,6 +7,7 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,27 +86,30 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
         use_expandable_segments()
     with ExitStack() as stack:
         prober = stack.enter_context(Prober())
-        rehearser = stack.enter_context(Rehearser(loaded)) if loaded is not None else None
         yield from guarded("Python", _python)
         yield from guarded("packages", lambda: _packages(prober))
         torch, nvml = prober.ask("torch_facts"), prober.ask("nvml_facts")
         devices = int(torch.get("devices", 0))
         yield from guarded("torch build", lambda: software.torch_finding(torch, bool(nvml.get("cards"))))
-        yield from guarded("driver", lambda: cards.driver_finding(_known(nvml), torch.get("cuda"), devices))
-        yield from guarded("cards", lambda: _cards(prober, settings))
-        yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
+        yield from guarded("driver", lambda: cards.driver_finding(nvml, torch.get("cuda"), devices))
         yield from guarded(
             "host name", lambda: training.name_finding(prober.ask("host_name", timeout_s=NAME_TIMEOUT_S))
         )
-        yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
         yield from guarded("memory", _memory)
         yield from problems
         built: Facts = {}
-        if rehearser is not None and loaded is not None:
-            built, found = _built(rehearser)
-            yield from found
-            if built:
-                yield from guarded("reading", lambda: _reading(rehearser, loaded, built))
+        if "error" in torch:
+            yield Finding("the rest", UNKNOWN, "cards, allocator, budget, distributed, the run: they need torch")
+        else:
+            yield from guarded("cards", lambda: _cards(prober, settings))
+            yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
+            yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
+            if loaded is not None:
+                rehearser = stack.enter_context(Rehearser(loaded))
+                built, found = _built(rehearser)
+                yield from found
+                if built:
+                    yield from guarded("reading", partial(_reading, rehearser, loaded, built))
         yield from _needs(loaded, built, torch)
 
 
@@ -123,21 +127,16 @@ def _python() -> Finding:
 def _packages(prober: Prober) -> list[Finding]:
     found = []
     for name, least in software.requirements()[1].items():
-        answer = prober.ask("import_package", name, software.MODULES.get(name, name))
-        if answer.get("died"):  # that it is installed is known, for it has ended the process
-            answer = {"version": "installed", **answer}
-        found.append(software.package_finding(name, least, answer))
+        version = software.installed_version(name)
+        answer = prober.ask("import_package", software.MODULES.get(name, name)) if version else {}
+        found.append(software.package_finding(name, least, version, answer.get("error", "")))
     return software.packages_finding(found)
-
-
-def _known(nvml: Facts) -> Facts:
-    return {"missing": nvml["error"]} if "error" in nvml else nvml
 
 
 def _cards(prober: Prober, settings: Mapping[str, str]) -> list[Finding]:
     facts = prober.ask("card_facts")
     if "error" in facts:
-        return [cards.unknown_cards(facts["error"])]
+        return [Finding("cards", UNKNOWN, facts["error"])]
     found = [one for card in facts["cards"] for one in cards.card_findings(card, [facts["pid"]])]
     return [*found, cards.allocator_finding(settings, facts["expandable"], platform.system())]
 

@@ -81,8 +81,12 @@ class Rehearser:
         try:
             answer = self._child.ask(request, timeout_s)
         except ChildDied as error:
-            advice = "Its memory may have run out: look at the system's log, or set memory: budget."
-            raise TrainautoError(f"the process that rehearses the run {error}\n  {advice}") from None
+            advice = (
+                "\n  The system ends processes when memory is short: set memory: budget."
+                if "SIGKILL" in str(error)
+                else ""
+            )
+            raise TrainautoError(f"the process that rehearses the run {error}{advice}") from None
         if "cannot" in answer:
             raise InputError(answer["cannot"]) if answer["exit_code"] == 2 else TrainautoError(answer["cannot"])
         return answer

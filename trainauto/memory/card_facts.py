@@ -1,4 +1,4 @@
-"""What NVML and torch tell of the cards: driver, modes, and who else is on them. For people; no run needs it."""
+"""What NVML and torch tell of the cards: modes, and who else is on them. For people; no run needs it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -12,27 +12,12 @@ from trainauto.memory.device_use import nvml_handle, used_bytes
 PROCESSES = Path("/proc")
 
 
-def nvml_facts() -> dict[str, Any]:
-    """Return driver, the newest CUDA it runs (e.g. 12080), and the names of the cards; or why there are none."""
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        names = [_text(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))) for index in range(count)]
-        return {
-            "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
-            "cuda": int(pynvml.nvmlSystemGetCudaDriverVersion_v2()),
-            "cards": names,
-        }
-    except pynvml.NVMLError as error:
-        return {"missing": str(error)}
-
-
 def cards() -> list[dict[str, Any]]:
     """Return facts of each card that torch sees; what NVML does not tell is ``None``."""
     return [_card(torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
 
 
-def _card(device: torch.device) -> dict[str, Any]:  # pragma: no cuda
+def _card(device: torch.device) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(device)
     handle = nvml_handle(device)
     return {
@@ -89,7 +74,3 @@ def _name_of(process: Path) -> str | None:
         return (process / "comm").read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
         return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -7,7 +7,7 @@ import pynvml
 import pytest
 import torch
 
-from trainauto.memory import card_facts
+from trainauto.memory import card_facts, driver_facts
 
 
 def test_a_process_is_there_once_with_its_name(tmp_path: Path) -> None:
@@ -26,7 +26,16 @@ def test_nvml_that_is_not_there_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> No
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", missing)
-    assert list(card_facts.nvml_facts()) == ["missing"]
+    assert list(driver_facts.nvml_facts()) == ["missing"]
+
+
+def test_nvml_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"nvmlInit": None, "nvmlDeviceGetCount": 1, "nvmlSystemGetDriverVersion": b"570.86"}
+    for name, value in {**answers, "nvmlSystemGetCudaDriverVersion_v2": 12080}.items():
+        monkeypatch.setattr(pynvml, name, lambda value=value: value)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda handle: f"Card {handle}")
+    assert driver_facts.nvml_facts() == {"driver": "570.86", "cuda": 12080, "cards": ["Card 0"]}
 
 
 def test_a_card_that_tells_half(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,12 @@ def driver_finding(nvml: Mapping[str, Any], torch_cuda: str | None, torch_sees: 
     """Judge the driver against the CUDA that torch was built with.
 
     Args:
-        nvml: ``driver``, ``cuda`` (1000 * major + 10 * minor) and ``cards``; or ``missing``.
+        nvml: ``driver``, ``cuda`` (1000 * major + 10 * minor) and ``cards``; or ``missing``, or an ``error``.
         torch_cuda: CUDA of torch, e.g. ``12.8``; ``None`` where it was built without.
         torch_sees: devices that torch finds.
     """
+    if "error" in nvml:
+        return Finding("driver", UNKNOWN, nvml["error"])
     if "missing" in nvml:
         if torch_sees:
             return Finding("driver", LOOK, f"NVML says nothing ({nvml['missing']}), but torch finds a device")
@@ -100,8 +102,3 @@ def allocator_finding(settings: Mapping[str, str], expandable: bool | None, syst
         advice = "A run warns and goes on; changing plans then leaves more memory in pieces."
         return Finding("allocator", LOOK, f"{what}, but driver or platform does not give them", advice)
     return Finding("allocator", LOOK, what, "Unset it, or add expandable_segments:True.")
-
-
-def unknown_cards(error: str) -> Finding:
-    """Say that torch could not be asked."""
-    return Finding("cards", UNKNOWN, error)

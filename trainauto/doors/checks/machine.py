@@ -107,15 +107,14 @@ def limits_finding(limits: Mapping[str, int | None], batches: int = 0) -> Findin
     bounds = [f"{flag} {size_text(size)}" for flag in shown if (size := limits.get(flag)) is not None]
     files = limits.get("-n")
     fact = ", ".join([*(bounds or ["-v and -d unlimited"]), f"-n {files if files is not None else 'unlimited'}"])
+    advice = []
     if bounds:
-        advice = (
-            "CUDA reserves address space far beyond what it uses, and budgets set -d themselves: ulimit -v unlimited."
-        )
-        return Finding("ulimit", LOOK, fact, advice)
+        advice.append("CUDA reserves address space far beyond what it uses: ulimit -v unlimited -d unlimited.")
     need = FILES_A_BATCH * batches + FILES_BESIDE
     if files is not None and files < need:
-        return Finding("ulimit", LOOK, f"{fact}, and a run may hold {need} open", f"ulimit -n {2 * need}")
-    return Finding("ulimit", OK, fact)
+        fact += f", and a run may hold {need} files open"
+        advice.append(f"ulimit -n {2 * need}")
+    return Finding("ulimit", LOOK if advice else OK, fact, " ".join(advice))
 
 
 def cores_finding(

@@ -2,8 +2,8 @@
 
     python -m trainauto.doors.checks.probe_server
 
-    {"probe": "import_package", "arguments": ["numpy", "numpy"]}
-    {"version": "2.3.1"}
+    {"probe": "import_package", "arguments": ["PIL.Image"]}
+    {"error": "ModuleNotFoundError: No module named 'PIL'"}
 
 :class:`Prober` asks it, and starts another one where a probe has ended it.
 """
@@ -34,7 +34,7 @@ class Prober:
         except ChildDied as error:
             self._child.end()
             self._child = None
-            return {"error": f"the process that tried it {error}", "died": True}
+            return {"error": f"the process that tried it {error}"}
 
     def __enter__(self) -> "Prober":
         return self

@@ -4,7 +4,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,13 @@ MIB = 1024**2
 TRIED_BUDGET_BYTES = 64 * MIB
 
 
-def import_package(name: str, module: str) -> dict[str, Any]:
-    """Import a module of a package; return the package's ``version``, and the ``error`` where there was one."""
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return {"version": None}
+def import_package(module: str) -> dict[str, Any]:
+    """Import a module; return the ``error`` where there was one."""
     try:
         import_module(module)
     except Exception as error:
-        return {"version": version, "error": f"{type(error).__name__}: {error}"}
-    return {"version": version}
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {}
 
 
 def torch_facts() -> dict[str, Any]:
@@ -40,7 +36,7 @@ def torch_facts() -> dict[str, Any]:
 
 def nvml_facts() -> dict[str, Any]:
     """Return what NVML knows of driver and cards."""
-    from trainauto.memory.card_facts import nvml_facts
+    from trainauto.memory.driver_facts import nvml_facts
 
     return nvml_facts()
 
@@ -54,14 +50,10 @@ def card_facts() -> dict[str, Any]:
     from trainauto.memory.card_facts import cards
     from trainauto.memory.segments import uses_expandable_segments
 
-    if not torch.cuda.is_available():
-        return {"cards": [], "expandable": None, "pid": os.getpid()}
-    found = cards()  # pragma: no cuda
-    return {
-        "cards": found,
-        "expandable": uses_expandable_segments(torch.device("cuda", 0)),
-        "pid": os.getpid(),
-    }  # pragma: no cuda
+    expandable = None
+    if torch.cuda.is_available():  # pragma: no cuda
+        expandable = uses_expandable_segments(torch.device("cuda", 0))
+    return {"cards": cards(), "expandable": expandable, "pid": os.getpid()}
 
 
 def budget_on_cpu() -> dict[str, Any]:

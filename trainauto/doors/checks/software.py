@@ -19,7 +19,7 @@ MODULES = {
     "pillow": "PIL.Image",
     "scikit-image": "skimage.metrics",
     "scikit-learn": "sklearn",
-    "tensorboard": "torch.utils.tensorboard",
+    "tensorboard": "tensorboard.summary.writer.event_file_writer",
     "nvidia-ml-py": "pynvml",
 }
 """What is imported of packages whose modules have other names."""
@@ -38,6 +38,14 @@ def is_older(version: str, least: str) -> bool:
     mine, other = release(version), release(least)
     length = max(len(mine), len(other))
     return mine + (0,) * (length - len(mine)) < other + (0,) * (length - len(other))
+
+
+def installed_version(name: str) -> str | None:
+    """Return the version of a package; ``None`` where it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def requirements() -> tuple[str, dict[str, str]]:
@@ -66,9 +74,15 @@ def python_finding(version: str, asked: str) -> Finding:
     return Finding("Python", OK, fact)
 
 
-def package_finding(name: str, least: str, found: Mapping[str, Any]) -> Finding:
-    """Judge a package: what importing it gave, as :func:`~trainauto.doors.checks.probes.import_package` says it."""
-    version, error = found.get("version"), found.get("error")
+def package_finding(name: str, least: str, version: str | None, error: str) -> Finding:
+    """Judge a package.
+
+    Args:
+        name: of the package.
+        least: the version that is asked for; empty where any will do.
+        version: what is installed; ``None`` where nothing is.
+        error: what importing it said; empty where it worked.
+    """
     asked = f", at least {least} is asked for" if least else ""
     install = f'Install it: pip install "{name}>={least}"' if least else f"Install it: pip install {name}"
     if version is None:

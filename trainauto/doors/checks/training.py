@@ -77,13 +77,13 @@ def reading_finding(found: Mapping[str, Any], batch_size: int, workers: int) -> 
         fact += f": decoded {brief(rate)} images/s ({brief(speed)} megapixels/s)"
     per_sample = found["sample_seconds"] / found["images"]
     batch_s = per_sample * batch_size
-    fact += f"; made into {brief(1 / per_sample)} samples/s, a step's {batch_size} in {batch_s:.2g} s"
+    fact += f"; made into {brief(1 / per_sample)} samples/s, a step's {batch_size} in {brief(batch_s)} s"
     if workers:
-        least = f"{batch_s / workers:.2g} s"
+        least = f"{brief(batch_s / workers)} s"
         advice = f"At best {counted(workers, 'worker')} keep up with steps of {least} and more, given a core each."
     else:
-        advice = f"Without workers every step waits {batch_s:.2g} s."
-    advice += f" For steps of T s take {batch_s:.2g} / T workers; validate measures T."
+        advice = f"Without workers every step waits {brief(batch_s)} s."
+    advice += f" For steps of T s take {brief(batch_s)} / T workers; validate measures T."
     return Finding("reading", OK, fact, advice)
 
 
