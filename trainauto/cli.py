@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 
 from trainauto.core.errors import TrainautoError
-from trainauto.doors import doctor, export, list_known, plan, replay, report, schema, train, upscale, validate
+from trainauto.doors import doctor, export, list_known, plan, replay, report, schema, test, train, upscale, validate
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
 
-DOORS = (train, validate, doctor, plan, report, replay, upscale, export, list_known, schema)
+DOORS = (train, validate, doctor, plan, report, replay, test, upscale, export, list_known, schema)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from trainauto.core.files import write_atomically
 from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.reports import Picture, Pixels
@@ -87,6 +88,7 @@ class Validator:
         enlarger: runs the network, in tiles where needed.
         device: where the network runs.
         pictures: folder for enlarged images; ``None`` keeps none.
+        by_step: keep the picture of every step; otherwise the last one, under the name of the image.
     """
 
     def __init__(
@@ -97,6 +99,8 @@ class Validator:
         enlarger: TiledEnlarger,
         device: torch.device,
         pictures: Path | None = None,
+        *,
+        by_step: bool = True,
     ) -> None:
         self.dataset = dataset
         self._metrics = dict(metrics)
@@ -104,6 +108,7 @@ class Validator:
         self._enlarger = enlarger
         self._device = device
         self._pictures = pictures
+        self._by_step = by_step
         self._bicubic: dict[int, Mapping[str, float]] = {}
 
     def run(
@@ -132,7 +137,7 @@ class Validator:
                 if judged.output is None:
                     continue
                 if self._pictures is not None:
-                    _write_picture(self._pictures / judged.score.name / f"{step:08d}.png", judged.output)
+                    _write_picture(self._pictures / self._file(judged.score.name, step), judged.output)
                 if len(shown) < SHOWN_PICTURES:
                     shown.append(Picture(judged.score.name, judged.output, judged.bicubic, judged.reference))
         record = ValidationRecord(
@@ -146,6 +151,9 @@ class Validator:
             better_is_higher=self._better_is_higher,
         )
         return record, shown
+
+    def _file(self, name: str, step: int) -> str:
+        return f"{name}/{step:08d}.png" if self._by_step else f"{name}.png"
 
     def warm_up(self) -> None:
         """Measure a small image once: metrics load their libraries when they are first called."""
@@ -189,4 +197,8 @@ def _write_picture(file: Path, pixels: Pixels) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     stored = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR) if pixels.shape[2] == 3 else pixels
     _, encoded = cv2.imencode(".png", stored)
-    file.write_bytes(encoded.tobytes())
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(encoded.tobytes())
+
+    write_atomically(file, write)

@@ -7,11 +7,12 @@ from typing import Any
 
 from trainauto.options.component_schemas import Components, arguments_schema, schema_of
 from trainauto.options.lookup import sections
+from trainauto.options.measuring import OptionsToMeasure, SetsToMeasure
 from trainauto.options.parameters import summary_of
 from trainauto.options.places import dotted
 from trainauto.options.schema import Automations, Component, Options
 
-_KINDS = {
+KINDS = {
     "network": ("Networks", "network_g, network_d"),
     "loss": ("Losses", "items of train.losses"),
     "optimizer": ("Optimizers", "train.optim_g, train.optim_d"),
@@ -124,7 +125,8 @@ def markdown_reference(components: Components) -> str:
     Args:
         components: what is registered, by kind and name.
     """
-    return "\n".join([*_introduction(), *_option_tables(), *_component_tables(components)]).rstrip() + "\n"
+    tables = [*_option_tables(), *_component_tables(components), *_test_tables()]
+    return "\n".join([*_introduction(), *tables]).rstrip() + "\n"
 
 
 def _introduction() -> Iterator[str]:
@@ -151,8 +153,20 @@ def _option_tables() -> Iterator[str]:
         yield from _table(schema, {"unit": "unit", "description": "what it is", "reason": "why this default"})
 
 
+def _test_tables() -> Iterator[str]:
+    yield "## Test files"
+    yield ""
+    yield "What `python test.py -opt FILE` reads; sets and metrics are written as those of a run's validation."
+    yield ""
+    for path, section in sections(OptionsToMeasure):
+        if section not in (Component, SetsToMeasure):
+            yield f"### {f'Test files: `{dotted(path)}`' if path else 'Test files: top level'}"
+            yield ""
+            yield from _table(schema_of(section), {"unit": "unit", "description": "what it is"})
+
+
 def _component_tables(components: Components) -> Iterator[str]:
-    for kind, (heading, where) in _KINDS.items():
+    for kind, (heading, where) in KINDS.items():
         yield f"## {heading}"
         yield ""
         yield f"Named in: {where}. Names are taken in any case."
@@ -178,7 +192,7 @@ def _table(schema: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]
     yield _row("---" for _ in headings)
     required = schema.get("required", [])
     for key, option in schema["properties"].items():
-        cells = [f"`{key}`", _type_words(option), _default_words(option, key in required)]
+        cells = [f"`{key}`", type_words(option), default_words(option, key in required)]
         yield _row([*cells, *(option.get(note, "") for note in notes)])
     yield ""
 
@@ -191,7 +205,8 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _default_words(option: Mapping[str, Any], required: bool) -> str:
+def default_words(option: Mapping[str, Any], required: bool) -> str:
+    """Say what a property of a JSON Schema is where nobody sets it, as Markdown."""
     if required:
         return "**required**"
     if "default" not in option:
@@ -204,21 +219,21 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 _WORDS = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true/false", "null": "null"}
 
 
-def _type_words(option: Mapping[str, Any]) -> str:
-    """Say what a property of a JSON Schema takes."""
+def type_words(option: Mapping[str, Any]) -> str:
+    """Say what a property of a JSON Schema takes, as Markdown."""
     if "$ref" in option:
         name = option["$ref"].split("/")[-1]
         return "component" if name == "Component" else f"section `{name.split('.')[-1]}`" if "." in name else "section"
     if "anyOf" in option:
-        return " or ".join(dict.fromkeys(_type_words(member) for member in option["anyOf"]))
+        return " or ".join(dict.fromkeys(type_words(member) for member in option["anyOf"]))
     if "enum" in option or "const" in option:
         return ", ".join(f"`{json.dumps(value).strip(chr(34))}`" for value in option.get("enum", [option.get("const")]))
     if option.get("type") == "array":
         if "prefixItems" in option:
-            return f"list of {len(option['prefixItems'])}: {', '.join(map(_type_words, option['prefixItems']))}"
-        return f"list of {_type_words(option.get('items', {}))}"
+            return f"list of {len(option['prefixItems'])}: {', '.join(map(type_words, option['prefixItems']))}"
+        return f"list of {type_words(option.get('items', {}))}"
     if option.get("type") == "object":
         values = option.get("additionalProperties")
-        return f"section of {_type_words(values)} by name" if isinstance(values, dict) else "section"
+        return f"section of {type_words(values)} by name" if isinstance(values, dict) else "section"
     word = _WORDS.get(str(option.get("type")), "anything")
     return " ".join([word, *(f"{sign} {option[bound]}" for bound, sign in _BOUNDS.items() if bound in option)])

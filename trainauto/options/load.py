@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.options.checks import impossible_combinations
 from trainauto.options.findings import Finding, described, findings_of, in_file_order
 from trainauto.options.hints import hint
 from trainauto.options.lookup import fields_of, section_at, sections
+from trainauto.options.measuring import OptionsToMeasure
 from trainauto.options.overrides import apply_overrides
 from trainauto.options.places import KeyPath, Places, dotted, printable
 from trainauto.options.schema import Options
@@ -39,6 +40,14 @@ class LoadedOptions:
     folder: Path | None = None
 
 
+@dataclass(frozen=True)
+class LoadedTest:
+    """A test file: as typed, and as the options of a run that validates so, which lack what only training reads."""
+
+    test: OptionsToMeasure
+    as_run: LoadedOptions
+
+
 def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:
     """Read, override and check an option file.
 
@@ -51,39 +60,85 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
     """
+    tree, places, file = _read(path, overrides, "options/train/")
+    return LoadedOptions(_validated(tree, places, file), places, path, tree, tuple(overrides))
+
+
+def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
+    """Read, override and check a test file, as :func:`load_options` does an option file of a run.
+
+    Raises:
+        InputError: with one problem for each thing that is wrong, in file order.
+    """
+    tree, places, file = _read(path, overrides, "options/test/")
+    findings = _misnamed_sets(tree, OptionsToMeasure)
+    test: OptionsToMeasure | None = None
+    try:
+        test = OptionsToMeasure.model_validate(tree)
+    except ValidationError as error:
+        findings += _worded(error, OptionsToMeasure, tree, [finding.path for finding in findings])
+    as_run = test.as_of_a_run() if test is not None else None
+    if test is not None and as_run is not None:
+        # Each for itself: what a run must have in both is not what a test must have.
+        for keys in ({"datasets", "scale", "path"}, {"val"}):
+            findings += impossible_combinations(as_run, keys)
+        findings += _nothing_to_do(test)
+    if test is None or as_run is None or findings:
+        raise InputError(in_file_order((finding.problem(places) for finding in findings), file))
+    return LoadedTest(test, LoadedOptions(as_run, places, path, tree, tuple(overrides)))
+
+
+def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:
+    findings = []
+    if not test.datasets.sets:
+        advice = "Add test_1: {type: PairedImageDataset, dataroot_gt: ..., dataroot_lq: ...} to it."
+        findings.append(Finding(("datasets",), "datasets names no set of images", advice, at_key=True))
+    if not test.val.metrics and not test.val.save_img:
+        what = "the test would leave nothing: no metrics, and save_img is false"
+        findings.append(Finding(("val",), what, "Add val.metrics, or write save_img: true.", at_key=True))
+    return findings
+
+
+def _read(path: Path, overrides: Sequence[str], examples: str) -> tuple[dict[str, Any], Places, str]:
+    """Return the values of a file, their places, and the name of the file for people."""
     read = read_yaml(path)
     tree, places, file = read.value, read.places, printable(str(path))
     if tree is None:
-        raise InputError(Problem("this file holds no options", Place(file), "Start from options/train/."))
+        raise InputError(Problem("this file holds no options", Place(file), f"Start from {examples}."))
     if not isinstance(tree, dict):
         what = f"an option file is a section of keys, but this is {'a list' if isinstance(tree, list) else 'one value'}"
         raise InputError(Problem(what, places.of_value(()), "Write 'key: value' lines at the top level, without '- '."))
     apply_overrides(tree, places, overrides)
-    options = _validated(tree, places, file)
-    return LoadedOptions(options, places, path, tree, tuple(overrides))
+    return tree, places, file
 
 
 def _validated(tree: dict[str, Any], places: Places, file: str) -> Options:
-    findings = [*_misnamed_sets(tree), *_misnamed_automations(tree)]
+    findings = [*_misnamed_sets(tree, Options), *_misnamed_automations(tree)]
     options: Options | None = None
     valid = set(Options.model_fields)
     try:
         options = Options.model_validate(tree)
     except ValidationError as error:
         valid -= {str(raw["loc"][0]) for raw in error.errors(include_url=False)}
-        # What stands under a name that is not known cannot be judged.
-        misnamed = [finding.path for finding in findings]
-        findings += [
-            finding
-            for finding in findings_of(
-                error, Options, tree, unknown=lambda path: _unknown(path, tree), missing=_missing
-            )
-            if not any(finding.path[: len(path)] == path for path in misnamed)
-        ]
+        findings += _worded(error, Options, tree, [finding.path for finding in findings])
     findings += impossible_combinations(options or _partial(tree, valid), valid)
     if options is None or findings:
         raise InputError(in_file_order((finding.problem(places) for finding in findings), file))
     return options
+
+
+def _worded(
+    error: ValidationError, model: type[BaseModel], tree: dict[str, Any], misnamed: Sequence[KeyPath]
+) -> list[Finding]:
+    """Return what validation found, but for what stands under a name that is not known: that cannot be judged."""
+    found = findings_of(
+        error,
+        model,
+        tree,
+        unknown=lambda path: _unknown(path, tree, model),
+        missing=lambda path: _missing(path, model),
+    )
+    return [finding for finding in found if not any(finding.path[: len(path)] == path for path in misnamed)]
 
 
 def _partial(tree: dict[str, Any], valid: set[str]) -> Options:
@@ -98,17 +153,19 @@ def _partial(tree: dict[str, Any], valid: set[str]) -> Options:
     )
 
 
-def _misnamed_sets(tree: dict[str, Any]) -> list[Finding]:
-    """Return the data sets that are neither ``train`` nor for validation, by their names."""
+def _misnamed_sets(tree: dict[str, Any], model: type[BaseModel]) -> list[Finding]:
+    """Return the data sets that are neither ``train`` nor for validation (in a test file: nor for that)."""
+    firsts = ("train", "val") if model is Options else ("test", "val")
     datasets = tree.get("datasets")
     if not isinstance(datasets, dict):
         return []
     findings = []
     for key in datasets:
-        if key in ("train", "val") or (key.startswith("val_") and len(key) > len("val_")):
+        begins = [f"{first}_" for first in firsts if first != "train"]
+        if key in firsts or any(key.startswith(begin) and len(key) > len(begin) for begin in begins):
             continue
         path = ("datasets", key)
-        advice = _hint_or_nearest(path, tree, ["train", "val", "val_NAME"])
+        advice = _hint_or_nearest(path, tree, [*firsts, *(f"{begin}NAME" for begin in begins)], model)
         findings.append(Finding(path, f"'{printable(key)}' is no data set", advice, at_key=True))
     return findings
 
@@ -126,28 +183,31 @@ def _misnamed_automations(tree: dict[str, Any]) -> list[Finding]:
     for key in automations:
         path, first = ("training_automations", key), spelled.setdefault(key.lower(), key)
         if key.lower() == "enabled" != key:
-            findings.append(_unknown(path, tree))
+            findings.append(_unknown(path, tree, Options))
         elif first != key:
             advice = f"Keep {printable(first)} or {printable(key)}, not both."
             findings.append(Finding(path, f"automation '{printable(key)}' is there twice", advice, at_key=True))
     return findings
 
 
-def _unknown(path: KeyPath, tree: dict[str, Any]) -> Finding:
-    section = section_at(Options, path[:-1])
+def _unknown(path: KeyPath, tree: dict[str, Any], model: type[BaseModel]) -> Finding:
+    section = section_at(model, path[:-1])
     where = f" in {dotted(path[:-1])}" if len(path) > 1 else ""
     what = f"unknown key '{printable(str(path[-1]))}'{where}"
-    return Finding(path, what, _hint_or_nearest(path, tree, list(fields_of(section)) if section else []), at_key=True)
+    known = list(fields_of(section)) if section else []
+    return Finding(path, what, _hint_or_nearest(path, tree, known, model), at_key=True)
 
 
-def _hint_or_nearest(path: KeyPath, tree: dict[str, Any], known: list[str]) -> str:
+def _hint_or_nearest(path: KeyPath, tree: dict[str, Any], known: list[str], model: type[BaseModel]) -> str:
     key = str(path[-1])
-    homes = [dotted(home) for home, section in sections(Options) if key in fields_of(section)]
+    homes = [dotted(home) for home, section in sections(model) if key in fields_of(section)]
     if len(homes) in (1, 2):
         return f"Write it under {' or '.join(homes)}." if all(homes) else "Write it at the top level."
+    if model is not Options and any(key in fields_of(section) for _, section in sections(Options)):
+        return "Remove it: it is an option of runs, and a test does not train."
     return hint(path, tree) or nearest(key, known)
 
 
-def _missing(path: KeyPath) -> Finding:
+def _missing(path: KeyPath, model: type[BaseModel]) -> Finding:
     where = f" in {dotted(path[:-1])}" if len(path) > 1 else ""
-    return Finding(path, f"'{path[-1]}' is missing{where}", f"Add {described(Options, path)}", at_key=True)
+    return Finding(path, f"'{path[-1]}' is missing{where}", f"Add {described(model, path)}", at_key=True)

@@ -1,0 +1,102 @@
+"""Every key of a test file: what is measured, on which images, with which weights. It shares sections with runs."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from trainauto.options.schema import (
+    Component,
+    Datasets,
+    FolderName,
+    NonNegativeInt,
+    Options,
+    PathOptions,
+    PositiveInt,
+    Section,
+    ValDataset,
+    ValOptions,
+    option,
+    whole,
+)
+
+
+class SetsToMeasure(BaseModel):
+    """The sets, `test` and any number of `test_*`; names of runs' validation sets are taken, too."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    __pydantic_extra__: dict[str, ValDataset]
+
+    @property
+    def sets(self) -> dict[str, ValDataset]:
+        """All sets by key, in file order; a set without a name is called by its key."""
+        found = self.__pydantic_extra__ or {}
+        return {
+            key: one if "name" in one.model_fields_set else one.model_copy(update={"name": key})
+            for key, one in found.items()
+        }
+
+
+class WeightsToMeasure(Section):
+    """Where weights come from and where results go."""
+
+    results_root: str = option("results", "Folder of results, relative to the working directory.")
+    pretrain_network_g: str | None = option(
+        None, "Weights: .safetensors, .pth or .pt (no pickled code). Required unless the command names a run."
+    )
+    param_key_g: str | None = option(
+        None,
+        "Key of the weights inside a .pth that holds several.",
+        reason="null tries params_ema, params, then the file itself",
+    )
+    strict_load_g: bool = option(
+        True, "Refuse weights whose names or shapes differ; false loads what fits and lists the rest."
+    )
+
+
+class Measuring(Section):
+    """What is measured, and how images are run."""
+
+    save_img: bool = option(True, "Keep the enlarged pictures.")
+    metrics: dict[str, Component] = option(
+        {}, "Metrics by the name to show them under, e.g. `psnr: {type: calculate_psnr}`."
+    )
+    tile_size: NonNegativeInt = option(
+        0, "Side of the tiles an image is cut into; 0 runs images whole until one does not fit.", unit="px of the input"
+    )
+    tile_overlap: NonNegativeInt = option(
+        16, "Pixels each tile sees beyond its own on every side.", unit="px of the input"
+    )
+
+
+class OptionsToMeasure(Section):
+    """One test: a trained network on sets of images."""
+
+    name: FolderName = option(..., "Name of the test and of the folder of its results.")
+    scale: Annotated[int, Field(ge=1, le=16), BeforeValidator(whole)] = option(4, "Enlargement factor.", unit="times")
+    device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to run; auto takes CUDA where there is one.")
+    num_threads: PositiveInt | None = option(
+        None, "Threads of one CPU operation.", unit="threads", reason="null: torch decides"
+    )
+    plugins: list[str] = option(
+        [], "Python modules to import first (beside this file, or installed); they register components of your own."
+    )
+    datasets: SetsToMeasure = option(..., "Sets of images.")
+    network_g: Component | None = option(
+        None, "The network, with its arguments; scale is filled in. Required unless the command names a run."
+    )
+    path: WeightsToMeasure = option(WeightsToMeasure(), "Weights in, results out.")
+    val: Measuring = option(..., "Metrics, pictures, tiles.")
+
+    def as_of_a_run(self) -> Options:
+        """Return the options of a run that validates so; what only training reads is not there."""
+        sets: dict[str, Any] = {**self.datasets.sets}
+        given: dict[str, Any] = {
+            key: getattr(self, key) for key in ("name", "scale", "device", "num_threads", "plugins")
+        }
+        given |= {
+            "network_g": self.network_g,
+            "datasets": Datasets.model_construct(set(sets), **sets),
+            "path": PathOptions(**self.path.model_dump(exclude={"results_root"})),
+            "val": ValOptions.model_construct(**{key: getattr(self.val, key) for key in Measuring.model_fields}),
+        }
+        return Options.model_construct(**given)
