@@ -14,11 +14,13 @@ from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.options.documents import json_schema, markdown_reference
 
 
+def registries() -> dict[str, Registry[Any]]:
+    """Return the registries of all components by kind, in the singular, e.g. ``network``."""
+    known = (ARCHS, DATASETS, LOSSES, METRICS, MODELS, OPTIMIZERS, SCHEDULES, AUTOMATIONS)
+    return {registry.kind: registry for registry in known}
+
+
 def option_documents() -> tuple[str, str]:
     """Return the JSON Schema of option files and the options reference, with all registered components."""
-    registries: dict[str, Registry[Any]] = {
-        registry.kind: registry
-        for registry in (ARCHS, DATASETS, LOSSES, METRICS, MODELS, OPTIMIZERS, SCHEDULES, AUTOMATIONS)
-    }
-    components = {kind: {name: registry.get(name) for name in registry} for kind, registry in registries.items()}
+    components = {kind: {name: registry.get(name) for name in registry} for kind, registry in registries().items()}
     return json.dumps(json_schema(components), indent=2) + "\n", markdown_reference(components)

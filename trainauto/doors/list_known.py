@@ -1,20 +1,61 @@
-"""``list``: say what is known."""
+"""``list``: say what is known: components by kind, each with its arguments, and cards."""
 
 import argparse
+from pathlib import Path
 
+from trainauto.core.errors import InputError, Problem
 from trainauto.doors.arguments import Commands
+
+KINDS = {
+    "archs": "network",
+    "losses": "loss",
+    "metrics": "metric",
+    "automations": "automation",
+    "datasets": "dataset",
+    "models": "model",
+    "optimizers": "optimizer",
+    "schedules": "schedule",
+}
+"""Kinds of components as they are asked for, and as their registries call them."""
 
 
 def add_to(commands: Commands) -> None:
     """Add the command."""
-    parser = commands.add_parser("list", help="list what is known: cards")
-    parser.add_argument("kind", choices=["cards"], help="cards: presets of graphics cards, by memory")
+    parser = commands.add_parser(
+        "list",
+        help="list what is known: archs, losses, metrics, ..., cards",
+        description="List what is known of a kind; with a name, its arguments with their types and defaults.",
+    )
+    parser.add_argument(
+        "kind", choices=[*KINDS, "cards"], metavar="KIND", help=f"{', '.join(KINDS)}, or cards (presets by memory)"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, right after KIND")
+    parser.add_argument("-opt", type=Path, metavar="FILE", help="also what the plugins of this option file bring")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(door=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from trainauto.doors.tables import cards_json, cards_table
+    if parsed.kind == "cards":
+        print(_cards(parsed))
+        return 0
 
-    print(cards_json() if parsed.json else cards_table())
+    from trainauto.doors import listing
+
+    listing.load_components(parsed.opt)
+    kind = KINDS[parsed.kind]
+    if parsed.name:
+        print(listing.one(kind, parsed.name, json=parsed.json))
+    else:
+        print(listing.all_of(kind, parsed.kind, json=parsed.json))
     return 0
+
+
+def _cards(parsed: argparse.Namespace) -> str:
+    from trainauto.doors.tables import cards_json, cards_table
+    from trainauto.options.cards import CARDS, card_by_words
+
+    if parsed.opt is not None:
+        raise InputError(Problem("plugins bring no cards", advice="Leave -opt out."))
+    cards = [card_by_words(parsed.name)] if parsed.name else CARDS
+    return cards_json(cards) if parsed.json else cards_table(cards)

@@ -10,20 +10,20 @@ _HEADINGS = ("card", "GiB", "target", "margin", "lq_size px", "batch", "numbers"
 _LEFT_ALIGNED = frozenset({"card", "numbers"})
 
 
-def cards_table() -> str:
-    """Return the presets of all cards as a table of at most 100 columns, smallest memory first."""
-    rows = [_cells(card) for card in _by_memory()]
-    notes = dict.fromkeys(card.rule for card in _by_memory())
+def cards_table(cards: Sequence[CardPreset] = CARDS) -> str:
+    """Return presets of cards as a table of at most 100 columns, smallest memory first."""
+    rows = [_cells(card) for card in _by_memory(cards)]
+    notes = dict.fromkeys(card.rule for card in _by_memory(cards))
     return "\n".join([*aligned(_HEADINGS, rows), "", *notes])
 
 
-def cards_json() -> str:
+def cards_json(cards: Sequence[CardPreset] = CARDS) -> str:
     """Return the same as JSON: a list of objects with the fields of `CardPreset`."""
-    return json.dumps([asdict(card) for card in _by_memory()], indent=2)
+    return json.dumps([asdict(card) for card in _by_memory(cards)], indent=2)
 
 
-def _by_memory() -> list[CardPreset]:
-    return sorted(CARDS, key=lambda card: (card.memory_gib, card.name))
+def _by_memory(cards: Sequence[CardPreset]) -> list[CardPreset]:
+    return sorted(cards, key=lambda card: (card.memory_gib, card.name))
 
 
 def _cells(card: CardPreset) -> tuple[str, ...]:
