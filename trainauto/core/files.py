@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -58,6 +59,21 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def nearest_folder(path: Path) -> tuple[Path, str]:
+    """Return the nearest there is of ``path`` and the folders above it, and why nothing can be made in it.
+
+    The reason is empty where it can: a folder is made there and removed, since permissions alone do not tell.
+    """
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    if not there.is_dir():
+        return there, f"{there} is a file"
+    try:
+        tempfile.TemporaryDirectory(prefix=".trainauto-", dir=there).cleanup()
+    except OSError as error:
+        return there, str(error)
+    return there, ""
 
 
 def remove_leftovers(folder: Path) -> None:

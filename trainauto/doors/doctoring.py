@@ -18,7 +18,7 @@ from trainauto.doors.arguments import prepare_environment
 from trainauto.doors.checks import cards, machine, software, training
 from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
 from trainauto.doors.checks.probe_server import Prober
-from trainauto.doors.rehearsing import Rehearser
+from trainauto.doors.rehearsing import Rehearser, tidy_when_terminated
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.schema import PathOptions
 
@@ -85,6 +85,7 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
     else:
         use_expandable_segments()
     with ExitStack() as stack:
+        stack.enter_context(tidy_when_terminated())
         prober = stack.enter_context(Prober())
         yield from guarded("Python", _python)
         yield from guarded("packages", lambda: _packages(prober))
@@ -203,7 +204,7 @@ def _disks(loaded: LoadedOptions | None, built: Facts) -> list[Finding]:
     one = int(built.get("parameter_bytes", 0) * (COPIES_KEPT + 1 if built.get("averages") else COPIES_KEPT))
     kept = options.logger.keep_checkpoints + 2  # the best, and the one being written
     what = f"{kept} checkpoints of an optimizer like Adam take about"
-    found = [machine.disk_finding("disk: runs", Path(options.path.experiments_root).expanduser(), kept * one, what)]
+    found = [machine.disk_finding("disk: runs", Path(options.path.experiments_root), kept * one, what)]
     caches = dict.fromkeys(
         [options.datasets.train.cache_dir, *(s.cache_dir for s in options.datasets.validation_sets.values())]
     )

@@ -1,16 +1,18 @@
 """What ``python -m trainauto validate`` does: a run is rehearsed in a process of its own, and told in lines."""
 
-import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from trainauto.assembly.child import Child, ChildDied
 from trainauto.assembly.placing import placed
 from trainauto.core.errors import InputError, Problem, TrainautoError
+from trainauto.core.files import nearest_folder
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.figures import error_text, size_text
 from trainauto.reporting.lines import WIDTH, in_thousands, pairs_lines
@@ -104,21 +106,30 @@ def _copy_of_calibrations(cache: Path) -> None:
         return  # it learns anew, as a run that cannot read them
 
 
-def check_experiments_root(loaded: LoadedOptions) -> Path:
-    """Return the nearest folder there is of ``experiments_root``; nothing is made.
+def check_experiments_root(loaded: LoadedOptions) -> None:
+    """See that run directories can be made; nothing stays.
 
     Raises:
-        InputError: a run directory could not be made below it.
+        InputError: they cannot.
     """
-    root = Path(loaded.options.path.experiments_root).expanduser()
-    there = next(one for one in (root.absolute(), *root.absolute().parents) if one.exists())
-    with placed(loaded, ("path", "experiments_root")):
-        if not there.is_dir():
-            raise InputError(Problem(f"the run directory cannot be made: {there} is a file"))
-        if not os.access(there, os.W_OK | os.X_OK):
-            what = f"the run directory cannot be made: {there} may not be written to"
-            raise InputError(Problem(what, advice="Change its permissions, or name another folder."))
-    return there
+    reason = nearest_folder(Path(loaded.options.path.experiments_root))[1]
+    if reason:
+        with placed(loaded, ("path", "experiments_root")):
+            raise InputError(Problem(f"the run directory cannot be made: {reason}", advice="Name another folder."))
+
+
+@contextmanager
+def tidy_when_terminated() -> Iterator[None]:
+    """Let SIGTERM end this process as an error does: what is temporary is then removed."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def validate(loaded: LoadedOptions, steps: int) -> int:
@@ -128,7 +139,7 @@ def validate(loaded: LoadedOptions, steps: int) -> int:
         InputError: the option file, or what it names, cannot be used.
         TrainautoError: the step failed as it would in the run.
     """
-    with Rehearser(loaded) as rehearser:
+    with tidy_when_terminated(), Rehearser(loaded) as rehearser:
         check_experiments_root(loaded)
         built = rehearser.build()
         _print(built_pairs(loaded, built))

@@ -167,11 +167,16 @@ def test_limits_and_cores() -> None:
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    assert machine.disk_finding("disk", tmp_path / "file" / "below").state == BROKEN
+    below = machine.disk_finding("disk", tmp_path / "file" / "below")
+    assert (below.state, "is a file" in below.fact) == (BROKEN, True)
     assert machine.disk_finding("disk", tmp_path / "not" / "yet", 2**60, "all of it").state == LOOK
-    assert not (tmp_path / "not").exists()
-    monkeypatch.setattr("os.access", lambda folder, mode: False)  # root may write anywhere
-    assert "may not be written" in machine.disk_finding("disk", tmp_path).fact
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+    def read_only(*_arguments: object) -> None:
+        raise OSError(30, "Read-only file system")  # permissions do not tell, and root may write anywhere
+
+    monkeypatch.setattr("os.mkdir", read_only)
+    assert "Read-only" in machine.disk_finding("disk", tmp_path).fact
 
 
 def test_budgets_names_and_groups() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainauto.core.cgroup import MemoryLimit
+from trainauto.core.files import nearest_folder
 from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, counted
 from trainauto.reporting.figures import size_text
 
@@ -150,13 +151,9 @@ def disk_finding(name: str, folder: Path, need_bytes: int = 0, what: str = "") -
         need_bytes: how much; 0 where nobody knows.
         what: what takes it.
     """
-    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
-    if not there.is_dir():
-        return Finding(name, BROKEN, f"{there} is a file", "Name a folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        return Finding(
-            name, BROKEN, f"{there} may not be written to", "Change its permissions, or name another folder."
-        )
+    there, reason = nearest_folder(folder)
+    if reason:
+        return Finding(name, BROKEN, f"nothing can be written to {folder}: {reason}", "Name another folder.")
     free = shutil.disk_usage(there).free
     fact = f"{size_text(free)} free for {folder}" + (f"; {what} {size_text(need_bytes)}" if need_bytes else "")
     if free < max(need_bytes, LEAST_DISK_BYTES):
