@@ -11,8 +11,8 @@ def add_to(commands: Commands) -> None:
         "doctor",
         help="look at this machine: what is fine, what may hurt, what is broken",
         description=(
-            "Look at this machine, and with -opt at what a run would need of it. Nothing is changed. Exit code 1 where "
-            "something is broken."
+            "Look at this machine, and with -opt at what a run would need of it. Nothing is changed; a cache_dir that "
+            "the file names may be filled. Exit code 1 where something is broken."
         ),
     )
     takes_options(parser, required=False)
