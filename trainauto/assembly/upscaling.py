@@ -67,7 +67,8 @@ class TileFigures:
 def as_pixels(network: nn.Module, pixels: Tensor) -> Tensor:
     """Enlarge pixels (1, C, h, w) of 8 bits to pixels of 8 bits."""
     enlarged: Tensor = network(pixels.float().div_(255))
-    return enlarged.float().clamp_(0, 1).mul_(255).round_().to(torch.uint8)
+    # A new tensor: some networks give views, of which several pixels are one.
+    return enlarged.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def limited_meter(device: torch.device, budget_bytes: int | None) -> MemoryMeter:
@@ -289,9 +290,9 @@ class Upscaler:
 
 def _in_words(found: Reach) -> str:
     if found.is_certain:
-        return f"overlap {found.px} px: more of the surroundings changes less than {found.difference:.1e} of 1"
+        return f"overlap {found.px} px: more of the surroundings changes at most {found.difference:.1e} of 1"
     return (
-        f"overlap {found.px} px is the most that fits, and more would still change {found.difference:.1e} of 1: "
+        f"overlap {found.px} px is the most that fits, and it still changes {found.difference:.1e} of 1: "
         "seams may show"
     )
 
