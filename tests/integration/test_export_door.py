@@ -3,17 +3,20 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load as load_bytes
 from safetensors.torch import load_file
 
 import trainauto
 from tests.golden.test_manifests import manifest
-from tests.integration.doors import environment
+from tests.integration.doors import environment, latest_weights, run_directory, tiny_options, train, write_options
+from tests.integration.test_doors import PLUGIN_NETWORK
 from tests.made_runs import make_run, options_of
 from trainauto.cli import main
 
@@ -64,6 +67,28 @@ def _umask() -> int:
     old = os.umask(0)
     os.umask(old)
     return old
+
+
+def test_a_run_that_was_trained(
+    tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_module.py").write_text(PLUGIN_NETWORK.replace("my_net", "my_exported_net"))
+    changes = {"plugins": ["my_module"], "network_g": {"type": "my_exported_net", "width": 6}}
+    file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 3), **changes))
+    done = train(file)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the plugin lies beside the option file
+    for which, step in (("best", None), ("latest", 12)):
+        out = tmp_path / f"{which}.safetensors"
+        assert main(["export", str(tmp_path / "experiments/tiny"), str(out), "--checkpoint", which]) == 0
+        with safe_open(out, "pt") as opened:
+            facts = opened.metadata()
+        pointer = json.loads((run_directory(file) / "checkpoints/latest.json").read_text())
+        assert int(facts["step"]) == (step or pointer["best"]["step"])
+        weights = latest_weights(run_directory(file))
+        assert "net_g.safetensors" in weights
+    assert equal(load_file(out), load_bytes(weights.get("net_g_ema.safetensors", weights["net_g.safetensors"])))
 
 
 def test_pth_has_both_entries(folder: Path) -> None:

@@ -90,6 +90,7 @@ def test_a_plugin_lies_where_the_run_found_it(tmp_path: Path, monkeypatch: pytes
     options = options_of({"type": "doubling_of_a_run"}, plugins=["plugin_of_a_run"])
     run = make_run(tmp_path / "here", options, plugins=tmp_path / "there")
     found = trained_network(run.path, "best", CPU)
+    assert found.loaded.folder == tmp_path / "there"
     assert found.channels == 3  # it does not say
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
