@@ -39,8 +39,9 @@ def options_for(gt: Path, ranks: int, **changes: Any) -> dict[str, Any]:
     return merged(base, changes)
 
 
-def losses(run: Path) -> list[float]:
-    return [sum(step["losses"].values()) for step in step_records(run)]
+def steps_of(seen: list[dict[str, Any]]) -> list[tuple[dict[str, Any], ...]]:
+    """Return the batches of each step, one for each rank."""
+    return list(zip(*(rank["batches"] for rank in seen), strict=True))
 
 
 def test_one_two_and_four_ranks_train_the_same(tmp_path: Path, write_images: WriteImages) -> None:
@@ -61,11 +62,11 @@ def test_one_two_and_four_ranks_train_the_same(tmp_path: Path, write_images: Wri
             assert ours["plan"]["lq_size"] == alone["plan"]["lq_size"]
         # To the bit the same weights and averages on all ranks, and the same plan in every step.
         assert len({seen["weights"] for seen in found[ranks]}) == 1
-        for step in zip(*(seen["batches"] for seen in found[ranks]), strict=True):
+        for step in steps_of(found[ranks]):
             assert len({json.dumps([one["plan"], one["drawn"], one["first"]]) for one in step}) == 1
 
     for ranks, seen in found.items():
-        together = [[name for one in step for name in one["names"]] for step in zip(*(r["batches"] for r in seen))]
+        together = [[name for one in step for name in one["names"]] for step in steps_of(seen)]
         alone = [one["names"] for one in found[1][0]["batches"]]
         assert [sorted(step) for step in together] == [sorted(step) for step in alone]
         # Every sample once an epoch, epoch after epoch.
@@ -73,7 +74,7 @@ def test_one_two_and_four_ranks_train_the_same(tmp_path: Path, write_images: Wri
         for start in range(0, len(stream) - SAMPLES, SAMPLES):
             assert len(set(stream[start : start + SAMPLES])) == SAMPLES
         # The crops are the same ones, not only the files.
-        pixels = [sum(one["pixels"] for one in step) for step in zip(*(r["batches"] for r in seen))]
+        pixels = [sum(one["pixels"] for one in step) for step in steps_of(seen)]
         assert pixels == [one["pixels"] for one in found[1][0]["batches"]], ranks
 
 
@@ -120,7 +121,7 @@ def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: 
     ends = [step["first_sample"] + step["samples"] for step in steps]
     assert [step["first_sample"] for step in steps] == [0, *ends[:-1]]
     assert [step["samples"] for step in steps] == [8] * 9 + [12] * 6
-    stream = [name for one in zip(*(seen["batches"] for seen in third)) for part in one for name in part["names"]]
+    stream = [name for one in steps_of(third) for part in one for name in part["names"]]
     assert Counter(Counter(stream).values()) == {3: SAMPLES}, "72 samples of 24: each three times"
     assert "ranks: 2 -> 3" in (run / "training.log").read_text()
     assert json.loads((run / "origin.json").read_text())["ranks"] == 3

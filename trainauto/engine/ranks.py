@@ -21,6 +21,7 @@ from trainauto.core.decisions import Decision, decision_from_dict, decision_to_d
 from trainauto.core.errors import InputError, Problem, TrainautoError
 from trainauto.core.process import without_memory_limit
 from trainauto.engine.gradient_sum import GradientSum
+from trainauto.engine.meeting import fresh_store
 
 FINE, TOO_LARGE, LEAVES = 0, 1, 2
 """How a rank's part of a pass ended: with gradients, in no pieces, or with an error that ends the run."""
@@ -177,7 +178,9 @@ def joined(launcher: str) -> Iterator[Ranks]:
     if torch.cuda.is_available():  # pragma: no cuda
         _choose_gpu(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, timeout=timedelta(seconds=TIMEOUT_S))
+    rank, count, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
+    store = fresh_store(rank, count, timeout)
+    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=count)
     try:
         yield Group()
     finally:

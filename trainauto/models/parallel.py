@@ -4,6 +4,7 @@ Both meet other ranks in the middle of a pass, so that none of them can run it a
 memory ends the group, and torchrun starts it again from the last checkpoint.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -38,7 +39,10 @@ Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
 def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
     """Sum gradients while the backward pass goes on, as ``DistributedDataParallel`` does."""
     del averages
-    return DistributedDataParallel(network, broadcast_buffers=False, gradient_as_bucket_view=True)
+    taken = inspect.signature(DistributedDataParallel.__init__).parameters
+    quiet = "forward_sync_buffers" if "forward_sync_buffers" in taken else "broadcast_buffers"  # its name before 2.13
+    settings: dict[str, Any] = {quiet: False, "gradient_as_bucket_view": True}
+    return DistributedDataParallel(network, **settings)
 
 
 def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
