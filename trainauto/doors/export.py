@@ -45,6 +45,8 @@ def _run(parsed: argparse.Namespace) -> int:
 
     from trainauto.doors.exporting import export
 
+    if chosen == "onnx":
+        print("exporting and comparing; a large network takes minutes", flush=True)
     print(export(parsed, chosen, size_px))
     return 0
 
