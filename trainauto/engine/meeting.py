@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 from uuid import uuid4
 
-from torch.distributed.distributed_c10d import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 _POLL_S = 0.02
 
