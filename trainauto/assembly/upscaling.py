@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import cv2
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from trainauto.assembly.model import requirements_of
 from trainauto.assembly.trained import Trained
 from trainauto.assembly.trial_steps import SHARE_OF_FREE, free_memory_bytes
+from trainauto.core.cgroup import tightest_memory_limit
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
 from trainauto.data.image_io import Pixels
@@ -79,7 +81,7 @@ def limited_meter(device: torch.device, budget_bytes: int | None) -> MemoryMeter
     if device.type == "cpu":
         calm_allocator()
     meter = MemoryMeter(device)
-    free_bytes = free_memory_bytes() if device.type == "cpu" else None
+    free_bytes = _free_bytes() if device.type == "cpu" else None
     limit = budget_bytes or (int(SHARE_OF_FREE * free_bytes) if free_bytes is not None else None)
     if limit is not None:
         meter.set_budget(limit)
@@ -87,6 +89,15 @@ def limited_meter(device: torch.device, budget_bytes: int | None) -> MemoryMeter
         meter.set_baseline()
         meter.cap_at_available()
     return meter
+
+
+def _free_bytes() -> int | None:
+    """Return what this machine, or the container this runs in, can still give away; ``None`` where nobody says."""
+    found = [free_memory_bytes()]
+    with suppress(OSError):
+        bound = tightest_memory_limit()
+        found.append(bound.free_bytes if bound is not None else None)
+    return min((size for size in found if size is not None), default=None)
 
 
 class Upscaler:
@@ -292,8 +303,7 @@ def _in_words(found: Reach) -> str:
     if found.is_certain:
         return f"overlap {found.px} px: more of the surroundings changes at most {found.difference:.1e} of 1"
     return (
-        f"overlap {found.px} px is the most that fits, and it still changes {found.difference:.1e} of 1: "
-        "seams may show"
+        f"overlap {found.px} px is the most that fits, and it still changes {found.difference:.1e} of 1: seams may show"
     )
 
 

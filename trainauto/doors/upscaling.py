@@ -56,7 +56,7 @@ def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
     Raises:
         InputError: nothing can be enlarged.
     """
-    console = Console(stderr=parsed.json, highlight=False, soft_wrap=True)
+    console = Console(stderr=parsed.json, highlight=False, markup=False, soft_wrap=True)
     jobs = planned(parsed.input, parsed.output)
     device = _device(parsed.device)
     warm_up()  # what traces load is there before memory is counted
@@ -135,7 +135,7 @@ def _enlarge_all(
     jobs: list[Job], upscaler: Upscaler, trained: Trained, tally: Tally, console: Console, *, overwrite: bool
 ) -> None:
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeRemainingColumn(),
@@ -153,7 +153,7 @@ def _enlarge_all(
                 console.print(_enlarge(job, upscaler, trained, tally, bar, task))
             except InputError as error:
                 tally.failed += 1
-                console.print(f"error: {job.name}: {error}", style="red", markup=False)
+                console.print(f"error: {job.name}: {error}", style="red")
             bar.remove_task(task)
 
 
@@ -199,7 +199,8 @@ def _summary(tally: Tally, figures: TileFigures, limit_bytes: int | None) -> lis
         for count, word in ((tally.skipped, "there already"), (tally.failed, "could not be enlarged"))
         if count
     ]
-    lines = [f"{tally.pictures} pictures, {megapixels:.2f} MP in {tally.seconds:.1f} s{''.join(others)}"]
+    pictures = f"{tally.pictures} picture{'' if tally.pictures == 1 else 's'}"
+    lines = [f"{pictures}, {megapixels:.2f} MP in {tally.seconds:.1f} s{''.join(others)}"]
     if figures.tiles:
         tiles = "whole" if figures.is_whole else f"{figures.tiles} tiles of up to {figures.tile_px} px"
         measured = f", {size_text(figures.measured_bytes)} measured" if figures.measured_bytes else ""
