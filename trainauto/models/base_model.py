@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.batch import Batch
+from trainauto.core.errors import CheckpointError
 from trainauto.core.passes import MicroBatch, Pass
 from trainauto.core.records import ValidationRecord
 from trainauto.core.reports import Picture
 from trainauto.models.checkpointing import Blocks, CannotCheckpoint, blocks_of, is_on, switch_on
-from trainauto.models.parallel import is_sharded, load_shards, save_shards
+from trainauto.models.parallel import has_shards, is_sharded, load_shards, save_shards
 from trainauto.models.validation import Judges, Validator
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
@@ -126,9 +127,12 @@ class BaseModel(ABC):
         Raises:
             CheckpointError: a file is missing or does not fit the network.
         """
-        if self.is_sharded:
+        if has_shards(folder):
             load_shards(self, folder)
             return
+        if self.is_sharded:
+            advice = "go on without it, or begin with its weights (path: pretrain_network_g)"
+            raise CheckpointError(f"{folder} was written without fully_shard: {advice}")
         for name, network in self.networks.items():
             load_weights(network, folder / f"{name}.safetensors")
         for name, average in self.averages.items():
@@ -147,7 +151,9 @@ class BaseModel(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it."""
-        for name, optimizer in ({} if self.is_sharded else self.optimizers).items():
+        for name, optimizer in self.optimizers.items():
+            if name not in state["optimizers"]:
+                continue  # it was spread over ranks, and came with the weights
             before = state["optimizer_kinds"].get(name)
             if before != _kind(optimizer):
                 logger.warning("optimizer '%s' was %s and is %s now: it starts afresh", name, before, _kind(optimizer))

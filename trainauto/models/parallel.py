@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -27,6 +28,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from trainauto.core.errors import CheckpointError
 from trainauto.models.checkpointing import CannotCheckpoint, blocks_of
 
 if TYPE_CHECKING:
@@ -78,14 +80,34 @@ def save_shards(model: "BaseModel", folder: Path) -> None:
     save_parts(_parts(model), checkpoint_id=folder)
 
 
+def has_shards(folder: Path) -> bool:
+    """Say whether a checkpoint is one of :func:`save_shards`."""
+    return (folder / ".metadata").is_file()
+
+
 def load_shards(model: "BaseModel", folder: Path) -> None:
-    """Read what :func:`save_shards` wrote, on the same or another number of ranks; every rank must ask."""
+    """Read what :func:`save_shards` wrote, on the same or another number of ranks; every rank must ask.
+
+    What the option file sets of an optimizer (rates, betas, decay) stays as it sets it.
+
+    Raises:
+        CheckpointError: a part is missing or does not fit.
+    """
+    settings = {
+        name: [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+        for name, optimizer in model.optimizers.items()
+    }
     parts = _parts(model)
-    load_parts(parts, checkpoint_id=folder)
+    try:
+        load_parts(parts, checkpoint_id=folder)
+    except (OSError, RuntimeError, ValueError, CheckpointException) as error:
+        raise CheckpointError(f"cannot load {folder}: {error}") from error
     for name, network in _networks(model):
         set_model_state_dict(network, parts[name])
     for name, optimizer in model.optimizers.items():
         set_optimizer_state_dict(model.networks[f"net_{name}"], optimizer, parts[f"optim_{name}"])
+        for group, wanted in zip(optimizer.param_groups, settings[name], strict=True):
+            group.update(wanted)
 
 
 def _parts(model: "BaseModel") -> dict[str, Any]:

@@ -95,3 +95,9 @@ def test_a_resumed_run_takes_up_another_target() -> None:
     assert simulation.plan == Plan.of(batch_size=64, lq_size=32, micro_batches=16)
     assert "option file" in simulation.changes[0][1].reason
     assert [step for step, _ in simulation.changes] == [1]
+
+
+def test_ranks_share_the_samples_of_a_step() -> None:
+    assert EffectiveBatch(32, 4).samples == 8
+    with pytest.raises(ValueError, match="cannot be divided among 3 ranks; the nearest is 33"):
+        EffectiveBatch(32, 3)
