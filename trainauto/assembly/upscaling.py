@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import isinf
 
 import cv2
 import numpy as np
@@ -302,9 +303,9 @@ class Upscaler:
 def _in_words(found: Reach) -> str:
     if found.is_certain:
         return f"overlap {found.px} px: more of the surroundings changes at most {found.difference:.1e} of 1"
-    return (
-        f"overlap {found.px} px is the most that fits, and it still changes {found.difference:.1e} of 1: seams may show"
-    )
+    if isinf(found.difference):
+        return f"overlap {found.px} px: memory allows no comparison with more, seams may show"
+    return f"overlap {found.px} px is the most that fits, and still changes {found.difference:.1e} of 1: seams may show"
 
 
 def _alpha(alpha: NDArray[np.uint8], box: Box, scale: int) -> NDArray[np.uint8]:
