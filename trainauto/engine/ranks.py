@@ -174,6 +174,9 @@ def joined(launcher: str) -> Iterator[Ranks]:
     if missing:
         advice = "Start it with: torchrun --nproc-per-node N train.py -opt FILE --launcher pytorch"
         raise InputError(Problem(f"--launcher pytorch, but torchrun has not set {', '.join(missing)}", advice=advice))
+    if os.environ["WORLD_SIZE"] == "1":
+        yield ALONE
+        return
     backend = "gloo"
     if torch.cuda.is_available():  # pragma: no cuda
         _choose_gpu(int(os.environ.get("LOCAL_RANK", "0")))
@@ -187,8 +190,13 @@ def joined(launcher: str) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
+def any_of(ranks: Ranks, mine: bool) -> bool:
+    """Whether it holds on any rank; every rank must ask."""
+    return any(one["holds"] for one in ranks.exchange({"holds": mine}))
+
+
 def was_restarted() -> bool:
-    """Whether torchrun has started this process anew after a rank was lost: then the run goes on."""
+    """Whether torchrun says that it has started this process anew after a rank was lost: then the run goes on."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
