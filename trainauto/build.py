@@ -86,7 +86,7 @@ def build_run(
     with HeldMessages() as held:
         earlier, checkpoints, checkpoint = earlier_run(options, ranks) if auto_resume else (None, None, None)
         load_plugins(loaded)
-        precision = choose_precision(loaded)
+        precision = choose_precision(loaded, ranks)
         budget_bytes = options.memory.budget_bytes(precision.device.type)
         seed_everything(options.manual_seed)
         # The weights of a checkpoint replace pretrained ones, which need not exist any more.

@@ -17,6 +17,7 @@ from trainauto.assembly.placing import component, placed
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
 from trainauto.core.reports import LengthUnit
+from trainauto.engine.ranks import ALONE, Ranks
 from trainauto.losses import LOSSES
 from trainauto.models import MODELS
 from trainauto.models.base_model import BaseModel
@@ -32,7 +33,7 @@ from trainauto.options.schema import Component, Options
 logger = logging.getLogger(__name__)
 
 
-def choose_precision(loaded: LoadedOptions) -> Precision:
+def choose_precision(loaded: LoadedOptions, ranks: Ranks = ALONE) -> Precision:
     """Choose device and number format, and set torch up accordingly."""
     options = loaded.options
     if options.num_threads is not None:
@@ -45,9 +46,20 @@ def choose_precision(loaded: LoadedOptions) -> Precision:
                 Problem("torch finds no CUDA device", advice="Use `device: auto`, or install torch for CUDA.")
             )
     use_cuda = has_cuda and options.device != "cpu"
+    if use_cuda and ranks.count > 1:  # pragma: no cuda
+        _take_gpu(loaded, ranks.local_rank)
     device = torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
     dtype = (torch.bfloat16 if options.amp_bf16 else torch.float16) if options.use_amp else torch.float32
     return Precision(device, dtype)
+
+
+def _take_gpu(loaded: LoadedOptions, local_rank: int) -> None:  # pragma: no cuda
+    """Take the GPU of this rank. Two ranks on one card would share its memory and gain nothing."""
+    if local_rank >= torch.cuda.device_count():
+        with placed(loaded, ("device",)):
+            what = f"rank {local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}"
+            raise InputError(Problem(what, advice="Lower --nproc-per-node, or widen CUDA_VISIBLE_DEVICES."))
+    torch.cuda.set_device(local_rank)
 
 
 def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Module:

@@ -45,12 +45,14 @@ class Ranks:
     Attributes:
         rank: number of this process, from 0.
         count: how many there are.
+        local_rank: number of this process among those of its machine.
         reduces_in_backward: whether gradients are averaged inside the backward pass, so that no rank can run a pass
             again by itself.
     """
 
     rank = 0
     count = 1
+    local_rank = 0
     reduces_in_backward = False
 
     @property
@@ -99,6 +101,7 @@ class Group(Ranks):
     def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.count = dist.get_world_size()
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         self._sum: GradientSum | None = None
 
     def exchange(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -165,7 +168,7 @@ def joined(launcher: str) -> Iterator[Ranks]:
         launcher: ``none`` for a process on its own, ``pytorch`` for one that torchrun has started.
 
     Raises:
-        InputError: torchrun's variables are not there, or there are fewer GPUs than ranks on this machine.
+        InputError: torchrun's variables are not there.
     """
     if launcher == "none":
         yield ALONE
@@ -179,7 +182,6 @@ def joined(launcher: str) -> Iterator[Ranks]:
         return
     backend = "gloo"
     if torch.cuda.is_available():  # pragma: no cuda
-        _choose_gpu(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl"
     rank, count, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
     store = fresh_store(rank, count, timeout)
@@ -198,14 +200,6 @@ def any_of(ranks: Ranks, mine: bool) -> bool:
 def was_restarted() -> bool:
     """Whether torchrun says that it has started this process anew after a rank was lost: then the run goes on."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-def _choose_gpu(local_rank: int) -> None:  # pragma: no cuda
-    """Take the GPU of this rank. Two ranks on one card would share its memory and gain nothing."""
-    if local_rank >= torch.cuda.device_count():
-        what = f"rank {local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}"
-        raise InputError(Problem(what, advice="Lower --nproc-per-node, or widen CUDA_VISIBLE_DEVICES."))
-    torch.cuda.set_device(local_rank)
 
 
 @contextmanager
