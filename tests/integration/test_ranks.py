@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.doors import gan_options, merged, run_directory, step_records, tiny_options, train, write_options
-from tests.integration.ranks import finish, train_ranks, worker
+from tests.integration.ranks import finish, start, train_ranks, worker
 
 SAMPLES, STEPS, EFFECTIVE = 24, 50, 8
 
@@ -118,6 +119,16 @@ def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: 
     assert Counter(Counter(stream).values()) == {3: SAMPLES}, "72 samples of 24: each three times"
     assert "ranks: 2 -> 3" in (run / "training.log").read_text()
     assert json.loads((run / "origin.json").read_text())["ranks"] == 3
+
+    # One process repeats what two and then three have trained: their samples, in as many pieces.
+    command = [sys.executable, "-m", "trainauto", "replay", str(run)]
+    (replayed,) = finish(start(command, 1, tmp_path))
+    assert replayed[0] == 0, replayed[1]
+    again = step_records(run_directory(tmp_path / "other.yml", "other_replay"))
+    assert [step["plan"]["batch_size"] for step in again] == [8] * 9 + [12] * 6
+    assert [step["plan"]["micro_batches"] for step in again] == [2] * 9 + [3] * 6
+    for ours, theirs in zip(again, steps, strict=True):
+        assert abs(ours["losses"]["l1loss"] - theirs["losses"]["l1loss"]) < 1e-6
 
 
 def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path: Path, write_images: WriteImages) -> None:

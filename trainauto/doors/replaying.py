@@ -9,9 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
+from trainauto.core.records import StepRecord
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
@@ -120,12 +121,15 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
     from trainauto.engine.replay import Replay
 
     batches = _batches(logged.directory)
+    on_ranks = _ranks_of(logged.directory)
     try:
         draws_of(batches)
     except ValueError as error:
         raise InputError(Problem(f"{logged.directory.records} is not whole: {error}")) from None
     decisions: dict[int, list[Decision]] = {}
     for step, decision in logged_decisions(logged.directory):
+        if isinstance(decision, PlanChange):
+            decision = replace(decision, plan=of_all_ranks(decision.plan, on_ranks.get(step, 1)))
         decisions.setdefault(step, []).append(decision)
     code = 0
     for number, (part, options) in enumerate(zip(logged.parts, loaded, strict=True)):
@@ -137,7 +141,10 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
             run.decided.clear()  # what a resume has decided stands in the log
             run.controls.stop_reason = ""
             run.replay = Replay(
-                _from(logged.directory, done), decisions, part.last_step, is_exact=run.model.device.type == "cpu"
+                _from(logged.directory, done),
+                decisions,
+                part.last_step,
+                is_exact=run.model.device.type == "cpu" and not on_ranks,
             )
             train(run)
             code = run.exit_code
@@ -147,7 +154,39 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
 
 
 def _from(directory: RunDirectory, steps: int) -> Iterator[Any]:
-    return islice(logged_steps(directory), steps, None)
+    return islice(_steps(directory), steps, None)
+
+
+def _steps(directory: RunDirectory) -> Iterator[StepRecord]:
+    """Yield the steps as one rank can repeat them."""
+    return (on_one_rank(step) for step in logged_steps(directory))
+
+
+def _ranks_of(directory: RunDirectory) -> dict[int, int]:
+    """Return how many ranks trained each step, where there were several."""
+    return {step.step: step.ranks.count for step in logged_steps(directory) if step.ranks is not None}
+
+
+def of_all_ranks(plan: Plan, ranks: int) -> Plan:
+    """Return the plan by which one rank trains what so many train together, in forward passes as large as theirs."""
+    return plan.changed(batch_size=plan.batch_size * ranks, micro_batches=plan.micro_batches * ranks)
+
+
+def on_one_rank(step: StepRecord) -> StepRecord:
+    """Return a step as one rank repeats it: the samples of all, added up in another order.
+
+    Raises:
+        InputError: its batches followed the memory of each rank, which the log does not hold.
+    """
+    if step.ranks is None:
+        return step
+    ranks = step.ranks.count
+    if step.ranks.planned_samples != step.plan.batch_size * ranks:
+        what = f"step {step.step} was trained on {ranks} ranks whose batches followed their memory"
+        raise InputError(Problem(what, advice="Only runs with `distributed: {batches: equal}` can be replayed."))
+    pieces = {name: replace(one, micro_batches=one.micro_batches * ranks) for name, one in step.pieces.items()}
+    plan, drawn = of_all_ranks(step.plan, ranks), of_all_ranks(step.drawn, ranks)
+    return replace(step, plan=plan, drawn=drawn, pieces=pieces, ranks=None)
 
 
 def _batches(directory: RunDirectory) -> "list[LoggedBatch]":
@@ -162,7 +201,7 @@ def _batches(directory: RunDirectory) -> "list[LoggedBatch]":
             known.setdefault(step.drawn, step.drawn),
             known.setdefault(step.plan, step.plan),
         )
-        for step in logged_steps(directory)
+        for step in _steps(directory)
     ]
 
 
