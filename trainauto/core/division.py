@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
+import numpy as np
+
 from trainauto.core.plan import Plan
 
 
@@ -47,7 +49,7 @@ class Division:
 
     def samples(self, batch_size: int) -> tuple[int, ...]:
         """Return the samples of each rank under a plan of this batch; every rank has one at least."""
-        return tuple(max(1, int(batch_size * share)) for share in self.shares)
+        return _samples(self.shares, batch_size)
 
     def total(self, batch_size: int) -> int:
         """Return the samples of all ranks together."""
@@ -56,6 +58,10 @@ class Division:
     def owners(self, batch_size: int) -> tuple[int, ...]:
         """Return the rank of each sample of a draw, in the order of the stream."""
         return _dealt(self.samples(batch_size))
+
+    def places(self, batch_size: int, rank: int) -> tuple[int, ...]:
+        """Return where in a draw the samples of a rank stand, from 0."""
+        return _places(self.samples(batch_size), rank)
 
     def next_piece(self, drawn: Plan, plan: Plan, given: int) -> tuple[int, ...]:
         """Return how many samples each rank trains next of a draw, under a plan that may be smaller by now.
@@ -70,6 +76,8 @@ class Division:
             given: samples of the draw, of all ranks, that were trained before.
         """
         most = self.samples(drawn.meet(plan).batch_size)
+        if not given and most == self.samples(drawn.batch_size):
+            return most  # the ordinary case: all of it
         if len(set(self.shares)) == 1:  # in step: as many samples on each rank, in every piece
             rest_each = drawn.batch_size - given // self.ranks
             return (ceil(rest_each / ceil(rest_each / most[0])),) * self.ranks
@@ -82,11 +90,27 @@ class Division:
             pieces += 1
 
 
+# All of these are asked for several times a step, by every one of perhaps 1,024 ranks.
+@lru_cache(maxsize=64)
+def _samples(shares: tuple[float, ...], batch_size: int) -> tuple[int, ...]:
+    return tuple(max(1, int(batch_size * share)) for share in shares)
+
+
 @lru_cache(maxsize=64)
 def _dealt(samples: tuple[int, ...]) -> tuple[int, ...]:
-    turns = ((number + 0.5) / count for count in samples for number in range(count))
-    ranks = (rank for rank, count in enumerate(samples) for _ in range(count))
-    return tuple(rank for _, rank in sorted(zip(turns, ranks, strict=True)))
+    if len(set(samples)) == 1:
+        return tuple(range(len(samples))) * samples[0]
+    ranks = np.repeat(np.arange(len(samples)), samples)
+    numbers = np.concatenate([np.arange(count) for count in samples])
+    turns = (numbers + 0.5) / np.repeat(samples, samples)
+    # Of samples whose turns are equal, the lower rank comes first: sorting is stable.
+    dealt: list[int] = ranks[np.argsort(turns, kind="stable")].tolist()
+    return tuple(dealt)
+
+
+@lru_cache(maxsize=64)
+def _places(samples: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return tuple(place for place, owner in enumerate(_dealt(samples)) if owner == rank)
 
 
 ALONE = Division()

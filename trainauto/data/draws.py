@@ -127,8 +127,7 @@ class Position:
 
 def positions_of(draw: Draw, division: Division, rank: int) -> list[int]:
     """Return the positions in the stream of a rank's samples of a draw."""
-    owners = division.owners(draw.plan.batch_size)
-    return [draw.first_sample + offset for offset, owner in enumerate(owners) if owner == rank]
+    return [draw.first_sample + place for place in division.places(draw.plan.batch_size, rank)]
 
 
 class SampleOrder:

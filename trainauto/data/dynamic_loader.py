@@ -2,7 +2,7 @@
 
 import signal
 import warnings
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -161,8 +161,8 @@ class DynamicDataLoader:
 
     def _piece(self, batch: Batch) -> Batch:
         """Return what comes next of the current draw: as the plan says, or as the log that is followed."""
-        owners = self.division.owners(batch.drawn.batch_size)
-        rest = without_first(batch, owners[: self._given].count(self._rank), self.dataset)
+        places = self.division.places(batch.drawn.batch_size, self._rank)
+        rest = without_first(batch, bisect_left(places, self._given), self.dataset)
         if self._logged is None:
             counts = self.division.next_piece(batch.drawn, self.plan, self._given)
             piece = first_piece(rest, counts[self._rank], self.plan, self.dataset)

@@ -18,6 +18,17 @@ def test_every_sample_has_one_owner_and_every_rank_its_share(division: Division,
     owners = division.owners(batch)
     assert len(owners) == division.total(batch)
     assert tuple(owners.count(rank) for rank in range(division.ranks)) == division.samples(batch)
+    for rank in range(division.ranks):
+        assert [owners[place] for place in division.places(batch, rank)] == [rank] * division.samples(batch)[rank]
+        assert list(division.places(batch, rank)) == sorted(division.places(batch, rank))
+
+
+@given(divisions, st.integers(1, 40))
+def test_samples_are_dealt_in_turns_and_to_the_lower_rank_first(division: Division, batch: int) -> None:
+    """A rank's n-th of m samples has its turn at (n + 1/2) / m of the draw."""
+    samples = division.samples(batch)
+    turns = sorted(((number + 0.5) / count, rank) for rank, count in enumerate(samples) for number in range(count))
+    assert division.owners(batch) == tuple(rank for _, rank in turns)
 
 
 @given(divisions, st.integers(1, 40), st.lists(st.integers(1, 40), min_size=1, max_size=4))
