@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -14,9 +14,11 @@ import trainauto.options.schema as schema
 from tests.integration.doors import gan_options, tiny_options, write_options
 from trainauto.assembly.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.assembly.discriminator import _given
+from trainauto.assembly.joint import limit_and_division, parallel_of
 from trainauto.build import _summary, build_run
 from trainauto.data import DATASETS
 from trainauto.engine.loop import train
+from trainauto.engine.ranks import Ranks
 from trainauto.options.load import load_options
 
 OPTIONS_ROOM = Path(schema.__file__).parent
@@ -32,6 +34,15 @@ SECTIONS = [
 ]
 
 Read = set[tuple[str, str]]
+
+
+class Pair(Ranks):
+    """A rank beside one that says the same."""
+
+    count = 2
+
+    def exchange(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        return [message, message]
 
 
 def is_within(code: CodeType, function: CodeType) -> bool:
@@ -78,8 +89,12 @@ def test_every_key_is_read_by_a_run(
         if number:
             weights = next((tmp_path / "experiments").glob("tiny/current/checkpoints/step_*"))
             options["path"] = {f"pretrain_network_{which}": str(weights / f"net_{which}.safetensors") for which in "gd"}
-        with build_run(load_options(write_options(tmp_path / f"{number}.yml", options))) as run:
+        loaded = load_options(write_options(tmp_path / f"{number}.yml", options))
+        with build_run(loaded) as run:
             train(run)
+    # What several ranks read besides; they train in tests/integration/test_ranks.py.
+    limit_and_division(loaded, Pair(), 1)
+    parallel_of(loaded.options, Pair())
     every = {(section.__name__, key) for section in SECTIONS for key in section.model_fields}
     assert every - read == set()
     assert len(every) > 50

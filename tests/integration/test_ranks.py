@@ -70,8 +70,8 @@ def test_one_two_and_four_ranks_train_the_same(tmp_path: Path, write_images: Wri
         assert [sorted(step) for step in together] == [sorted(step) for step in alone]
         # Every sample once an epoch, epoch after epoch.
         stream = [name for one in alone for name in one]
-        for start in range(0, len(stream) - SAMPLES, SAMPLES):
-            assert len(set(stream[start : start + SAMPLES])) == SAMPLES
+        for first in range(0, len(stream) - SAMPLES, SAMPLES):
+            assert len(set(stream[first : first + SAMPLES])) == SAMPLES
         # The crops are the same ones, not only the files.
         pixels = [sum(one["pixels"] for one in step) for step in steps_of(seen)]
         assert pixels == [one["pixels"] for one in found[1][0]["batches"]], ranks

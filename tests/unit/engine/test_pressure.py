@@ -17,11 +17,11 @@ from trainauto.core.records import Progress
 from trainauto.data import DynamicDataLoader, GTImageDataset
 from trainauto.engine.controls import Controls
 from trainauto.engine.expectations import Expectations
+from trainauto.engine.gradients import Failure
 from trainauto.engine.last_resort import LastResort
 from trainauto.engine.pressure import NothingFits, answer_recovered, answer_too_large
 from trainauto.engine.ranks import Ranks
 from trainauto.engine.recovery import BatchTooLarge
-from trainauto.engine.gradients import Failure
 
 AXES = (Axis(LQ_SIZE, "px", 8, 64), Axis(BATCH_SIZE, "samples", 1, 16))
 
