@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError, TrainautoError
@@ -187,7 +186,7 @@ def _read_and_clip(
     parameters = parameters_of(one)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     total = torch.nn.utils.get_total_norm(gradients)
-    if isinstance(total, DTensor):
+    if hasattr(total, "full_tensor"):  # of weights that are spread over the ranks
         total = total.full_tensor()
     *values, norm = torch.stack([*terms.values(), total]).tolist()
     losses = dict(zip(terms, values, strict=True))

@@ -13,20 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
-from torch.distributed.checkpoint.state_dict_loader import load as load_parts
-from torch.distributed.checkpoint.state_dict_saver import save as save_parts
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 
 from trainauto.core.errors import CheckpointError
 from trainauto.models.checkpointing import CannotCheckpoint, blocks_of
@@ -34,12 +20,16 @@ from trainauto.models.checkpointing import CannotCheckpoint, blocks_of
 if TYPE_CHECKING:
     from trainauto.models.base_model import BaseModel
 
+# What shards are made and written with takes more than half a second to load: functions import it, most runs never do.
+
 Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
 """Takes a network and its averages, may change them in place, and returns what to run forward."""
 
 
 def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
     """Sum gradients while the backward pass goes on, as ``DistributedDataParallel`` does."""
+    from torch.nn.parallel import DistributedDataParallel
+
     del averages
     taken = inspect.signature(DistributedDataParallel.__init__).parameters
     quiet = "forward_sync_buffers" if "forward_sync_buffers" in taken else "broadcast_buffers"  # its name before 2.13
@@ -52,6 +42,9 @@ def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
 
     Each block's weights are gathered when it runs and let go of afterwards.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     device = next(network.parameters()).device
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for one in (network, *averages):
@@ -66,17 +59,21 @@ def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
 
 
 def is_sharded(network: nn.Module) -> bool:
-    """Say whether a network's weights are spread over the ranks."""
-    return any(isinstance(parameter, DTensor) for parameter in network.parameters())
+    """Say whether a network's weights are spread over the ranks: then there is a whole to ask for."""
+    return any(hasattr(parameter, "full_tensor") for parameter in network.parameters())
 
 
 def whole_weights(network: nn.Module) -> dict[str, Any]:
     """Return all weights of a sharded network on the CPU of the first rank; every rank must ask."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
     return get_model_state_dict(network, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
 def save_shards(model: "BaseModel", folder: Path) -> None:
     """Write each rank's part of weights, averages and optimizer state into a folder; every rank must ask."""
+    from torch.distributed.checkpoint.state_dict_saver import save as save_parts
+
     save_parts(_parts(model), checkpoint_id=folder)
 
 
@@ -93,6 +90,10 @@ def load_shards(model: "BaseModel", folder: Path) -> None:
     Raises:
         CheckpointError: a part is missing or does not fit.
     """
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict_loader import load as load_parts
+
     settings = {
         name: [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         for name, optimizer in model.optimizers.items()
@@ -111,6 +112,8 @@ def load_shards(model: "BaseModel", folder: Path) -> None:
 
 
 def _parts(model: "BaseModel") -> dict[str, Any]:
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+
     parts: dict[str, Any] = {name: get_model_state_dict(network) for name, network in _networks(model)}
     for name, optimizer in model.optimizers.items():
         parts[f"optim_{name}"] = get_optimizer_state_dict(model.networks[f"net_{name}"], optimizer)
