@@ -199,7 +199,8 @@ def _validate_or_save(run: Run) -> None:
         _validate(run)
         release_memory(run.model.device)
     except Exception as error:
-        run.save()  # whatever is wrong with the validation set: every step so far is whole
+        if run.ranks.count == 1:  # the others wait for this one's images, and saving is done by all
+            run.save()  # whatever is wrong with the validation set: every step so far is whole
         if not is_out_of_memory(error):
             raise
         advice = "Take smaller validation images, a smaller tile_overlap, or more memory."
