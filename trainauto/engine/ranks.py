@@ -128,11 +128,12 @@ class Group(Ranks):
     def gather(self, payload: bytes) -> list[bytes]:
         """Return what each rank gave, on the first; nothing on the others."""
         lengths = [int(one["bytes"]) for one in self.exchange({"bytes": len(payload)})]
-        mine = _packed(payload, max(lengths) + _LENGTH_BYTES)
-        slots = [torch.empty_like(mine) for _ in range(self.count)] if self.is_first else None
         with _together():
-            dist.gather(mine, slots, 0)
-        return [_unpacked(slot) for slot in slots or ()]
+            if self.is_first:  # one after the other: a gather's slots are all as large as the largest
+                return [payload, *(_received(rank, length) for rank, length in enumerate(lengths) if rank)]
+            if payload:
+                dist.send(torch.frombuffer(bytearray(payload), dtype=torch.uint8), 0)
+        return []
 
     def prepare(self, parameters: Iterable[nn.Parameter]) -> None:
         """Make room for summing gradients."""
@@ -239,6 +240,14 @@ def _length_in(slot: bytes) -> int:
 
 def _unpacked(slot: Tensor) -> bytes:
     return slot[_LENGTH_BYTES : _LENGTH_BYTES + _length(slot)].numpy().tobytes()
+
+
+def _received(rank: int, length: int) -> bytes:
+    if not length:
+        return b""
+    text = torch.empty(length, dtype=torch.uint8)
+    dist.recv(text, rank)
+    return text.numpy().tobytes()
 
 
 def _gathered_slots(mine: Tensor, count: int) -> list[bytes]:
