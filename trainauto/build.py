@@ -4,6 +4,8 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,7 +29,7 @@ from trainauto.assembly.joint import (
     new_run,
     parallel_of,
 )
-from trainauto.assembly.keeping import as_before, changed_options, keep_foresight, keep_options
+from trainauto.assembly.keeping import changed_options, configured_samples, keep_foresight, keep_options
 from trainauto.assembly.memory import controller_defaults, preset_for, with_memory
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
 from trainauto.assembly.placing import component, placed
@@ -65,6 +67,7 @@ def build_run(
     loaded: LoadedOptions,
     *,
     auto_resume: bool = False,
+    restarted: bool = False,
     check_samples: Callable[[DynamicDataset], None] = lambda _dataset: None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Run]:
@@ -75,6 +78,7 @@ def build_run(
     Args:
         loaded: checked options, with their places in the file.
         auto_resume: go on with the latest run of this name, if there is one.
+        restarted: torchrun has started the ranks again: go on with the latest run if it is one of this launch.
         check_samples: raises where the training set is not what it is to be.
         ranks: who trains it together. The first of them traces, decides, reports and writes.
 
@@ -84,7 +88,7 @@ def build_run(
     """
     options = loaded.options
     with HeldMessages() as held:
-        earlier, checkpoints, checkpoint = earlier_run(options, ranks) if auto_resume else (None, None, None)
+        earlier, checkpoints, checkpoint = earlier_run(options, ranks, auto_resume=auto_resume, restarted=restarted)
         load_plugins(loaded)
         precision = choose_precision(loaded, ranks)
         budget_bytes = options.memory.budget_bytes(precision.device.type)
@@ -93,8 +97,8 @@ def build_run(
         network = build_network(loaded, pretrained=checkpoint is None)
         train_set, surveys = build_train_set(loaded, network)
         check_samples(train_set)
-        check_same_everywhere(ranks, loaded, train_set)
         val_sets = build_val_sets(loaded, network, surveys)
+        check_same_everywhere(ranks, loaded, [train_set, *val_sets], surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
         plan = first_plan(options)
         model = build_model(
@@ -122,6 +126,7 @@ def build_run(
             ),
         )
 
+        configured = division.total(known.configured_samples), known.configured_samples
         directory = earlier or new_run(loaded, ranks)
         checkpoints = checkpoints or checkpoints_of(directory, options, ranks)
         sinks: Sequence[Sink] = ()
@@ -140,7 +145,9 @@ def build_run(
                 controls=Controls(loader, options.train.grad_clip),
                 automations=automations if ranks.is_first else (),
                 validators=[
-                    build_validator(loaded, dataset, metrics, network, precision.device, directory)
+                    build_validator(
+                        loaded, dataset, metrics, network, precision.device, directory, in_step=model.is_sharded
+                    )
                     for dataset in val_sets
                 ],
                 checkpoints=checkpoints,
@@ -149,7 +156,7 @@ def build_run(
                 frequencies=_frequencies(options),
                 budget_bytes=budget_bytes,
                 first_plan=plan,
-                batch_scaling=BatchScaling(options.train.lr_scaling, division.total(known.configured_samples)),
+                batch_scaling=BatchScaling(options.train.lr_scaling, configured[0]),
                 last_resort=LastResort(allowed=options.memory.allow_gradient_checkpointing),
                 limit_bytes=limit_bytes,
                 ranks=ranks,
@@ -157,12 +164,14 @@ def build_run(
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
             seed_rank(options.manual_seed, ranks.rank)
             if earlier:
-                _go_on(run, directory, checkpoint, changed_options(directory, options, ranks.count))
-                run.batch_scaling = as_before(run.batch_scaling, directory, ranks.count)
+                # The first rank reads and tells, for it is about to write these files anew.
+                changes = ranks.from_first(partial(changed_options, directory, options, ranks.count))
+                samples = ranks.from_first(partial(configured_samples, directory, *configured))
+                run.batch_scaling = replace(run.batch_scaling, configured_samples=samples)
+                _go_on(run, directory, checkpoint, changes)
             if ranks.is_first:
-                keep_options(
-                    directory, loaded, train_set, run.batch_scaling.configured_samples, run.progress.steps, ranks.count
-                )
+                configured = run.batch_scaling.configured_samples, known.configured_samples
+                keep_options(directory, loaded, train_set, configured, run.progress.steps, ranks.count)
                 keep_foresight(directory, known.foresight, limit_bytes, precision.device)
             try:
                 yield run

@@ -34,12 +34,12 @@ def rank_environment(rank: int, count: int, port: int) -> dict[str, str]:
     }
 
 
-def start(command: Sequence[str], count: int, folder: Path) -> list[subprocess.Popen[str]]:
-    """Start a command once for each rank; ``{rank}`` in it becomes the number."""
+def start(command: Sequence[str], count: int, folder: Path, each: Sequence[str] = ()) -> list[subprocess.Popen[str]]:
+    """Start a command once for each rank; ``{rank}`` in it becomes the number, ``{each}`` that rank's own word."""
     port = free_port()
     return [
         subprocess.Popen(
-            [part.replace("{rank}", str(rank)) for part in command],
+            [part.replace("{rank}", str(rank)).replace("{each}", each[rank] if each else "") for part in command],
             cwd=folder,
             env=rank_environment(rank, count, port),
             stdout=subprocess.PIPE,
@@ -68,10 +68,10 @@ def worker(options: Path, count: int, *arguments: str, timeout_s: float = 120) -
     return [json.loads((options.parent / f"seen_{rank}.json").read_text()) for rank in range(count)]
 
 
-def train_ranks(options: Path, count: int, *arguments: str) -> list[subprocess.Popen[str]]:
+def train_ranks(options: Path, count: int, *arguments: str, each: Sequence[str] = ()) -> list[subprocess.Popen[str]]:
     """Start train.py on so many ranks."""
     command = [sys.executable, str(TRAIN), "-opt", options.name, "--launcher", "pytorch", *arguments]
-    return start(command, count, options.parent)
+    return start(command, count, options.parent, each)
 
 
 def torchrun(*arguments: str) -> list[str]:

@@ -77,21 +77,54 @@ def test_one_two_and_four_ranks_train_the_same(tmp_path: Path, write_images: Wri
         assert pixels == [one["pixels"] for one in found[1][0]["batches"]], ranks
 
 
-def test_a_discriminator_and_half_a_batch_more_on_one_rank(tmp_path: Path, write_images: WriteImages) -> None:
-    """Batches by memory: ranks of 60 and 30 MiB, losses weighted by samples, two passes, spectral norm's buffers."""
+def test_batches_by_memory_train_what_one_rank_would(tmp_path: Path, write_images: WriteImages) -> None:
+    """Ranks of 60 and 30 MiB: losses weighted by samples, in micro-batches, two passes, spectral norm's buffers."""
     gt = write_images("gt", SAMPLES)
     changes = gan_options(
-        datasets={"train": {"batch_size_per_gpu": 8}},
+        datasets={"train": {"batch_size_per_gpu": 4, "accum_iter": 2}},
         train={"total_iter": 12},
         distributed={"batches": "memory"},
         training_automations=NO_PLANS,
     )
     options = write_options(tmp_path / "gan.yml", options_for(gt, 1, name="gan", **changes))
-    processes = train_ranks(options, 2, "--force_yml", "memory:budget=60MiB")
+    processes = train_ranks(options, 2, "--force_yml", "memory:budget={each}", each=["60MiB", "30MiB"])
     codes = finish(processes)
     assert [code for code, _ in codes] == [0, 0], codes
     steps = step_records(run_directory(options, "gan"))
-    assert [step["samples"] for step in steps] == [16] * 12
+    assert [step["samples"] for step in steps] == [12] * 12
+    assert {step["peak"]["limit"] for step in steps} == {60 * 1024**2}
+
+    alone = merged(options_for(gt, 1, name="alone", **changes), {"datasets": {"train": {"batch_size_per_gpu": 6}}})
+    file = write_options(tmp_path / "alone.yml", alone)
+    assert train(file).returncode == 0
+    for ours, theirs in zip(steps, step_records(run_directory(file, "alone")), strict=True):
+        for name, loss in theirs["losses"].items():
+            # Spectral norm is estimated anew in each forward pass, so that the discriminator's pieces lie close only.
+            assert abs(ours["losses"][name] - loss) < (1e-5 if name == "l_g_l1loss" and ours["step"] == 1 else 2e-2), (
+                name
+            )
+
+
+def test_a_validation_image_that_fails_on_one_rank_saves_and_ends_all(
+    tmp_path: Path, write_images: WriteImages
+) -> None:
+    gt, val = write_images("gt", SAMPLES), write_images("val", 3)
+    broken = val / "image_001.png"
+    content = broken.read_bytes()
+    broken.write_bytes(content[: len(content) // 2] + bytes(64) + content[len(content) // 2 + 64 :])
+    changes = {
+        "name": "val",
+        "training_automations": NO_PLANS,
+        "datasets": {"val": {"dataroot_gt": str(val)}},
+        "val": {"val_freq": 3},
+        "logger": {"save_checkpoint_freq": 1000},
+    }
+    options = write_options(tmp_path / "val.yml", options_for(gt, 2, **changes))
+    done = finish(train_ranks(options, 2))
+    assert sorted(code for code, _ in done) == [1, 2], done
+    assert any("image_001.png" in text for _, text in done)
+    run = run_directory(options, "val")
+    assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == 3
 
 
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: WriteImages) -> None:

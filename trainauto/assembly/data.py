@@ -190,14 +190,19 @@ def build_validator(
     network: nn.Module,
     device: torch.device,
     directory: RunDirectory,
+    *,
+    in_step: bool = False,
 ) -> Validator:
-    """Return what validates one set."""
+    """Return what validates one set; ``in_step``: ranks run the network together, and none may change its tiles."""
     val = loaded.options.val
+    tiles = TiledEnlarger(
+        loaded.options.scale, val.tile_size, val.tile_overlap, requirements_of(network), may_shrink=not in_step
+    )
     return Validator(
         dataset,
         {name: metric for name, (metric, _) in metrics.items()},
         {name: higher for name, (_, higher) in metrics.items()},
-        TiledEnlarger(loaded.options.scale, val.tile_size, val.tile_overlap, requirements_of(network)),
+        tiles,
         device,
         directory.validation / dataset.name if val.save_img else None,
     )

@@ -2,18 +2,19 @@
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainauto.assembly.foreknowledge import Foreknowledge
-from trainauto.assembly.keeping import names_sha256
+from trainauto.assembly.keeping import names_sha256, was_launched_as
 from trainauto.assembly.placing import placed
 from trainauto.core.division import Division
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
-from trainauto.data import DynamicDataset
+from trainauto.data import DynamicDataset, Survey
 from trainauto.engine.checkpoint import Checkpoints
+from trainauto.engine.meeting import launch_of_now
 from trainauto.engine.ranks import Ranks
 from trainauto.models.parallel import Parallel, overlapped, sharded
 from trainauto.options.load import LoadedOptions
@@ -26,7 +27,9 @@ OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
 """Options in which ranks may differ."""
 
 
-def check_same_everywhere(ranks: Ranks, loaded: LoadedOptions, dataset: DynamicDataset) -> None:
+def check_same_everywhere(
+    ranks: Ranks, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], surveys: Mapping[str, Survey]
+) -> None:
     """Refuse ranks that would train different things: other options, or other images under the same folder's name.
 
     Raises:
@@ -38,7 +41,7 @@ def check_same_everywhere(ranks: Ranks, loaded: LoadedOptions, dataset: DynamicD
     told = ranks.exchange(
         {
             "options": hashlib.sha256(options.encode()).hexdigest(),
-            f"training images ({loaded.options.datasets.train.name})": names_sha256(dataset),
+            **{f"images ({one.name})": f"{names_sha256(one)} {surveys[one.name].smallest_lq_px}" for one in datasets},
         }
     )
     for rank, one in enumerate(told):
@@ -104,16 +107,26 @@ def new_run(loaded: LoadedOptions, ranks: Ranks) -> RunDirectory:
     return RunDirectory(Path(ranks.from_first(make)))
 
 
-def earlier_run(options: Options, ranks: Ranks) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
-    """Return the latest run of this name, its checkpoints, and the newest of them, where there are such.
+def earlier_run(
+    options: Options, ranks: Ranks, *, auto_resume: bool, restarted: bool
+) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
+    """Return the run to go on with, its checkpoints, and the newest of them, where there are such.
+
+    Args:
+        options: of the run.
+        ranks: all of them must ask.
+        auto_resume: it is the latest one of its name.
+        restarted: it is that only if this launch has begun it, or gone on with it.
 
     Raises:
         InputError: the first rank has them and this one does not see them.
     """
+    if not (auto_resume or restarted):
+        return None, None, None
 
     def look() -> list[str]:
         directory = RunDirectory.current(Path(options.path.experiments_root), options.name)
-        if directory is None:
+        if directory is None or not (auto_resume or was_launched_as(directory, launch_of_now())):
             return []
         newest = checkpoints_of(directory, options, ranks).latest()
         return [str(directory.path), *([str(newest)] if newest else [])]

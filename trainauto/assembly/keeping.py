@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import yaml
 from trainauto.assembly.foresight import Foresight
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.optim.batch_scaling import BatchScaling
+from trainauto.engine.meeting import launch_of_now
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
@@ -30,12 +29,24 @@ def changed_options(directory: RunDirectory, options: Options, ranks: int = 1) -
     return [f"{key}: {before.get(key)} -> {now.get(key)}" for key in keys]
 
 
-def as_before(scaling: BatchScaling, directory: RunDirectory, ranks: int) -> BatchScaling:
-    """Return how steps are scaled: on another number of ranks, counted from the batch that the run began with."""
+def configured_samples(directory: RunDirectory, samples: int, samples_of_a_rank: int) -> int:
+    """Return the samples of a step that rates and averages are counted from, for a run that goes on.
+
+    They are those it began with, whatever the ranks of now, until the option file asks for another batch.
+
+    Args:
+        directory: the run.
+        samples: of a step of the option file on the ranks of now.
+        samples_of_a_rank: of one of them.
+    """
     before = _origin(directory)
-    if before.get("ranks", 1) == ranks or "configured_samples" not in before:
-        return scaling
-    return replace(scaling, configured_samples=int(before["configured_samples"]))
+    is_the_same = before.get("configured_of_a_rank") == samples_of_a_rank
+    return int(before["configured_samples"]) if is_the_same and "configured_samples" in before else samples
+
+
+def was_launched_as(directory: RunDirectory, launch: str) -> bool:
+    """Say whether a run was last started by this launcher."""
+    return bool(launch) and _origin(directory).get("launch") == launch
 
 
 def _origin(directory: RunDirectory) -> dict[str, Any]:
@@ -56,7 +67,7 @@ def keep_options(
     directory: RunDirectory,
     loaded: LoadedOptions,
     dataset: DynamicDataset,
-    configured_samples: int,
+    configured: tuple[int, int],
     step: int,
     ranks: int = 1,
 ) -> None:
@@ -68,11 +79,17 @@ def keep_options(
         directory: the run.
         loaded: its options.
         dataset: its training set.
-        configured_samples: samples of a step that rates and averages are counted from.
+        configured: samples of a step that rates and averages are counted from, and those the option file has a rank
+            train.
         step: the step it stands at.
         ranks: how many train it together.
     """
-    origin = origin_of(loaded, dataset) | {"configured_samples": configured_samples, "ranks": ranks}
+    origin = origin_of(loaded, dataset) | {
+        "configured_samples": configured[0],
+        "configured_of_a_rank": configured[1],
+        "ranks": ranks,
+        "launch": launch_of_now(),
+    }
     texts = {
         directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
         directory.given: as_yaml(loaded.tree),

@@ -22,6 +22,7 @@ class Batch:
         shape: what the batch holds, for cost models and the ledger.
         pixels: high-quality pixels it holds.
         others: samples that the other ranks train in the same step.
+        share: batch of this rank relative to the plan's, where batches follow memory.
     """
 
     tensors: Mapping[str, Tensor]
@@ -32,6 +33,7 @@ class Batch:
     shape: BatchShape
     pixels: int = 0
     others: int = 0
+    share: float = 1.0
 
     @property
     def step_samples(self) -> int:

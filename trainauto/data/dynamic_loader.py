@@ -170,7 +170,8 @@ class DynamicDataLoader:
         else:
             piece, others = logged_piece(rest, self._logged[self._next_logged], self.dataset), 0
             self._next_logged += 1
-        return replace(piece, first_sample=batch.first_sample + self._given, others=others)
+        share = self.division.shares[self._rank]
+        return replace(piece, first_sample=batch.first_sample + self._given, others=others, share=share)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
         collated = next(workers)

@@ -33,11 +33,10 @@ def _run(parsed: argparse.Namespace) -> int:
     from trainauto.engine.loop import train
     from trainauto.engine.ranks import any_of, joined, was_restarted
 
-    goes_on = parsed.auto_resume or (parsed.launcher != "none" and was_restarted())
-    # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
-    with (
-        joined(parsed.launcher) as ranks,
-        build_run(loaded, auto_resume=any_of(ranks, goes_on), ranks=ranks) as run,
-    ):
-        train(run)
-        return run.exit_code
+    with joined(parsed.launcher) as ranks:
+        # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
+        restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
+        auto_resume = any_of(ranks, parsed.auto_resume)
+        with build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks) as run:
+            train(run)
+            return run.exit_code

@@ -24,8 +24,7 @@ def agreed_step(
     """Return the step as all ranks trained it, the failures that count, and a signal that any of them received.
 
     Losses are sums of the ranks' parts, in the order of the ranks. The peak is the reading of the rank that used the
-    largest share of its memory: what does not fit there fits nowhere. Where batches follow memory, a plan speaks of the
-    largest rank, and so does the reading.
+    largest share of its memory: what does not fit there fits nowhere.
 
     Args:
         ranks: all of them must ask.
@@ -106,15 +105,25 @@ def check_same_weights(ranks: Ranks, model: BaseModel) -> None:
 
 
 def _worst_reading(told: Sequence[Mapping[str, Any]], division: Division) -> tuple[int, PeakReading | None]:
+    """Return the rank that used the largest share of its memory, and its reading in terms of the rank that plans mean.
+
+    That is the one with the least memory, or where batches follow memory, with the most: a controller sees one limit.
+    What other processes leave is the least of all ranks, and the allocator's retries are the most.
+    """
     readings = {rank: PeakReading(**one["peak"]) for rank, one in enumerate(told) if one["peak"] is not None}
     if not readings:
         return 0, None
     worst = max(readings, key=lambda rank: _use(readings[rank]))
-    found = readings[worst]
-    if division.shares[worst] == 1 or not found.limit:
-        return worst, found
-    largest = max(one.limit or 0 for one in readings.values())
-    return worst, _scaled(found, largest / found.limit)
+    limits = [one.limit for one in readings.values() if one.limit]
+    if len(limits) < len(readings):
+        return worst, readings[worst]
+    meant = min(limits) if len(set(division.shares)) == 1 else max(limits)
+    scaled = {rank: _scaled(one, meant / (one.limit or meant)) for rank, one in readings.items()}
+    return worst, replace(
+        scaled[worst],
+        available=min((one.available for one in scaled.values() if one.available is not None), default=None),
+        alloc_retries=max(one.alloc_retries for one in scaled.values()),
+    )
 
 
 def _use(reading: PeakReading) -> float:
@@ -122,7 +131,9 @@ def _use(reading: PeakReading) -> float:
 
 
 def _scaled(reading: PeakReading, factor: float) -> PeakReading:
-    """Return a reading as a larger card would have it: the same shares of its memory."""
+    """Return a reading as a card of another size would have it: the same shares of its memory."""
+    if factor == 1:
+        return reading
     scaled = {
         name: int(value * factor)
         for name, value in asdict(reading).items()

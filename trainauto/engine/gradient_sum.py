@@ -28,7 +28,8 @@ class GradientSum:
             key = parameter.dtype, parameter.device
             wanted[key] = wanted.get(key, 0) + parameter.numel()
         for (dtype, device), elements in wanted.items():
-            room = min(elements, BUFFER_BYTES // dtype.itemsize)
+            largest = max(p.numel() for p in parameters if (p.dtype, p.device) == (dtype, device))
+            room = min(elements, max(largest, BUFFER_BYTES // dtype.itemsize))
             # Touched now, so that the memory is there and not only promised.
             self._buffers[dtype, device] = torch.zeros(room, dtype=dtype, device=device)
         self._figures = torch.zeros(1 + len(parameters), dtype=torch.int32)

@@ -85,7 +85,7 @@ class Gradients:
 
 def largest_forward(batch: Batch) -> int:
     """Return the samples of the largest forward pass under the plan of a batch."""
-    return max(1, min(batch.plan.forward_batch_size, len(batch)))
+    return max(1, min(int(batch.plan.forward_batch_size * batch.share), len(batch)))
 
 
 def gradients_of(

@@ -1,24 +1,53 @@
 """Validation of one set by all ranks: each takes its images, the first writes and reports."""
 
 import json
+from functools import partial
 from typing import Any
 
 import cv2
 import numpy as np
 
-from trainauto.core.records import ImageScore
-from trainauto.core.reports import Pixels
+from trainauto.core.records import ImageScore, ValidationRecord
+from trainauto.core.reports import Picture, Pixels
+from trainauto.engine.ranks import RankLost
 from trainauto.engine.run import Run
-from trainauto.models.validation import Judged, Judges, OneJudge
+from trainauto.engine.step import AnotherRankLeft
+from trainauto.models.validation import Judged, Judges, OneJudge, Validator
 
 PICTURES = ("output", "bicubic", "reference")
+
+FAILED = {"failed": True}
 
 
 def judges_of(run: Run) -> Judges:
     """Return who validates: this process alone, or all ranks together."""
     if run.ranks.count == 1:
-        return OneJudge(lambda: bool(run.signals.received))
+        return OneJudge(partial(_is_signalled, run))
     return _InStep(run) if run.model.is_sharded else _RankJudges(run)
+
+
+def _is_signalled(run: Run) -> bool:
+    run.signal = run.signals.received
+    return bool(run.signal)
+
+
+def validated(run: Run, validator: Validator) -> tuple[ValidationRecord, list[Picture]] | None:
+    """Run a validation set; ``None`` if a signal cut it short.
+
+    Where one of several ranks fails, all of them save and end.
+
+    Raises:
+        AnotherRankLeft: an image failed on another rank.
+    """
+    try:
+        return run.model.validation(validator, run.progress.steps, judges_of(run))
+    except (AnotherRankLeft, RankLost):
+        raise
+    except Exception:
+        if run.ranks.count > 1 and not run.model.is_sharded:
+            run.ranks.exchange(FAILED)  # where the others wait for this rank's image
+            run.save()
+        raise
 
 
 class _RankJudges:
@@ -38,7 +67,11 @@ class _RankJudges:
     def meet(self, mine: Judged | None) -> list[Judged]:
         """Return the images of this round: with pictures on the first rank, scores alone on the others."""
         ranks = self._run.ranks
-        scores = [_score(one) for one in ranks.exchange(_told(mine)) if one]
+        told = ranks.exchange(_told(mine))
+        if FAILED in told:
+            self._run.save()
+            raise AnotherRankLeft(f"validation failed on rank {told.index(FAILED)}; the reason stands there")
+        scores = [_score(one) for one in told if one]
         packed = [one for one in ranks.gather(_packed(mine)) if one]
         pictures = [_unpacked(one) for one in packed] if packed else [{} for _ in scores]
         return [Judged(score, **found) for score, found in zip(scores, pictures, strict=True)]

@@ -15,7 +15,7 @@ from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.reports import RunEnd
 from trainauto.engine.agreement import agreed_failure, agreed_step
 from trainauto.engine.checkpoint import Best
-from trainauto.engine.judging import judges_of
+from trainauto.engine.judging import validated
 from trainauto.engine.lost import note_lost
 from trainauto.engine.prepare import lift_budget, prepare_memory
 from trainauto.engine.pressure import answer_lost, answer_recovered, answer_too_large
@@ -199,19 +199,21 @@ def _validate_or_save(run: Run) -> None:
         _validate(run)
         release_memory(run.model.device)
     except Exception as error:
-        if run.ranks.count == 1:  # the others wait for this one's images, and saving is done by all
+        if run.ranks.count == 1:  # several have saved together
             run.save()  # whatever is wrong with the validation set: every step so far is whole
         if not is_out_of_memory(error):
             raise
-        advice = "Take smaller validation images, a smaller tile_overlap, or more memory."
-        raise TrainautoError(f"validation does not fit, not even in the smallest tiles\n  {advice}") from None
+        where, advice = "not even in the smallest tiles", "Take smaller validation images, a smaller tile_overlap"
+        if run.model.is_sharded:
+            where, advice = "and with fully_shard tiles do not shrink by themselves", "Set val: tile_size"
+        raise TrainautoError(f"validation does not fit, {where}\n  {advice}, or more memory.") from None
 
 
 def _validate(run: Run) -> None:
     records = []
     for validator in run.validators:
         with run.meter.window() as window:  # no step is under way: windows of training begin and end with theirs
-            result = run.model.validation(validator, run.progress.steps, judges_of(run))
+            result = validated(run, validator)
         if result is None:
             return  # a signal: saving comes first
         record, pictures = replace(result[0], peak=window.reading), result[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 from trainauto.core.batch import Batch
 from trainauto.core.errors import CheckpointError
 from trainauto.core.files import write_json_atomically
-from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.core.records import OutOfMemory
 from trainauto.engine.recovery import BatchTooLarge
 
@@ -30,21 +30,22 @@ def note_lost(folder: Path, rank: int, step: int, batch: Batch, failure: BatchTo
 def lost(folder: Path) -> OutOfMemory | None:
     """Return what ended the group since the last checkpoint, where that was a lack of memory.
 
-    Of several ranks that failed in the same step any will do: they had the same plan.
+    Of several notes the one of the smallest plan holds: each start that failed had gone on under a smaller one.
 
     Raises:
         CheckpointError: a note cannot be read.
     """
+    found = []
     for file in sorted(folder.glob(NAME.format("*"))):
         try:
             note = json.loads(file.read_text(encoding="utf-8"))
             plan, shape = Plan.from_dict(note["plan"]), BatchShape(int(note["samples"]), int(note["extent"]))
-            return OutOfMemory(note["step"], plan, shape, note["pass"], note["message"], 0, note["limit"])
+            found.append(OutOfMemory(note["step"], plan, shape, note["pass"], note["message"], 0, note["limit"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"cannot read {file}: {error!r}; delete it to go on with the plan of before"
             ) from error
-    return None
+    return min(found, key=lambda one: one.plan.forward_batch_size * one.plan[LQ_SIZE] ** 2, default=None)
 
 
 def forget_lost(folder: Path) -> None:

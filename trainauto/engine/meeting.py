@@ -17,6 +17,13 @@ BOARD_S = 60
 _POLL_S = 0.02
 
 
+def launch_of_now() -> str:
+    """Return what tells this launch from others: the same in every start of it by torchrun, empty without."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ""
+    return f"{os.environ['TORCHELASTIC_RUN_ID']} {socket.gethostname()} {os.getppid()}"
+
+
 def fresh_store(rank: int, count: int, timeout: timedelta) -> TCPStore | None:
     """Return a store that only the processes of this start write to; ``None`` where there is no other anyway.
 

@@ -2,12 +2,13 @@
 
 import logging
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
+from typing import Any
 
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.errors import TrainautoError
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.core.records import OutOfMemory
 from trainauto.engine.gradients import Failure
 from trainauto.engine.lost import lost
@@ -78,15 +79,22 @@ def answer_lost(run: Run) -> None:
     Raises:
         NothingFits: there is none.
     """
-    event = lost(run.checkpoints.folder)
-    if event is None:
+    # The first rank's word: not every file system shows the others the same files at the same moment.
+    told = run.ranks.from_first(lambda: _told(lost(run.checkpoints.folder)))
+    if told is None:
         return
+    event = OutOfMemory(**{**told, "plan": Plan.from_dict(told["plan"]), "shape": BatchShape(*told["shape"])})
     decisions = _asked(run, event)
     run.controls.apply(decisions)
     if not _is_smaller(run.loader.plan, event.plan):
         decisions += _forced(run, event)
     run.decided += [replace(one, early=True) for one in decisions]
     logger.warning("the ranks had ended for lack of memory under %s: they go on under %s", event.plan, run.loader.plan)
+
+
+def _told(event: OutOfMemory | None) -> dict[str, Any] | None:
+    """Return an event as plain values."""
+    return None if event is None else {**vars(event), "plan": event.plan.to_dict(), "shape": astuple(event.shape)}
 
 
 def _forced(run: Run, event: OutOfMemory) -> list[Decision]:

@@ -6,6 +6,7 @@ has run its samples again in pieces by then: the others wait for it, and nobody 
 the CPU, so that none of them waits for a GPU.
 """
 
+import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -187,6 +188,9 @@ def joined(launcher: str) -> Iterator[Ranks]:
         backend = "cpu:gloo,cuda:nccl"
     rank, count, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
     store = fresh_store(rank, count, timeout)
+    # The first optimizer imports it. Imported inside the group, it keeps the group alive beyond its end, and threads of
+    # gloo then meet an interpreter that is gone (SIGABRT after a run that had completed).
+    importlib.import_module("torch._dynamo")
     dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=count)
     try:
         yield Group()

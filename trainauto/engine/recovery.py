@@ -61,19 +61,27 @@ class Rewind:
     def __init__(self, networks: Iterable[nn.Module], device: torch.device) -> None:
         self._networks = list(networks)
         self._device = device
-        self._changing: set[int] | None = None
+        self._changing: set[int] = set()
+        self._is_known = False
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._random: tuple[Any, Any] = (None, None)
 
     def mark(self) -> None:
         """Remember this moment."""
-        if self._changing is None and self._copies:
-            self._changing = {id(buffer) for buffer, copy in self._copies if not torch.equal(buffer, copy)}
         buffers = [buffer for network in self._networks for buffer in network.buffers()]
-        wanted = [b for b in buffers if self._changing is None or id(b) in self._changing]
+        wanted = [b for b in buffers if not self._is_known or id(b) in self._changing]
         self._copies = [(buffer, buffer.detach().clone()) for buffer in wanted]
         on_cuda = self._device.type == "cuda"
         self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if on_cuda else None)
+
+    def passed(self) -> None:
+        """Note what has changed since: the pass stays."""
+        if not self._is_known:
+            self._changing |= {id(buffer) for buffer, copy in self._copies if not torch.equal(buffer, copy)}
+
+    def stepped(self) -> None:
+        """All passes of a step have stayed: what has not changed by now never will."""
+        self._is_known = True
 
     def changing(self) -> list[Tensor]:
         """Return the buffers that passes change, as far as is known yet."""

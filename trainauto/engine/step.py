@@ -104,8 +104,10 @@ def optimize_parameters(
         failures += done.failures
         if not _step(one):
             skipped.append(one.name)
+        rewind.passed()
         if ranks.count > 1:
             ranks.take_from_first(rewind.changing())
+    rewind.stepped()
     _after_step(model, average_share)
     return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures), pieces)
 
@@ -195,7 +197,8 @@ def _read_and_clip(
             raise NonFiniteError(_non_finite(f"loss term '{name}' of pass '{one.name}' is {value}", batch))
     # With loss scaling an overflow is expected now and then; the scaler skips that step and lowers its factor.
     if one.scaler is None and not math.isfinite(norm):
-        raise NonFiniteError(_non_finite(f"the gradient norm of pass '{one.name}' is {norm}", batch))
+        elsewhere = " (of all ranks: one whose own loss is not finite names its files)" if batch.others else ""
+        raise NonFiniteError(_non_finite(f"the gradient norm of pass '{one.name}' is {norm}{elsewhere}", batch))
     if max_norm is not None and norm > max_norm:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
     return losses, norm

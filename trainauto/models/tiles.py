@@ -76,15 +76,23 @@ class TiledEnlarger:
         tile_px: side of a tile in input pixels; 0 runs images whole.
         overlap_px: pixels a tile sees beyond its own on every side.
         requirements: sizes the network accepts; inputs are mirrored up to them, as the networks themselves do.
+        may_shrink: whether a lack of memory may change the tiles. Not where several ranks run the network in step.
     """
 
     def __init__(
-        self, scale: int, tile_px: int = 0, overlap_px: int = 16, requirements: SizeRequirements | None = None
+        self,
+        scale: int,
+        tile_px: int = 0,
+        overlap_px: int = 16,
+        requirements: SizeRequirements | None = None,
+        *,
+        may_shrink: bool = True,
     ) -> None:
         self.scale = scale
         self.tile_px = tile_px
         self.overlap_px = overlap_px
         self.requirements = requirements or SizeRequirements()
+        self._may_shrink = may_shrink
 
     def __call__(self, enlarge: Enlarge, lq: Tensor) -> Tensor:
         """Map an image (1, C, h, w) on the device to (1, C, h * scale, w * scale) on the CPU, as float32.
@@ -167,7 +175,7 @@ class TiledEnlarger:
             yield begin, min(begin + step, end)
 
     def _can_shrink(self, box: Box) -> bool:
-        return max(box.height, box.width) // 2 >= max(
+        return self._may_shrink and max(box.height, box.width) // 2 >= max(
             self.requirements.minimum, self.requirements.multiple, self.overlap_px // 2, 8
         )
 

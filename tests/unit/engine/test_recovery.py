@@ -150,6 +150,8 @@ def test_buffers_that_change_are_found_and_kept_from_then_on() -> None:
     rewind = Rewind([net], CPU)
     rewind.mark()
     net(torch.rand(2, 3, 4, 4))
+    rewind.passed()
+    rewind.stepped()
     rewind.mark()
     kept = {id(buffer) for buffer, _ in rewind._copies}
     assert kept == {id(net[1].running_mean), id(net[1].running_var), id(net[1].num_batches_tracked)}
