@@ -29,6 +29,7 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="looks up p
 WriteImages = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
 STEPS = 60
+SHORT_STEPS = int(os.environ.get("TRAINAUTO_SHORT_STEPS", "24"))  # the acceptance run takes 60
 
 
 def options_for(gt: Path, name: str, **changes: Any) -> dict[str, Any]:
@@ -155,16 +156,16 @@ def test_shards_go_on_on_the_same_and_on_another_number_of_ranks(tmp_path: Path,
 
 
 def test_one_short_rank_of_two_runs_out_of_memory_and_nobody_hangs(tmp_path: Path) -> None:
-    """Fifty steps and more in which rank 1 alone really fails, in forward and in backward, under half the budget."""
-    command = [sys.executable, "-m", "tests.integration.rank_failures", "seen_{rank}.json", "60"]
+    """Steps in which rank 1 alone really fails, in forward and in backward, under half the budget."""
+    command = [sys.executable, "-m", "tests.integration.rank_failures", "seen_{rank}.json", str(SHORT_STEPS)]
     done = finish(start(command, 2, tmp_path), 240)
     assert [code for code, _ in done] == [0, 0], done
     first, second = (json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1))
     print(first, second)
     assert first["failed"] == {}
-    assert second["steps_in_pieces"] >= 50
-    assert second["failed"]["forward"] >= 10
-    assert second["failed"]["backward"] >= 10
+    assert second["steps_in_pieces"] >= SHORT_STEPS * 5 // 6
+    assert second["failed"]["forward"] >= SHORT_STEPS // 6
+    assert second["failed"]["backward"] >= SHORT_STEPS // 6
     assert first["equal"]
     assert second["equal"]
     assert first["given_up"] == second["given_up"]
