@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import ACCEPTANCE, only_in_acceptance
 from tests.integration.doors import (
     TRAIN,
     latest_weights,
@@ -24,12 +25,15 @@ from tests.integration.doors import (
 )
 from tests.integration.ranks import finish, rank_environment, start, train_ranks, worker
 
-pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="looks up processes in /proc")
+pytestmark = [
+    pytest.mark.usefixtures("children_uncovered"),
+    pytest.mark.skipif(platform.system() != "Linux", reason="looks up processes in /proc"),
+]
 
 WriteImages = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
 STEPS = 60
-SHORT_STEPS = int(os.environ.get("TRAINAUTO_SHORT_STEPS", "24"))  # the acceptance run takes 60
+SHORT_STEPS = 60 if ACCEPTANCE else 24
 
 
 def options_for(gt: Path, name: str, **changes: Any) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def test_a_killed_rank_leaves_no_gap(tmp_path: Path, write_images: WriteImages) 
     assert latest_weights(run) == latest_weights(run_directory(whole, "whole"))
 
 
-@pytest.mark.parametrize("kind", ["ddp_overlap", "fully_shard"])
+@pytest.mark.parametrize("kind", ["ddp_overlap", pytest.param("fully_shard", marks=only_in_acceptance)])
 def test_out_of_memory_ends_the_group_which_goes_on_under_a_smaller_plan(
     tmp_path: Path, write_images: WriteImages, kind: str
 ) -> None:

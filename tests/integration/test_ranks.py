@@ -9,10 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.acceptance import only_in_acceptance
 from tests.integration.doors import gan_options, merged, run_directory, step_records, tiny_options, train, write_options
 from tests.integration.ranks import finish, start, train_ranks, worker
 
 SAMPLES, STEPS, EFFECTIVE = 24, 50, 8
+
+uncovered = pytest.mark.usefixtures("children_uncovered")
 
 NO_PLANS = {"PlanSchedule": {"enabled": False}}
 
@@ -77,6 +82,7 @@ def test_one_two_and_four_ranks_train_the_same(tmp_path: Path, write_images: Wri
         assert pixels == [one["pixels"] for one in found[1][0]["batches"]], ranks
 
 
+@uncovered
 def test_batches_by_memory_train_what_one_rank_would(tmp_path: Path, write_images: WriteImages) -> None:
     """Ranks of 60 and 30 MiB: losses weighted by samples, in micro-batches, two passes, spectral norm's buffers."""
     gt = write_images("gt", SAMPLES)
@@ -105,6 +111,7 @@ def test_batches_by_memory_train_what_one_rank_would(tmp_path: Path, write_image
             )
 
 
+@uncovered
 def test_a_validation_image_that_fails_on_one_rank_saves_and_ends_all(
     tmp_path: Path, write_images: WriteImages
 ) -> None:
@@ -127,6 +134,7 @@ def test_a_validation_image_that_fails_on_one_rank_saves_and_ends_all(
     assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == 3
 
 
+@uncovered
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: WriteImages) -> None:
     """No sample is lost or comes twice, and the log says what changed."""
     gt = write_images("gt", SAMPLES)
@@ -164,6 +172,7 @@ def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: 
         assert abs(ours["losses"]["l1loss"] - theirs["losses"]["l1loss"]) < 1e-6
 
 
+@uncovered
 def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", SAMPLES)
     changes = {
@@ -187,6 +196,7 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path: Path, writ
     assert "SIGTERM received" in done[0][1]
 
 
+@uncovered
 def test_an_unreadable_image_on_one_rank_saves_and_ends_all(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", SAMPLES)
     changes = {
@@ -208,6 +218,7 @@ def test_an_unreadable_image_on_one_rank_saves_and_ends_all(tmp_path: Path, writ
     assert saved == len(step_records(run)) > 0
 
 
+@uncovered
 def test_other_options_on_a_rank_are_refused(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", 4)
     options = write_options(tmp_path / "differ.yml", options_for(gt, 2, name="differ"))
@@ -216,6 +227,7 @@ def test_other_options_on_a_rank_are_refused(tmp_path: Path, write_images: Write
     assert "rank 1 has other options than rank 0" in done[0][1]
 
 
+@uncovered
 def test_the_launcher_says_how_to_start_it(tmp_path: Path, write_images: WriteImages) -> None:
     options = write_options(tmp_path / "plain.yml", options_for(write_images("gt", 4), 1))
     done = train(options, "--launcher", "pytorch")
@@ -223,6 +235,8 @@ def test_the_launcher_says_how_to_start_it(tmp_path: Path, write_images: WriteIm
     assert "torchrun --nproc-per-node" in done.stderr
 
 
+@uncovered
+@only_in_acceptance
 def test_target_batch_size_is_that_of_all_ranks(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", SAMPLES)
     controller = {"target_batch_size": 8, "adjustment_frequency": 3, "max_lq_size": 16}

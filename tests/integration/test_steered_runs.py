@@ -27,6 +27,8 @@ from trainauto.memory.meter import resident_bytes
 from trainauto.optim.ema import Ema
 from trainauto.options.load import load_options
 
+pytestmark = pytest.mark.usefixtures("children_uncovered")
+
 Write = Callable[..., Path]
 Records = list[dict[str, Any]]
 

@@ -1,6 +1,5 @@
 """A run on two machines that loses a rank or a whole machine goes on without a gap (C43)."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,17 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.doors import latest_weights, merged, run_directory, step_records, tiny_options, write_options
 from tests.integration.machines import two_machines, wait_for, why_not
 from tests.integration.ranks import worker
 from tests.integration.test_elastic import wait_for_steps
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "there can be two machines")
-
-# Half a minute each, most of it waiting for signs of life; ranks that are lost on one machine are in test_elastic.py.
-each_of_them = pytest.mark.skipif(
-    "TRAINAUTO_ALL_MACHINES" not in os.environ, reason="TRAINAUTO_ALL_MACHINES is not set"
-)
+pytestmark = [
+    pytest.mark.usefixtures("children_uncovered"),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "there can be two machines"),
+]
 
 WriteImages = Callable[..., Path]
 SLOW = Path(__file__).parents[1] / "assets" / "plugins" / "slow.py"
@@ -58,7 +56,7 @@ def unbroken() -> dict[str, bytes]:
     return {}
 
 
-@each_of_them
+@only_in_acceptance
 def test_a_lost_rank_leaves_no_gap(
     tmp_path: Path, gt: Path, said: Callable[[], str], unbroken: dict[str, bytes]
 ) -> None:
@@ -73,7 +71,7 @@ def test_a_lost_rank_leaves_no_gap(
     check_whole(options, gt, unbroken)
 
 
-@pytest.mark.parametrize("lost", ["second", pytest.param("first", marks=each_of_them)])
+@pytest.mark.parametrize("lost", ["second", pytest.param("first", marks=only_in_acceptance)])
 def test_a_lost_machine_leaves_no_gap(
     tmp_path: Path, gt: Path, said: Callable[[], str], unbroken: dict[str, bytes], lost: str
 ) -> None:

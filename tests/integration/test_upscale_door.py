@@ -20,6 +20,8 @@ from trainauto.assembly.trained import trained_network
 from trainauto.core.plan import SizeRequirements
 from trainauto.models.tiles import Box, TiledEnlarger
 
+pytestmark = pytest.mark.usefixtures("children_uncovered")
+
 Write = Callable[..., Path]
 MIB = 2**20
 LINUX = platform.system() == "Linux"

@@ -55,11 +55,12 @@ def choose_precision(loaded: LoadedOptions, ranks: Ranks = ALONE) -> Precision:
 
 def _take_gpu(loaded: LoadedOptions, local_rank: int) -> None:  # pragma: no cuda
     """Take the GPU of this rank. Two ranks on one card would share its memory and gain nothing."""
+    device = torch.device("cuda", local_rank)
     if local_rank >= torch.cuda.device_count():
         with placed(loaded, ("device",)):
             what = f"rank {local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}"
             raise InputError(Problem(what, advice="Lower --nproc-per-node, or widen CUDA_VISIBLE_DEVICES."))
-    torch.cuda.set_device(local_rank)
+    torch.cuda.set_device(device)
 
 
 def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Module:

@@ -16,7 +16,7 @@ from trainauto.core.passes import MicroBatch, Pass
 from trainauto.core.records import ValidationRecord
 from trainauto.core.reports import Picture
 from trainauto.models.checkpointing import Blocks, CannotCheckpoint, blocks_of, is_on, switch_on
-from trainauto.models.parallel import has_shards, is_sharded, load_shards, save_shards
+from trainauto.models.parallel import Networks, Optimizers, has_shards, is_sharded, load_shards, save_shards
 from trainauto.models.validation import Judges, Validator
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
@@ -115,7 +115,7 @@ class BaseModel(ABC):
         Where they are spread over the ranks, every rank must ask; the first writes them whole, and each its own part.
         """
         if self.is_sharded:
-            save_shards(self, folder)
+            save_shards(*self._parts(), folder)
         for name, network in self.networks.items():
             save_weights(network, folder / f"{name}.safetensors")
         for name, average in self.averages.items():
@@ -128,7 +128,7 @@ class BaseModel(ABC):
             CheckpointError: a file is missing or does not fit the network.
         """
         if has_shards(folder):
-            load_shards(self, folder)
+            load_shards(*self._parts(), folder)
             return
         if self.is_sharded:
             advice = "go on without it, or begin with its weights (path: pretrain_network_g)"
@@ -138,6 +138,12 @@ class BaseModel(ABC):
         for name, average in self.averages.items():
             file = folder / f"{name}_ema.safetensors"
             load_weights(average.network, file if file.exists() else folder / f"{name}.safetensors")
+
+    def _parts(self) -> tuple[Networks, Optimizers]:
+        """Return what is saved in parts where weights are spread over the ranks."""
+        averages = {f"{name}_ema": average.network for name, average in self.averages.items()}
+        steps = {name: (self.networks[f"net_{name}"], optimizer) for name, optimizer in self.optimizers.items()}
+        return {**self.networks, **averages}, steps
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs besides the weights: optimizers (where they are whole) and loss scaling."""

@@ -5,22 +5,26 @@ memory ends the group, and torchrun starts it again from the last checkpoint.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.optim import Optimizer
 
 from trainauto.core.errors import CheckpointError
 from trainauto.models.checkpointing import CannotCheckpoint, blocks_of
 
-if TYPE_CHECKING:
-    from trainauto.models.base_model import BaseModel
-
 # What shards are made and written with takes more than half a second to load: functions import it, most runs never do.
+
+Networks = Mapping[str, nn.Module]
+"""Networks and their averages by the names they are saved under."""
+
+Optimizers = Mapping[str, tuple[nn.Module, Optimizer]]
+"""Optimizers by name, each with the network it steps."""
 
 Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
 """Takes a network and its averages, may change them in place, and returns what to run forward."""
@@ -70,11 +74,11 @@ def whole_weights(network: nn.Module) -> dict[str, Any]:
     return get_model_state_dict(network, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
-def save_shards(model: "BaseModel", folder: Path) -> None:
+def save_shards(networks: Networks, optimizers: Optimizers, folder: Path) -> None:
     """Write each rank's part of weights, averages and optimizer state into a folder; every rank must ask."""
     from torch.distributed.checkpoint.state_dict_saver import save as save_parts
 
-    save_parts(_parts(model), checkpoint_id=folder)
+    save_parts(_parts(networks, optimizers), checkpoint_id=folder)
 
 
 def has_shards(folder: Path) -> bool:
@@ -82,7 +86,7 @@ def has_shards(folder: Path) -> bool:
     return (folder / ".metadata").is_file()
 
 
-def load_shards(model: "BaseModel", folder: Path) -> None:
+def load_shards(networks: Networks, optimizers: Optimizers, folder: Path) -> None:
     """Read what :func:`save_shards` wrote, on the same or another number of ranks; every rank must ask.
 
     What the option file sets of an optimizer (rates, betas, decay) stays as it sets it.
@@ -96,31 +100,25 @@ def load_shards(model: "BaseModel", folder: Path) -> None:
 
     settings = {
         name: [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-        for name, optimizer in model.optimizers.items()
+        for name, (_, optimizer) in optimizers.items()
     }
-    parts = _parts(model)
+    parts = _parts(networks, optimizers)
     try:
         load_parts(parts, checkpoint_id=folder)
     except (OSError, RuntimeError, ValueError, CheckpointException) as error:
         raise CheckpointError(f"cannot load {folder}: {error}") from error
-    for name, network in _networks(model):
+    for name, network in networks.items():
         set_model_state_dict(network, parts[name])
-    for name, optimizer in model.optimizers.items():
-        set_optimizer_state_dict(model.networks[f"net_{name}"], optimizer, parts[f"optim_{name}"])
+    for name, (network, optimizer) in optimizers.items():
+        set_optimizer_state_dict(network, optimizer, parts[f"optim_{name}"])
         for group, wanted in zip(optimizer.param_groups, settings[name], strict=True):
             group.update(wanted)
 
 
-def _parts(model: "BaseModel") -> dict[str, Any]:
+def _parts(networks: Networks, optimizers: Optimizers) -> dict[str, Any]:
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
-    parts: dict[str, Any] = {name: get_model_state_dict(network) for name, network in _networks(model)}
-    for name, optimizer in model.optimizers.items():
-        parts[f"optim_{name}"] = get_optimizer_state_dict(model.networks[f"net_{name}"], optimizer)
+    parts: dict[str, Any] = {name: get_model_state_dict(network) for name, network in networks.items()}
+    for name, (network, optimizer) in optimizers.items():
+        parts[f"optim_{name}"] = get_optimizer_state_dict(network, optimizer)
     return parts
-
-
-def _networks(model: "BaseModel") -> Iterator[tuple[str, nn.Module]]:
-    yield from model.networks.items()
-    for name, average in model.averages.items():
-        yield f"{name}_ema", average.network

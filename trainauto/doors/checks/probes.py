@@ -52,7 +52,7 @@ def card_facts() -> dict[str, Any]:
 
     expandable = None
     if torch.cuda.is_available():  # pragma: no cuda
-        expandable = uses_expandable_segments(torch.device("cuda", 0))
+        expandable = uses_expandable_segments(torch.device("cuda", torch.cuda.current_device()))
     return {"cards": cards(), "expandable": expandable, "pid": os.getpid()}
 
 
