@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
 
 pytestmark = [
@@ -41,6 +42,7 @@ def trained(file: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str
     return step_records(run), [json.loads(line) for line in lines], (run / "training.log").read_text()
 
 
+@only_in_acceptance
 def test_later_runs_start_where_the_first_one_settled(tmp_path: Path, write_images: Write) -> None:
     """Nine of ten such runs change nothing (scripts/bench/calibration.py counts them); of two, one at least."""
     gt = write_images("gt", 4, (200, 200))

@@ -11,7 +11,10 @@ import pytest
 
 from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
 
-pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+pytestmark = [
+    pytest.mark.usefixtures("children_uncovered"),
+    pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
+]
 
 Write = Callable[..., Path]
 

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-PLANS = 125 if ACCEPTANCE else 40  # of each network
+PLANS = 125 if ACCEPTANCE else 24  # of each network
 LEAST_OF_EITHER = PLANS // 6
 LARGEST_GROWTH_MIB = 32
 

@@ -22,6 +22,8 @@ from tests.integration.doors import (
     write_options,
 )
 
+pytestmark = pytest.mark.usefixtures("children_uncovered")
+
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_finish_the_step_save_and_leave(

@@ -71,7 +71,8 @@ def test_a_lost_rank_leaves_no_gap(
     check_whole(options, gt, unbroken)
 
 
-@pytest.mark.parametrize("lost", ["second", pytest.param("first", marks=only_in_acceptance)])
+@only_in_acceptance
+@pytest.mark.parametrize("lost", ["second", "first"])
 def test_a_lost_machine_leaves_no_gap(
     tmp_path: Path, gt: Path, said: Callable[[], str], unbroken: dict[str, bytes], lost: str
 ) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
+
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "scripts" / "bench"))
 from gpu_memory import summary_of, table_of  # noqa: E402
@@ -46,6 +48,7 @@ def test_what_nobody_measured_is_said_to_be_so() -> None:
     assert "%" not in page
 
 
+@only_in_acceptance
 def test_predictions_and_steps_run_here_without_a_card(tmp_path: Path) -> None:
     """The same children as on a card; what only a card can tell is null."""
     script = ROOT / "scripts" / "bench" / "gpu_memory.py"
