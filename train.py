@@ -1,4 +1,4 @@
-"""Train one network: python train.py -opt options/train/x.yml [--auto_resume] [--force_yml a:b=v ...]."""
+"""Train one network: python train.py -opt options/train/x.yml [--auto_resume] [--force_yml a:b=v ...] [--launcher pytorch]."""
 
 import sys
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
-from tests.integration.doors import latest_weights, merged, run_directory, step_records, tiny_options, write_options
+from tests.integration.doors import latest_weights, merged, run_directory, step_records, write_options
 from tests.integration.machines import two_machines, wait_for, why_not
 from tests.integration.ranks import worker
-from tests.integration.test_elastic import wait_for_steps
+from tests.integration.test_elastic import STEPS, wait_for_steps
+from tests.integration.test_elastic import options_for as for_lost_ranks
 
 pytestmark = [
     pytest.mark.usefixtures("children_uncovered"),
@@ -20,20 +21,11 @@ pytestmark = [
 
 WriteImages = Callable[..., Path]
 SLOW = Path(__file__).parents[1] / "assets" / "plugins" / "slow.py"
-STEPS = 60
 
 
 def options_for(gt: Path, name: str, **changes: Any) -> dict[str, Any]:
-    base = tiny_options(
-        gt,
-        name=name,
-        train={"total_iter": STEPS, "ema_decay": 0.9},
-        val={"val_enabled": False},
-        logger={"save_checkpoint_freq": 7},
-        plugins=["slow"],
-        training_automations={"Slow": {"seconds": 0.05}},
-    )
-    return merged(base, changes)
+    slow = {"plugins": ["slow"], "training_automations": {"Slow": {"seconds": 0.05}}}
+    return for_lost_ranks(gt, name, **merged(slow, changes))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What ranks settle before a run: that they have the same one, who may use how much memory, and where it is kept."""
 
 import hashlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from trainauto.models.parallel import Parallel, overlapped, sharded
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
-
-logger = logging.getLogger(__name__)
 
 OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
 """Options in which ranks may differ."""

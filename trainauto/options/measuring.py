@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainauto.options.schema import (
+    TILE_OVERLAP,
+    TILE_SIZE,
     Component,
     Datasets,
     FolderName,
@@ -60,12 +62,8 @@ class Measuring(Section):
     metrics: dict[str, Component] = option(
         {}, "Metrics by the name to show them under, e.g. `psnr: {type: calculate_psnr}`."
     )
-    tile_size: NonNegativeInt = option(
-        0, "Side of the tiles an image is cut into; 0 runs images whole until one does not fit.", unit="px of the input"
-    )
-    tile_overlap: NonNegativeInt = option(
-        16, "Pixels each tile sees beyond its own on every side.", unit="px of the input"
-    )
+    tile_size: NonNegativeInt = TILE_SIZE
+    tile_overlap: NonNegativeInt = TILE_OVERLAP
 
 
 class OptionsToMeasure(Section):

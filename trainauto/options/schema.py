@@ -189,6 +189,17 @@ class TrainOptions(Section):
     )
 
 
+TILE_SIZE = option(
+    0, "Side of the tiles an image is cut into; 0 runs images whole until one does not fit.", unit="px of the input"
+)
+TILE_OVERLAP = option(
+    16,
+    "Pixels each tile sees beyond its own on every side.",
+    unit="px of the input",
+    reason="hides seams of small networks",
+)
+
+
 class ValOptions(Section):
     """When and how validation runs."""
 
@@ -198,15 +209,8 @@ class ValOptions(Section):
     metrics: dict[str, Component] = option(
         {}, "Metrics by the name to log them under, e.g. `psnr: {type: calculate_psnr}`."
     )
-    tile_size: NonNegativeInt = option(
-        0, "Side of the tiles an image is cut into; 0 runs images whole until one does not fit.", unit="px of the input"
-    )
-    tile_overlap: NonNegativeInt = option(
-        16,
-        "Pixels each tile sees beyond its own on every side.",
-        unit="px of the input",
-        reason="hides seams of small networks",
-    )
+    tile_size: NonNegativeInt = TILE_SIZE
+    tile_overlap: NonNegativeInt = TILE_OVERLAP
 
 
 class LoggerOptions(Section):
