@@ -1,4 +1,7 @@
-"""Train one network: python train.py -opt options/train/x.yml [--auto_resume] [--force_yml a:b=v ...] [--launcher pytorch]."""
+"""Train one network: python train.py -opt options/train/x.yml [--auto_resume] [--force_yml a:b=v ...].
+
+On several ranks: torchrun --nproc-per-node N train.py -opt options/train/x.yml --launcher pytorch
+"""
 
 import sys
 
