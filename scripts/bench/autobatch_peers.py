@@ -41,7 +41,7 @@ from torch import Tensor, nn  # noqa: E402
 
 from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.data.image_io import read_image  # noqa: E402
-from trainauto.engine.prepare import make_optimizer_state  # noqa: E402
+from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.memory import budget, onednn  # noqa: E402
 from trainauto.memory.meter import MemoryMeter  # noqa: E402
 from trainauto.memory.oom import is_out_of_memory  # noqa: E402

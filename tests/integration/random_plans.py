@@ -27,7 +27,7 @@ from trainauto.core.plan import LQ_SIZE, BatchShape, Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
 from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402
-from trainauto.engine.prepare import make_optimizer_state  # noqa: E402
+from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.engine.recovery import BatchTooLarge, Rewind, release_memory  # noqa: E402
 from trainauto.losses.pixel_loss import L1Loss  # noqa: E402
 from trainauto.memory import budget  # noqa: E402

@@ -26,7 +26,7 @@ from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
 from trainauto.core.passes import LossTerms, MicroBatch, Pass  # noqa: E402
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
-from trainauto.engine.prepare import make_optimizer_state  # noqa: E402
+from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.engine.ranks import Group, Ranks, joined  # noqa: E402
 from trainauto.engine.recovery import BatchTooLarge, Rewind, release_memory  # noqa: E402
 from trainauto.engine.step import optimize_parameters, parameters_of  # noqa: E402

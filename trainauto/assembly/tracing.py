@@ -13,7 +13,7 @@ from trainauto.assembly.model import build_model, build_network, channels_of, ch
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
-from trainauto.engine.prepare import make_optimizer_state
+from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.recovery import Rewind
 from trainauto.engine.step import optimize_parameters
 from trainauto.memory.fake import as_fake, fake_world

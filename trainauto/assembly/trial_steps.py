@@ -13,7 +13,7 @@ from trainauto.assembly.plugins import load_plugins
 from trainauto.assembly.tracing import empty_batch
 from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
-from trainauto.engine.prepare import make_optimizer_state
+from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.recovery import BatchTooLarge, Rewind, first_line, release_memory
 from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
 from trainauto.memory.budget import calm_allocator

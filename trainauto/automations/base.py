@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from trainauto.core.decisions import Decision, RunFacts
+from trainauto.core.decisions import Decision, PlanChange, RunFacts
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.records import OutOfMemory, StepRecord, ValidationRecord
+from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord, ValidationRecord
 
 
 class PlannedLoader(Protocol):
@@ -56,6 +56,16 @@ class Automation:
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Before the first step, and after a resume has loaded the state."""
+
+    def begin(self, now: PeakReading) -> PlanChange | None:
+        """Before the first step of a new run, once its limit is in force: say which plan to begin with.
+
+        The engine measures that plan without training it (forward, backward and an optimizer step that changes
+        nothing) and tells :meth:`on_probe`. ``None`` leaves the plan as it is, unmeasured.
+        """
+
+    def on_probe(self, probe: Probe) -> PlanChange | None:
+        """After a plan was measured without being trained: ask for another one, which is measured in its turn."""
 
     def on_step_end(self, record: StepRecord) -> Decision | None:
         """After every optimizer step."""

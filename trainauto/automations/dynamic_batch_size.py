@@ -2,52 +2,55 @@
 
 import logging
 import re
-from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from trainauto.automations.base import Automation, PlannedLoader
 from trainauto.automations.bounds import Bounds, check_at_least_one, check_band
+from trainauto.automations.documented import DocumentedInterface
 from trainauto.automations.effective_batch import EffectiveBatch
+from trainauto.automations.failure_memory import FailureMemory
 from trainauto.automations.period import Observations
 from trainauto.automations.registry import AUTOMATIONS
 from trainauto.automations.steering import Jump, Period, SmallSteps, Steering
 from trainauto.automations.throughput import Plateau
-from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.automations.vram_statistics import VramStatistics
+from trainauto.core.decisions import KeepPlan, PlanChange, RunFacts
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
+from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord
 from trainauto.memory.belief import Belief
 from trainauto.memory.prior import Prior
-from trainauto.memory.step_policy import Judgement, shrunk_after_oom
+from trainauto.memory.step_policy import Judgement, shrunk_after_oom, work
 from trainauto.memory.surface import CostModel
 
 logger = logging.getLogger(__name__)
 
-GIB = 1024**3
 STATUS_EVERY = 50
 MORE_MEMORY = 1.02
 """Ratio of limits from which a resumed run has another card or budget: readings of one card are the same."""
 
+EARLY_STEPS = 3
+"""Whole steps after which what was foreseen is corrected: the first one at a new plan may take less or more."""
+
 NO_SPEEDS: Mapping[str, Any] = {"speeds": [], "is_down": False}
-
-NEARLY_FULL = 0.95
-"""Use above this is worth a warning (E19): a little more, and a step fails."""
-
 
 _FIGURES = re.compile(r"[\d.]+")
 
 
 @AUTOMATIONS.register("DynamicBatchSizeOptimizer")
-class DynamicBatchSizeOptimizer(Automation):
-    """Grows crop and batch until the peak of a period lies in the band below target; shrinks them when memory is short.
+class DynamicBatchSizeOptimizer(DocumentedInterface):
+    """Grows crop and batch until peaks lie in the band below target; shrinks them when memory is short.
 
-    It judges whole periods of ``adjustment_frequency`` steps under one plan, by the largest peak in them. Nothing is
-    judged before the first period is complete. A plan that ran out of memory is not tried again, unless it had fitted
-    for a whole period before: then something else took the memory, and a second failure is awaited.
+    When it acts:
 
-    In a loop of your own: call :meth:`set_current_parameters`, :meth:`start_monitoring_period`, then :meth:`observe`
-    and :meth:`update_vram_monitoring` after every step; with :meth:`set_dynamic_wrappers` it changes the loader itself.
+    - ``policy: jump`` with a traced model chooses the plan of the first batch, measures it before it is trained, and may
+      correct it once after :data:`EARLY_STEPS` steps. Afterwards it judges whole periods of ``adjustment_frequency``
+      steps under one plan.
+    - ``policy: step``, ``warmup_period``, a model that cannot be traced, and loops of one's own: nothing is decided
+      before a whole first period is complete.
+
+    Failures are remembered in :class:`~trainauto.automations.failure_memory.FailureMemory`: nothing is blocked for ever.
+    Loops of one's own use the methods of :class:`~trainauto.automations.documented.DocumentedInterface`.
 
     Args:
         target_vram_usage: peaks are steered to this share of the memory the process may use.
@@ -58,12 +61,13 @@ class DynamicBatchSizeOptimizer(Automation):
         min_lq_size: smallest crop it goes down to, in low-quality pixels.
         max_lq_size: largest crop it goes up to; the smallest image may stop it earlier.
         vram_history_size: periods kept in the history.
-        max_adjustments: changes after which it grows no further; it always shrinks where it must.
+        max_adjustments: changes after which it grows no further; it always shrinks where it must, and comes back.
         policy: ``jump`` goes to the best plan that a trace foresees and corrects it once; ``step`` takes small steps.
         objective: ``memory`` fills the target; ``throughput`` goes from there to the smallest batch that trains as many
             pixels a second.
         target_batch_size: samples of every optimizer step, run in as many micro-batches as memory asks for; ``None``
             lets the step grow with the batch.
+        warmup_period: train the first period under the option file's plan, whatever is foreseen.
     """
 
     priority = 20
@@ -82,6 +86,7 @@ class DynamicBatchSizeOptimizer(Automation):
         policy: Literal["jump", "step"] = "jump",
         objective: Literal["memory", "throughput"] = "memory",
         target_batch_size: int | None = None,
+        warmup_period: bool = False,
     ) -> None:
         check_band(target_vram_usage, safety_margin)
         check_at_least_one(adjustment_frequency=adjustment_frequency, vram_history_size=vram_history_size)
@@ -91,6 +96,7 @@ class DynamicBatchSizeOptimizer(Automation):
         self.max_adjustments = max_adjustments
         self.policy = policy
         self.objective = objective
+        self.warmup_period = warmup_period
         self.effective = EffectiveBatch(target_batch_size)
         limits = {BATCH_SIZE: (min_batch_size, max_batch_size), LQ_SIZE: (min_lq_size, max_lq_size)}
         self._bounds = Bounds(limits).at_most(BATCH_SIZE, target_batch_size)
@@ -99,25 +105,19 @@ class DynamicBatchSizeOptimizer(Automation):
         # Plans are those that EffectiveBatch gives a controller; the run's own are made of them where they leave here.
         self._plan: Plan | None = None
         self._configured_batch: int | None = None
-        self._loader: PlannedLoader | None = None
-        self._in_flight = 0
         self._seen = Observations()
-        self._reading: PeakReading | None = None
-        self._is_nearly_full = False
         self._iteration = 0
         self._cooldown = 0
         self._steering = self._afresh()
-        self._failed: Counter[Plan] = Counter()
-        self._history: deque[float] = deque(maxlen=vram_history_size)
-        self._changes: list[dict[str, Any]] = []
-        self._oom_count = 0
-        self._highest = 0.0
+        self._failures = FailureMemory(adjustment_frequency)
+        self._statistics = VramStatistics(self.name, vram_history_size)
         self._last_said = ""
         self._settled: dict[str, Any] | None = None
         self._has_forgotten = False
         self._begins_otherwise = False
         self._limit_bytes: int | None = None
         self.kind = ""
+        super().__init__()
 
     def foresee(self, peaks: tuple[Prior, Belief], reserved: tuple[Prior, Belief] | None = None) -> None:
         """Take what a trace says of plans, before the first step; ``policy: step`` has no use for it.
@@ -153,7 +153,7 @@ class DynamicBatchSizeOptimizer(Automation):
     def forget(self) -> None:
         """Steer by what is measured from now on; plans that failed may be tried again."""
         self._steering, self._has_forgotten = self._afresh(), True
-        self._failed.clear()
+        self._failures.clear()
         self._cooldown = 0
 
     def recall(self, learned: Mapping[str, Any], facts: RunFacts, limit_bytes: int) -> Plan | None:
@@ -212,169 +212,249 @@ class DynamicBatchSizeOptimizer(Automation):
         self._axes = self.bounded(self._run_axes)
         if self._configured_batch is None:
             self.first_plan(facts.plan)
-        self.set_current_parameters(facts.plan.batch_size, facts.plan[LQ_SIZE], facts.plan.micro_batches)
-        self._begins_otherwise = self._plan is not None and self.effective.whole(self._plan) != facts.plan
+        plan = self.effective.forward(facts.plan)
+        if plan != self._plan:
+            self.restart(plan)
+        self._begins_otherwise = self.effective.whole(plan) != facts.plan
         if not self._seen.peaks:  # a resume in mid-period goes on with it
-            self.start_monitoring_period()
+            logger.info("%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, plan)
+
+    def begin(self, now: PeakReading) -> PlanChange | None:
+        """Choose the plan of the first batch by what was foreseen; it is then measured before it is trained."""
+        if self._plan is None or not now.limit or self.warmup_period or not self._steering.foresees():
+            return None
+        self._see_limit(now.limit)
+        self._seen = Observations(available=now.available)
+        judgement = self._steering.judge(self._period(now.limit))
+        return self._begun(self._even(judgement))
+
+    def on_probe(self, probe: Probe) -> PlanChange | None:
+        """Correct the choice by what was measured of it; ``None`` once it is the best that is known to fit."""
+        if self._plan is None or not probe.limit:
+            return None
+        available = self._seen.available
+        self._seen = Observations(available=available)
+        if probe.peak is None:
+            self._steering.has_failed(self._plan, probe.limit)
+        else:
+            self._seen.add(probe.peak)
+        judgement = self._steering.judge(replace(self._period(probe.limit), probes_left=probe.left))
+        self._seen = Observations(available=available)
+        judgement = self._even(judgement)
+        return None if judgement.plan == self._plan else self._begun(judgement)
+
+    def _begun(self, judgement: Judgement) -> PlanChange:
+        self.restart(judgement.plan)
+        return PlanChange(self.effective.whole(judgement.plan), judgement.reason, judgement.expected_bytes)
 
     def on_step_end(self, record: StepRecord) -> PlanChange | None:
-        """Observe a step; at the end of a period, decide."""
+        """Take in a step; at the end of a period, decide."""
         if self._plan is None or record.peak is None:
             return None
-        self._iteration += 1
-        self._cooldown = max(0, self._cooldown - 1)
-        self._see_limit(record.peak.limit)
         if self._begins_otherwise:
             self._begins_otherwise = False
             return PlanChange(self.effective.whole(self._plan), "the option file asks for other steps")
-        if (bounded := self._within_maxima(self._plan)) != self._plan:
-            # Only a resume comes here: the option file's bounds are lower than they were.
-            return self._change(Judgement(bounded, f"{self._plan} is beyond the bounds of the option file"))
-        if self._steering.foresees() and record.peak.limit and not record.ooms:
-            self._seen.available = record.peak.available
-            return self._change(self._judge(record.peak.limit))
-        if self.effective.forward(record.plan) != self._plan or not record.is_as_planned or record.ooms:
-            return None  # still batches of the plan before, or pieces of them
-        if record.step_seconds > 0:
-            self._seen.pixels_per_s.append(record.pixels / record.step_seconds)
-        self.observe(record.peak)
-        judgement = self._judge_if_complete()
-        return None if judgement is None else self._change(judgement)
+        plan = self.effective.forward(record.plan)
+        seconds = record.step_seconds
+        judgement = self.after_step(
+            plan,
+            record.peak,
+            is_whole=plan == self._plan and record.is_as_planned and not record.ooms,
+            pixels_per_s=record.pixels / seconds if seconds > 0 else None,
+        )
+        if judgement is None:
+            return None
+        measured = max(self._seen.peaks, default=None)
+        self.restart(judgement.plan)
+        return PlanChange(self.effective.whole(judgement.plan), judgement.reason, judgement.expected_bytes, measured)
 
-    def on_out_of_memory(self, event: OutOfMemory) -> PlanChange | None:
-        """Shrink both axes; remember the plan; wait twice as long before growing again."""
+    def on_out_of_memory(self, event: OutOfMemory) -> PlanChange | KeepPlan | None:
+        """Stay, where the plan has held so far and the batch ran in pieces; otherwise shrink both axes and wait."""
         if self._plan is None:
             return None
         failed = self.effective.forward(event.plan)
-        self._failed[failed] += 1 if self._steering.knows(failed) else 2
-        self._steering.has_failed(failed, event.limit)
-        smaller = shrunk_after_oom(failed, self._axes)
-        if smaller is None:
+        shrinks, rule = self.after_failure(failed, event.limit, recovered=event.recovered)
+        how = f"ran in {event.pieces} pieces" if event.recovered else "did not fit in any pieces"
+        reason = f"out of memory under {failed}: the batch {how}; {rule}"
+        if not shrinks:
+            return KeepPlan(self.effective.whole(self._plan), reason)
+        smaller = self.shrunk(failed)
+        if smaller == failed:
             return self._in_pieces(event)
         # Never back up to a plan that has become smaller meanwhile.
         is_below = smaller.batch_size <= self._plan.batch_size
         plan = self.effective.even(smaller.meet(self._plan) if is_below else self._plan.meet(smaller))
-        self.handle_oom_recovery(plan.batch_size, plan[LQ_SIZE])
-        how = f"ran in {event.pieces} pieces" if event.recovered else "did not fit in any pieces"
-        reason = f"out of memory under {failed}: the batch {how}; both axes shrink"
+        if plan != self._plan:
+            self._statistics.note_change(self._iteration, self._plan, plan, reason)
+            self._settled = None
+        self.restart(plan)
         return PlanChange(self.effective.whole(plan), reason, self._steering.expected_bytes(plan))
 
     def _in_pieces(self, event: OutOfMemory) -> PlanChange | None:
         """At the floor, have later batches run as this one did in the end; growth waits as after any failure."""
-        self._oom_count += 1
-        self._cooldown = 2 * self.adjustment_frequency
         if event.pieces <= event.plan.micro_batches:
             return None
         run_plan = event.plan.with_micro_batches(min(event.pieces, event.plan.batch_size))
         plan = self.effective.forward(run_plan)
         reason = f"out of memory at the floor: no more than {run_plan.forward_batch_size} samples at once from now on"
         if plan != self._plan:
-            self._note_change(plan, "out of memory")
-        self._restart(plan)
+            self._statistics.note_change(self._iteration, self._plan, plan, reason)
+            self._settled = None
+        self.restart(plan)
         return PlanChange(run_plan, reason, self._steering.expected_bytes(plan))
+
+    # --- the mechanism of both the engine and loops of one's own
+
+    def after_step(
+        self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
+    ) -> Judgement | None:
+        """Take in a step; return a judgement only if it asks for another plan.
+
+        Args:
+            plan: it was trained under, as the controller reasons about plans.
+            reading: of the step; it counts in the statistics whatever the step was.
+            is_whole: it trained what the plan of now says, without running out of memory.
+            pixels_per_s: how fast it was.
+        """
+        self._statistics.see(reading)
+        self._iteration += 1
+        self._cooldown = max(0, self._cooldown - 1)
+        self._failures.step(plan if is_whole else None)
+        self._see_limit(reading.limit)
+        if self._plan is None:
+            return None
+        if is_whole:
+            if pixels_per_s is not None:
+                self._seen.pixels_per_s.append(pixels_per_s)
+            self._seen.add(reading)
+        if self._iteration % STATUS_EVERY == 0:
+            self._statistics.log_status(self._seen.peaks, self.target_vram_usage)
+        judgement = self._judge_if_due(reading, is_whole=is_whole)
+        if judgement is None or judgement.plan == self._plan:
+            return None
+        self._statistics.note_change(self._iteration, self._plan, judgement.plan, judgement.reason)
+        self._settled = None
+        return judgement
+
+    def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
+        """Take in that a step ran out of memory; return whether its plan is to shrink, and by which rule."""
+        self._statistics.oom_count += 1
+        has_fitted = self._steering.knows(failed)
+        answer = self._failures.out_of_memory(failed, has_fitted=has_fitted, recovered=recovered)
+        if answer.shrinks:
+            self._cooldown = 2 * self.adjustment_frequency
+            if not has_fitted:
+                self._steering.has_failed(failed, limit_bytes)
+        return answer.shrinks, answer.rule
+
+    def shrunk(self, failed: Plan) -> Plan:
+        """Return the plan with both axes a quarter smaller, within the floors; itself where there is none."""
+        return shrunk_after_oom(failed, self._reachable_axes(failed)) or failed
+
+    def restart(self, plan: Plan) -> None:
+        """Begin a period under a plan."""
+        self._plan = plan
+        self._seen = Observations()
 
     def _see_limit(self, limit_bytes: int | None) -> None:
         """Where a resumed run has more memory than before, what failed may be tried again."""
         if limit_bytes and self._limit_bytes and limit_bytes > MORE_MEMORY * self._limit_bytes:
             logger.info("%s: there is more memory than before, so plans that failed may be tried again", self.name)
-            self._failed.clear()
+            self._failures.clear()
             self._steering.reopen()
         self._limit_bytes = limit_bytes or self._limit_bytes
 
-    # --- the documented interface
+    def _judge_if_due(self, reading: PeakReading, *, is_whole: bool) -> Judgement | None:
+        plan, limit = self._plan, reading.limit
+        if plan is None or not limit:
+            return None
+        if (bounded := self._within_maxima(plan)) != plan:
+            # The option file's bounds are lower than they were, or smaller values were asked for.
+            return self._even(Judgement(bounded, f"{plan} is beyond the bounds"))
+        peaks = self._seen.peaks
+        if not is_whole:
+            return None
+        if len(peaks) >= self.adjustment_frequency:
+            return self._judge_period(plan, limit)
+        if self.warmup_period and not self._statistics.history:
+            return None
+        if self._steering.foresees():
+            # A run that goes on with more memory, or under options that need other memory, chooses anew at once.
+            self._seen = Observations(available=reading.available)
+            return self._even(self._steering.judge(self._period(limit)))
+        if self._steering.awaits_correction() and len(peaks) == EARLY_STEPS:
+            period = self._period(limit)
+            # The first step of a plan may take less or more than all others, so the largest peak stands for them.
+            return self._even(
+                self._steering.judge(replace(period, typical_bytes=period.peak_bytes, pixels_per_s=None))
+            )
+        return None
 
-    def set_current_parameters(self, batch_size: int, lq_size: int, micro_batches: int = 1) -> None:
-        """Say what the loop trains with now; a new period begins if that is another plan."""
-        plan = self.effective.forward(Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches))
-        if plan != self._plan:
-            self._restart(plan)
-
-    def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
-        """Grow towards these values and no further, as far as memory admits."""
-        self._bounds.wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
-        self._axes = self.bounded(self._run_axes)
-
-    def set_dynamic_wrappers(self, dataloader: PlannedLoader, dataset: object = None) -> None:
-        """Let what is decided change ``dataloader`` itself. Sizes reach the dataset through its keys."""
-        del dataset
-        self._loader = dataloader
-        self.set_current_parameters(dataloader.plan.batch_size, dataloader.plan[LQ_SIZE], dataloader.plan.micro_batches)
-
-    def start_monitoring_period(self) -> None:
-        """Begin a period with fresh peaks."""
+    def _judge_period(self, plan: Plan, limit_bytes: int) -> Judgement:
+        """Judge a whole period; the plan that was left comes back before anything else grows."""
+        peaks, target_bytes = self._seen.peaks, int(self.target_vram_usage * limit_bytes)
+        self._statistics.history.append(max(peaks) / limit_bytes)
+        period = replace(self._period(limit_bytes), peak_bytes=self._failures.judged_peak(plan, peaks, target_bytes))
+        home = self._failures.way_back(plan, self._reachable_axes(plan), self._configured_batch or plan.batch_size)
+        # Where there is a way back, nothing else may grow meanwhile.
+        judgement = self._even(self._steering.judge(replace(period, may_grow=period.may_grow and home is None)))
+        if judgement.plan != plan:
+            if judgement.is_pressure and (self._seen.typical_peak or 0) <= target_bytes:
+                self._failures.left(plan)  # it fits by itself: a spike or a neighbour drives it away
+            return judgement
+        home = None if home is None else self.effective.even(home)
+        if home not in (None, plan) and not self._cooldown and self._steering.fits_again(home, period):
+            expected = self._steering.expected_bytes(home)
+            return Judgement(home, f"{plan} was a way out, and {home} fits again", expected)
+        self._say_why_it_stays(plan, judgement)
         self._seen = Observations()
-        logger.info(
-            "%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, self._plan or "no plan yet"
+        if max(peaks) <= target_bytes and home is None:
+            self._settled = {"plan": plan.to_dict(), "conditions": self._conditions(limit_bytes, self._axes)}
+        return judgement
+
+    def _say_why_it_stays(self, plan: Plan, judgement: Judgement) -> None:
+        """Log it once: of the same words with figures that waver a little only the first are news."""
+        said = f"{plan}: {_FIGURES.sub('#', judgement.reason)}"
+        if said != self._last_said:
+            logger.info("%s: %s stays: %s", self.name, plan, judgement.reason)
+        self._last_said = said
+
+    def _period(self, limit_bytes: int) -> Period:
+        """Return what was seen of the present plan, which may be nothing yet."""
+        if self._plan is None:
+            raise RuntimeError("set_current_parameters() comes before the first judgement")
+        return Period(
+            plan=self._plan,
+            peak_bytes=max(self._seen.peaks, default=None),
+            # The typical peak is what the plan needs, so that one spike shrinks it once and is then forgotten.
+            typical_bytes=self._seen.typical_peak,
+            limit_bytes=limit_bytes,
+            target=self.target_vram_usage,
+            margin=self.safety_margin,
+            axes=self._reachable_axes(self._plan),
+            configured_batch=self._configured_batch or self._plan.batch_size,
+            blocked=self._failures.blocked,
+            may_grow=self._cooldown == 0 and len(self._statistics.changes) < self.max_adjustments,
+            reserved_bytes=self._seen.typical_reserved,
+            available_bytes=self._seen.available,
+            alloc_retries=self._seen.alloc_retries,
+            pixels_per_s=self._seen.typical_pixels_per_s,
         )
 
-    def observe(self, reading: PeakReading) -> None:
-        """Take in the peak of one step."""
-        self._reading = reading
-        if reading.limit:
-            use = reading.allocated / reading.limit
-            self._highest = max(self._highest, use)
-            if use > NEARLY_FULL and not self._is_nearly_full:
-                logger.warning("%s: a step used %.1f%% of the memory there is", self.name, 100 * use)
-            self._is_nearly_full = use > NEARLY_FULL
-        if self._in_flight:
-            self._in_flight -= 1
-            return  # still a batch of the plan before
-        self._seen.add(reading)
-        if self._iteration % STATUS_EVERY == 0 and reading.limit:
-            peak = max(self._seen.peaks)
-            logger.info(
-                "%s: last step %.1f%% (%.2f GiB), period's peak %.1f%% (%.2f of %.2f GiB), target %.0f%%",
-                self.name,
-                100 * reading.allocated / reading.limit,
-                reading.allocated / GIB,
-                100 * peak / reading.limit,
-                peak / GIB,
-                reading.limit / GIB,
-                100 * self.target_vram_usage,
-            )
+    def _even(self, judgement: Judgement) -> Judgement:
+        return replace(judgement, plan=self.effective.even(judgement.plan))
 
-    def update_vram_monitoring(self) -> tuple[int | None, int | None]:
-        """Judge if a period is complete; return (change of batch_size, change of lq_size), ``None`` for no change."""
-        self._iteration += 1
-        self._cooldown = max(0, self._cooldown - 1)
-        judgement = self._judge_if_complete()
-        if judgement is None or self._plan is None or judgement.plan == self._plan:
-            return None, None
-        before, after = self._plan, judgement.plan
-        self._note_change(after, judgement.reason)
-        self._hand_on(after)
-        self._restart(after)
-        deltas = [after[name] - before[name] or None for name in (BATCH_SIZE, LQ_SIZE)]
-        return deltas[0], deltas[1]
+    def _within_maxima(self, plan: Plan) -> Plan:
+        highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self._axes}
+        return plan.changed(**highest)
 
-    def handle_oom_recovery(self, new_batch_size: int, new_lq_size: int) -> None:
-        """Go on with these values after running out of memory; growth waits two periods."""
-        self._oom_count += 1
-        self._cooldown = 2 * self.adjustment_frequency
-        micro_batches = self._plan.micro_batches if self._plan else 1
-        plan = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size, micro_batches=min(micro_batches, new_batch_size))
-        if plan != self._plan:
-            self._note_change(plan, "out of memory")
-        self._hand_on(plan)
-        self._restart(plan)
+    def _reachable_axes(self, plan: Plan) -> tuple[Axis, ...]:
+        """Return the bounds; a run that starts below a minimum grows to it from where it is."""
+        return self._bounds.floored(self._axes, plan)
 
-    def get_vram_stats(self) -> dict[str, Any]:
-        """Return every documented figure; usages are shares of the memory the process may use."""
-        reading = self._reading
-        current = reading.allocated / reading.limit if reading and reading.limit else 0.0
-        return {
-            "peak_usage": self._highest,
-            "avg_usage": sum(self._history) / len(self._history) if self._history else current,
-            "current_usage": current,
-            "current_batch_size": self.effective.whole(self._plan).batch_size if self._plan else None,
-            "current_lq_size": self._plan[LQ_SIZE] if self._plan else None,
-            "oom_recovery_count": self._oom_count,
-            "target_usage": self.target_vram_usage,
-            "safety_margin": self.safety_margin,
-            "adjustments": len(self._changes),
-            "adjustment_history": list(self._changes),
-            "vram_history": list(self._history),
-        }
+    def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
+        return self._bounds.narrowed(axes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs; bounds and switches come from the option file."""
@@ -389,11 +469,8 @@ class DynamicBatchSizeOptimizer(Automation):
             "limit_bytes": self._limit_bytes,
             "kind": self.kind,
             "steering": self._steering.state_dict(),
-            "failed": [[plan.to_dict(), count] for plan, count in self._failed.items()],
-            "history": list(self._history),
-            "changes": list(self._changes),
-            "oom_count": self._oom_count,
-            "highest": self._highest,
+            "failures": self._failures.state_dict(),
+            "statistics": self._statistics.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -408,92 +485,8 @@ class DynamicBatchSizeOptimizer(Automation):
         if state["kind"] == self.kind:
             self._limit_bytes = state["limit_bytes"]
             self._steering.load_state_dict(state["steering"])
-            self._failed = Counter({Plan.from_dict(plan): int(count) for plan, count in state["failed"]})
+            self._failures.load_state_dict(state["failures"])
         else:
             logger.warning("%s: options that memory depends on have changed: what was measured is dropped", self.name)
             self._settled = None
-        self._history.extend(state["history"])
-        self._changes = list(state["changes"])
-        self._oom_count, self._highest = int(state["oom_count"]), float(state["highest"])
-
-    # --- within
-
-    def _judge_if_complete(self) -> Judgement | None:
-        reading, peaks = self._reading, self._seen.peaks
-        if len(peaks) < self.adjustment_frequency or reading is None or not reading.limit or self._plan is None:
-            return None
-        self._history.append(max(peaks) / reading.limit)
-        fits = max(peaks) <= self.target_vram_usage * reading.limit
-        if not fits:
-            self._failed[self._plan] += 1
-        judgement = self._judge(reading.limit)
-        if judgement.plan == self._plan:
-            # Said once: of the same words with figures that waver a little only the first are news.
-            said = f"{self._plan}: {_FIGURES.sub('#', judgement.reason)}"
-            if said != self._last_said:
-                logger.info("%s: %s stays: %s", self.name, self._plan, judgement.reason)
-            self._last_said = said
-            self._seen = Observations()
-            if fits:
-                conditions = self._conditions(reading.limit, self._axes)
-                self._settled = {"plan": self._plan.to_dict(), "conditions": conditions}
-        return judgement
-
-    def _judge(self, limit_bytes: int) -> Judgement:
-        """Judge what was seen of the present plan, which may be nothing yet."""
-        if self._plan is None:
-            raise RuntimeError("set_current_parameters() comes before the first judgement")
-        judgement = self._steering.judge(
-            Period(
-                plan=self._plan,
-                peak_bytes=max(self._seen.peaks, default=None),
-                # The typical peak is what the plan needs, so that one spike shrinks it once and is then forgotten.
-                typical_bytes=self._seen.typical_peak,
-                limit_bytes=limit_bytes,
-                target=self.target_vram_usage,
-                margin=self.safety_margin,
-                axes=self._axes,
-                configured_batch=self._configured_batch or self._plan.batch_size,
-                blocked=tuple(plan for plan, count in self._failed.items() if count >= 2),
-                may_grow=self._cooldown == 0 and len(self._changes) < self.max_adjustments,
-                reserved_bytes=self._seen.typical_reserved,
-                available_bytes=self._seen.available,
-                alloc_retries=self._seen.alloc_retries,
-                pixels_per_s=self._seen.typical_pixels_per_s,
-            )
-        )
-        return replace(judgement, plan=self.effective.even(judgement.plan))
-
-    def _change(self, judgement: Judgement) -> PlanChange | None:
-        if judgement.plan == self._plan:
-            return None
-        plan, measured = self.effective.whole(judgement.plan), max(self._seen.peaks, default=None)
-        self._note_change(judgement.plan, judgement.reason)
-        self._restart(judgement.plan)
-        return PlanChange(plan, judgement.reason, judgement.expected_bytes, measured)
-
-    def _within_maxima(self, plan: Plan) -> Plan:
-        highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self._axes}
-        return plan.changed(**highest)
-
-    def _note_change(self, plan: Plan, reason: str) -> None:
-        old = self._plan.to_dict() if self._plan else {}
-        self._settled = None
-        self._changes.append({"iteration": self._iteration, "old": old, "new": plan.to_dict(), "reason": reason})
-
-    def _hand_on(self, plan: Plan) -> None:
-        """Change the loader, where there is one; a larger plan leaves batches of the old one on their way."""
-        plan = self.effective.whole(plan)
-        if self._loader is None or plan == self._loader.plan:
-            return
-        grows = plan.meet(self._loader.plan) != plan
-        self._in_flight = getattr(self._loader, "lookahead", 0) if grows else 0
-        self._loader.update_plan(plan)
-
-    def _restart(self, plan: Plan) -> None:
-        self._plan = plan
-        self._seen = Observations()
-
-    def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
-        return self._bounds.narrowed(axes)
+        self._statistics.load_state_dict(state["statistics"])

@@ -35,7 +35,8 @@ class Period:
         reserved_bytes: what the allocator typically held; ``None`` where nobody says.
         available_bytes: the least it could have held; ``None`` where nobody bounds it.
         alloc_retries: times the allocator had to give back what it kept before something fitted.
-        pixels_per_s: how fast the plan was; ``None`` before the first period.
+        pixels_per_s: how fast the plan was; ``None`` where that was not measured for a whole period.
+        probes_left: of a plan that was measured without being trained: how many more may be; ``None`` elsewhere.
     """
 
     plan: Plan
@@ -52,6 +53,7 @@ class Period:
     available_bytes: int | None = None
     alloc_retries: int = 0
     pixels_per_s: float | None = None
+    probes_left: int | None = None
 
 
 class Steering(Protocol):
@@ -59,6 +61,12 @@ class Steering(Protocol):
 
     def foresees(self) -> bool:
         """Say whether it can judge before anything was measured."""
+
+    def awaits_correction(self) -> bool:
+        """Say whether it is to be asked after a few steps already: what it foresaw was not corrected yet."""
+
+    def fits_again(self, plan: Plan, period: Period) -> bool:
+        """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
 
     def judge(self, period: Period) -> Judgement:
         """Take in a period, if one was measured, and say how to go on."""
@@ -97,6 +105,14 @@ class SmallSteps:
         """Never: it lives by what was measured."""
         return False
 
+    def awaits_correction(self) -> bool:
+        """Never: it judges whole periods."""
+        return False
+
+    def fits_again(self, plan: Plan, period: Period) -> bool:
+        """Say so where the expected peak stays at or below the target."""
+        return Measured(self._typical_bytes).expected_bytes(plan) <= period.target * _left(period)
+
     def judge(self, period: Period) -> Judgement:
         """Take in a period and take one step, or stay."""
         if period.peak_bytes is None or period.typical_bytes is None:
@@ -105,12 +121,10 @@ class SmallSteps:
         self._typical_bytes[period.plan] = period.typical_bytes
         while len(self._typical_bytes) > REMEMBERED_PLANS:
             self._typical_bytes.pop(next(iter(self._typical_bytes)))
-        # What other processes take of the card is not there to be used.
-        left = period.limit_bytes if period.available_bytes is None else period.available_bytes
         situation = step_policy.Situation(
             plan=period.plan,
             peak_bytes=period.peak_bytes,
-            limit_bytes=max(1, min(period.limit_bytes, left)),
+            limit_bytes=_left(period),
             target=period.target,
             margin=period.margin,
             axes=period.axes,
@@ -155,6 +169,12 @@ class SmallSteps:
         self._typical_bytes = {Plan.from_dict(plan): int(peak) for plan, peak in state.get("measured", [])}
 
 
+def _left(period: Period) -> int:
+    """Return the limit that small steps go by: what other processes take of the card is not there to be used."""
+    left = period.limit_bytes if period.available_bytes is None else period.available_bytes
+    return max(1, min(period.limit_bytes, left))
+
+
 class Jump:
     """``policy: jump``: the best plan that the cost model admits at once, and one correction.
 
@@ -172,6 +192,19 @@ class Jump:
     def foresees(self) -> bool:
         """Say whether there is a prior."""
         return self.cost.knows and not self._jumped
+
+    def awaits_correction(self) -> bool:
+        """Say so once it has jumped by a prior: what is known of the first steps then corrects it."""
+        return self.cost.prior is not None and self._jumped and not self._corrected
+
+    def fits_again(self, plan: Plan, period: Period) -> bool:
+        """Say so where medians stay within target and what is available: it had fitted before, so there is no doubt."""
+        shape = shape_of(plan)
+        if self.cost.predict(shape) > period.target * period.limit_bytes:
+            return False
+        if period.available_bytes is None or not self.reserved.knows:
+            return True
+        return self.reserved.predict(shape) <= period.available_bytes
 
     def judge(self, period: Period) -> Judgement:
         """Take in a period, if there is one, and go to the best plan."""
@@ -196,10 +229,12 @@ class Jump:
             blocked=period.blocked,
             corrected=self._corrected,
             may_grow=period.may_grow,
+            is_probe=bool(period.probes_left),
         )
         judgement = jump_policy.choose(situation)
-        # The first judgement is the jump, the next one its correction; from then on changes must be worth more.
-        self._corrected = self._jumped
+        if period.probes_left is None:
+            # The first judgement is the jump, the next one its correction; from then on changes must be worth more.
+            self._corrected = self._jumped
         self._jumped = self._jumped or self.cost.knows
         return judgement
 
@@ -212,9 +247,10 @@ class Jump:
         return self.cost.predict(shape_of(plan)) if self.cost.knows else None
 
     def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
-        """Have the cost model expect more of it than the limit."""
+        """Have the cost model expect more of it than the limit; what was chosen by it may be corrected once more."""
         if limit_bytes is not None:
             self.cost.observe_failure(shape_of(plan), limit_bytes)
+        self._corrected = False
 
     def reopen(self) -> None:
         """Jump again, by what is known by now."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainauto.automations.steering import Period, Steering
 from trainauto.core.plan import BATCH_SIZE, Plan
-from trainauto.memory.step_policy import Judgement, as_large
+from trainauto.memory.step_policy import Judgement, is_blocked
 
 PLATEAU = 0.05
 """Share of the best speed that a smaller batch may lack: less is within what periods vary by."""
@@ -37,6 +37,14 @@ class Plateau:
     def foresees(self) -> bool:
         """As what steers by memory says."""
         return self._memory.foresees()
+
+    def awaits_correction(self) -> bool:
+        """As what steers by memory says."""
+        return self._memory.awaits_correction()
+
+    def fits_again(self, plan: Plan, period: Period) -> bool:
+        """As what steers by memory says."""
+        return self._memory.fits_again(plan, period)
 
     def judge(self, period: Period) -> Judgement:
         """Take in a period; memory comes first."""
@@ -108,4 +116,4 @@ def _may_be_taken(plan: Plan, period: Period) -> bool:
         return True
     within = all(axis.admits(plan[axis.name]) for axis in period.axes)
     grows = plan.batch_size > period.plan.batch_size
-    return within and (period.may_grow or not grows) and not any(as_large(plan, failed) for failed in period.blocked)
+    return within and (period.may_grow or not grows) and not is_blocked(plan, period.blocked)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.records import OutOfMemory, StepRecord, ValidationRecord
+from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord, ValidationRecord
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,15 @@ class PlanChange:
     predicted: int | None = None
     measured: int | None = None
     predicted_before: int | None = None
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class KeepPlan:
+    """Stay with this plan although a step under it ran out of memory: its batch ran in pieces, and that is enough."""
+
+    plan: Plan
+    reason: str
     early: bool = False
 
 
@@ -55,13 +64,14 @@ class Stop:
     early: bool = False
 
 
-Decision = PlanChange | RateFactor | ClipAt | Stop
+Decision = PlanChange | KeepPlan | RateFactor | ClipAt | Stop
 
 
 def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
     """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
 
-    ``kind`` is ``plan_change``, ``rate_factor``, ``clip_at`` or ``stop``; the latter three leave ``plan`` null.
+    ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at`` or ``stop``; the latter three leave ``plan``
+    null.
     """
     unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
     entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
@@ -69,6 +79,8 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
         case PlanChange(plan=plan):
             entry |= {"kind": "plan_change", "plan": plan.to_dict()}
             entry |= {name: getattr(decision, name) for name in ("predicted", "measured", "predicted_before")}
+        case KeepPlan(plan=plan):
+            entry |= {"kind": "keep_plan", "plan": plan.to_dict()}
         case RateFactor(factor=factor):
             entry |= {"kind": "rate_factor", "factor": factor}
         case ClipAt(max_norm=max_norm):
@@ -89,6 +101,8 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
         case "plan_change":
             figures = {name: line.get(name) for name in ("predicted", "measured", "predicted_before")}
             return PlanChange(Plan.from_dict(line["plan"]), reason, **figures, early=early)
+        case "keep_plan":
+            return KeepPlan(Plan.from_dict(line["plan"]), reason, early)
         case "rate_factor":
             return RateFactor(float(line["factor"]), reason, early)
         case "clip_at":
@@ -135,6 +149,12 @@ class AutomationLike(Protocol):
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Before the first step, and after a resume has loaded the state."""
+
+    def begin(self, now: PeakReading) -> PlanChange | None:
+        """Before the first step of a new run: which plan to measure, and to begin with."""
+
+    def on_probe(self, probe: Probe) -> PlanChange | None:
+        """After a plan was measured without being trained."""
 
     def on_step_end(self, record: StepRecord) -> Decision | None:
         """After every optimizer step."""

@@ -31,6 +31,23 @@ class PeakReading:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """A plan that was measured before the first step, without training it.
+
+    Attributes:
+        plan: which.
+        peak: what it took; ``None`` if it did not fit.
+        limit: bytes this process may use.
+        left: how many more plans may be measured.
+    """
+
+    plan: Plan
+    peak: PeakReading | None
+    limit: int | None
+    left: int
+
+
+@dataclass(frozen=True)
 class Pieces:
     """How a pass ran in the end: what it takes to run it so again, to the bit.
 

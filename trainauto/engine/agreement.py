@@ -70,6 +70,19 @@ def agreed_step(
     return record, _failures_that_count(told, division), max(one["signal"] for one in told)
 
 
+def agreed_reading(ranks: Ranks, division: Division, mine: PeakReading | None) -> PeakReading | None:
+    """Return what a measurement took on the rank that used the largest share of its memory; every rank must ask.
+
+    ``None``, that something did not fit, holds for all where it holds for one.
+    """
+    if ranks.count == 1:
+        return mine
+    told = ranks.exchange({"peak": None if mine is None else asdict(mine)})
+    if any(one["peak"] is None for one in told):
+        return None
+    return _worst_reading(told, division)[1]
+
+
 def agreed_failure(ranks: Ranks, mine: BatchTooLarge, signal: int) -> tuple[BatchTooLarge, int]:
     """Return the failure of the first rank that had one, and a signal that any of them received."""
     if ranks.count == 1:

@@ -106,7 +106,7 @@ def gradients_of(
     rewind.mark()
     while True:
         try:
-            terms, handed_on = _accumulate_gradients(one, tensors, batch, largest, ranks)
+            terms, handed_on = accumulate_gradients(one, tensors, batch, largest, ranks)
             without_onednn = begin.without_onednn or onednn.is_left()
             ran = Pieces(math.ceil(len(batch) / largest), extent, without_onednn)
             return Gradients(terms, handed_on, ran, tuple(failures))
@@ -131,7 +131,7 @@ def gradients_of(
         failures.append(Failure(one.name, failed, math.ceil(len(batch) / largest), message, extent, largest))
 
 
-def _accumulate_gradients(
+def accumulate_gradients(
     one: Pass, tensors: MicroBatch, batch: Batch, largest: int, ranks: Ranks
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the loss terms of the whole batch, and what the pass hands on."""

@@ -6,7 +6,7 @@ from dataclasses import astuple, replace
 from typing import Any
 
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.core.records import OutOfMemory
@@ -41,7 +41,7 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
     for failure in {failure.pass_name: failure for failure in failures}.values():
         event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
         decisions += _asked(run, event)
-    if not any(isinstance(decision, PlanChange) for decision in decisions):
+    if not any(isinstance(decision, PlanChange | KeepPlan) for decision in decisions):
         largest = failures[-1].fitted
         micro_batches = math.ceil(run.loader.plan.batch_size / largest)
         if micro_batches > run.loader.plan.micro_batches:

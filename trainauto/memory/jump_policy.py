@@ -4,12 +4,15 @@ The best plan is the one with the largest crop at the configured batch, then wit
 the plans of the lattice that are *admitted*: their upper quantile stays within target and limit, and they are not as
 large as a plan that failed. Admission is monotone on both axes, so every search is a bisection.
 
-- Before a period was measured: the best plan at once, larger or smaller than the present one.
+- Before anything was measured: the best plan at once, larger or smaller than the present one.
+- Where plans can be measured before they are trained (probes), the median decides instead of the upper quantile: a probe
+  above target costs nothing.
 - Peak within [target - margin, target]: the plan stays.
 - Below: the best plan under what is known by now, if it is worth a change: :data:`CORRECTION_GAIN` more use for the one
-  correction after a jump, :data:`LATER_GAIN` afterwards.
-- Above: pressure. The batch shrinks first, below the configured one if it must, then the crop. A batch below the
-  configured one is restored before crops grow, if need be at the price of some crop.
+  correction after a jump, :data:`LATER_GAIN` afterwards. A batch below the configured one is restored before crops grow,
+  if need be at the price of some crop, and is worth a change by itself.
+- Above: a jump that was not corrected yet went too far, and the best plan under what is known by now is taken. After
+  that it is pressure: the batch shrinks first, below the configured one if it must, then the crop.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.memory.step_policy import Judgement, as_large
+from trainauto.memory.step_policy import Judgement, is_blocked, work
 from trainauto.memory.surface import UPPER, CostModel, shape_of
 
 CORRECTION_GAIN = 0.02
@@ -25,6 +28,16 @@ CORRECTION_GAIN = 0.02
 
 LATER_GAIN = 0.10
 """Least growth of use that a change is worth once corrected: memory became free, or pressure has passed."""
+
+PROBE_GAIN = 0.01
+"""Least growth of use that another probe is worth."""
+
+PROBE_ROOM = 0.01
+"""Share of the target that a plan found by probes leaves free: what peaks of one plan vary by from step to step."""
+
+ROUND_PX, ROUND_LOSS, ROUND_REACH = 8, 0.02, 0.9
+"""Crops are rounded to multiples of 8, which kernels and windows like, where that costs at most 2 % of the use; never
+below 90 % of the side."""
 
 MIB, GIB = 1024**2, 1024**3
 
@@ -47,6 +60,7 @@ class Situation:
         blocked: plans that failed; nothing as large as one of them is tried again.
         corrected: the one correction after a jump was made.
         may_grow: whether growth is allowed at all now.
+        is_probe: the plan will be measured before it is trained, so that it may be the one that just fits.
     """
 
     plan: Plan
@@ -62,6 +76,7 @@ class Situation:
     blocked: tuple[Plan, ...] = ()
     corrected: bool = False
     may_grow: bool = True
+    is_probe: bool = False
 
     @property
     def target_bytes(self) -> int:
@@ -77,13 +92,20 @@ class Situation:
         for axis in self.axes:
             if not axis.admits(plan[axis.name]):
                 return f"is outside {axis.minimum} to {axis.maximum}"
-        if any(as_large(plan, failed) for failed in self.blocked):
+        if is_blocked(plan, self.blocked):
             return "is as large as a plan that failed"
-        if (most := self.most(plan)) > self.target_bytes:
+        if self.is_probe:
+            expected = self.cost.predict(shape_of(plan))
+            if expected > (1 - PROBE_ROOM) * self.target_bytes:
+                return f"is expected to need {expected / self.limit_bytes:.1%}, the target is {self.target:.0%}"
+            if (most := self.most(plan)) > self.limit_bytes:
+                return f"may need {most / self.limit_bytes:.1%}"
+        elif (most := self.most(plan)) > self.target_bytes:
             return f"may need {most / self.limit_bytes:.1%}, above the target {self.target:.0%}"
         if self.reserved is None or self.available_bytes is None:
             return None
-        if (most := self.reserved.predict(shape_of(plan), UPPER)) > self.available_bytes:
+        quantile = 0.5 if self.is_probe else UPPER
+        if (most := self.reserved.predict(shape_of(plan), quantile)) > self.available_bytes:
             return f"may reserve {_text(most)} of {_text(self.available_bytes)} available"
         return None
 
@@ -104,13 +126,15 @@ class Situation:
 
 
 def choose(now: Situation) -> Judgement:
-    """Decide before the first step, and upon every whole period."""
+    """Decide before the first step, upon every probe, and upon every whole period."""
     if not now.cost.knows:
         return Judgement(now.plan, "nothing was traced or measured yet")
     if now.peak_bytes is None:
         return _first(now)
     use = now.peak_bytes / now.limit_bytes
     measured = f"peak {use:.1%} of {_text(now.limit_bytes)}"
+    if now.is_probe:
+        return _after_probe(now, measured, now.peak_bytes)
     if now.peak_bytes > now.target_bytes:
         return _yield(now, f"{measured} is above the target {now.target:.0%}")
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
@@ -141,7 +165,22 @@ def best_plan(now: Situation) -> Plan | None:
         return None
     extent = _last(extents, lambda value: admits(least, value)) or extents[0]
     rest = batches[batches.index(least) :] if least == configured[-1] else range(least, least + 1)
-    return now.plan.changed(batch_size=_last(rest, lambda batch: admits(batch, extent)) or least, lq_size=extent)
+    best = now.plan.changed(batch_size=_last(rest, lambda batch: admits(batch, extent)) or least, lq_size=extent)
+    return _rounded(now, best, rest)
+
+
+def _rounded(now: Situation, best: Plan, batches: range) -> Plan:
+    """Return the plan with the largest crop of :data:`ROUND_PX` that uses nearly as much as the best one, if any does."""
+    axis, side = now.axis(LQ_SIZE), best[LQ_SIZE]
+    least_bytes = (1 - ROUND_LOSS) * now.cost.predict(shape_of(best))
+    for extent in range(side // ROUND_PX * ROUND_PX, int(ROUND_REACH * side), -ROUND_PX):
+        if not axis.admits(extent):
+            continue
+        plan = now.plan.changed(lq_size=extent)
+        batch = _last(batches, lambda value, plan=plan: now.admits(plan.changed(batch_size=value)))  # type: ignore[misc]
+        if batch is not None and now.cost.predict(shape_of(plan.changed(batch_size=batch))) >= least_bytes:
+            return plan.changed(batch_size=batch)
+    return best
 
 
 def frontier(
@@ -176,41 +215,61 @@ def _first(now: Situation) -> Judgement:
     return _yield(now, f"{now.plan} {now.refusal(now.plan)}")
 
 
+def _after_probe(now: Situation, measured: str, peak_bytes: int) -> Judgement:
+    best = best_plan(now)
+    if peak_bytes > now.target_bytes:
+        if best is None or work(best) >= work(now.plan):
+            return _yield(now, f"{measured} is above the target {now.target:.0%}")
+        return _told(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
+    if best is None or best == now.plan or now.cost.predict(shape_of(best)) < (1 + PROBE_GAIN) * peak_bytes:
+        return Judgement(now.plan, f"{measured}, {_why_not_larger(now, now.plan)}", peak_bytes)
+    return _told(now, best, f"{measured}: {now.plan} -> {best}")
+
+
 def _correct(now: Situation, measured: str, peak_bytes: int) -> Judgement:
     best = best_plan(now)
     if best is None or best == now.plan:
         return Judgement(now.plan, f"{measured}, but {_why_not_larger(now, now.plan)}")
     gain = now.cost.predict(shape_of(best)) / peak_bytes - 1
     least = LATER_GAIN if now.corrected else CORRECTION_GAIN
-    if gain < least:
+    restores = now.plan.batch_size < best.batch_size <= now.configured_batch
+    if gain < least and not restores:
         return Judgement(now.plan, f"{measured}, but {best} would use {gain:+.1%}: a change asks for {least:.0%}")
     return _told(now, best, f"{measured}: {now.plan} -> {best}")
 
 
 def _yield(now: Situation, why: str) -> Judgement:
-    """Return the largest smaller plan that is admitted: smaller in batch, then at the smallest batch in crop."""
+    """Return what is to be trained instead of a plan that is too large.
+
+    A jump that was not corrected went too far: the best plan is chosen anew. Otherwise it is the largest smaller plan
+    that is admitted: smaller in batch, then at the smallest batch in crop.
+    """
+    if not now.corrected and (best := best_plan(now)) is not None and work(best) < work(now.plan):
+        return _told(now, best, f"{why}: {now.plan} -> {best}", is_pressure=True)
     batches, extents = _values(now.axis(BATCH_SIZE)), _values(now.axis(LQ_SIZE))
     smaller = _upto(batches, now.plan.batch_size - 1)
     batch = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=value)))
     if batch is not None:
-        return _told(now, now.plan.changed(batch_size=batch), f"{why}: batch_size {now.plan.batch_size} -> {batch}")
+        why = f"{why}: batch_size {now.plan.batch_size} -> {batch}"
+        return _told(now, now.plan.changed(batch_size=batch), why, is_pressure=True)
     least = min(now.plan.batch_size, batches[0])
     smaller = _upto(extents, now.plan[LQ_SIZE] - 1)
     extent = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=least, lq_size=value)))
     if extent is None:
         smallest = now.plan.changed(batch_size=least, lq_size=min(now.plan[LQ_SIZE], extents[0]))
-        return _told(now, smallest, f"{why}, and so is every smaller plan: all axes go to their floor")
+        why = f"{why}, and so is every smaller plan: all axes go to their floor"
+        return _told(now, smallest, why, is_pressure=True)
     plan = now.plan.changed(batch_size=least, lq_size=extent)
-    return _told(now, plan, f"{why}: {now.plan} -> {plan}")
+    return _told(now, plan, f"{why}: {now.plan} -> {plan}", is_pressure=True)
 
 
-def _told(now: Situation, plan: Plan, why: str) -> Judgement:
+def _told(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> Judgement:
     expected = now.cost.predict(shape_of(plan))
     reason = (
         f"{why}; expected {_text(expected)}, {expected / now.limit_bytes:.1%} of {_text(now.limit_bytes)}, "
         f"at most {now.most(plan) / now.limit_bytes:.1%}; {_why_not_larger(now, plan)}"
     )
-    return Judgement(plan, reason, expected)
+    return Judgement(plan, reason, expected, is_pressure)
 
 
 def _why_not_larger(now: Situation, plan: Plan) -> str:

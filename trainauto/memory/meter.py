@@ -41,6 +41,7 @@ class MemoryMeter:
         self.is_enforced = False
         self.baseline_bytes = 0
         self.baseline_data_bytes = 0
+        self._retries = 0
         if device.type == "cuda":  # pragma: no cuda
             self.limit_bytes = self.total_bytes = torch.cuda.get_device_properties(device).total_memory
 
@@ -78,25 +79,30 @@ class MemoryMeter:
     def window(self) -> Iterator[Window]:
         """Measure what the block takes. Windows must not nest: each starts the peak afresh."""
         window = Window()
+        self.start_window()
+        yield window
+        window.reading = self.end_window()
+
+    def start_window(self) -> None:
+        """Start the peak afresh."""
         if self.device.type == "cuda":  # pragma: no cuda
             torch.cuda.reset_peak_memory_stats(self.device)
-            retries = torch.cuda.memory_stats(self.device).get("num_alloc_retries", 0)
-            yield window
-            window.reading = self._cuda_reading(retries)
+            self._retries = torch.cuda.memory_stats(self.device).get("num_alloc_retries", 0)
         elif platform.system() == "Linux":
             if self.is_enforced and self.limit_bytes is not None:
                 budget.renew(self.limit_bytes, self.baseline_bytes)
             # "5" sets the high-water mark back to the present; it walks no pages.
             with suppress(OSError):
                 CLEAR_REFS.write_text("5")
-            yield window
-            window.reading = self._process_reading()
-        else:
-            yield window
-            resident = resident_bytes()
-            window.reading = (
-                PeakReading(resident, limit=self.limit_bytes, current=resident) if resident is not None else None
-            )
+
+    def end_window(self) -> PeakReading | None:
+        """Return what was read since :meth:`start_window`; ``None`` where the platform cannot tell."""
+        if self.device.type == "cuda":  # pragma: no cuda
+            return self._cuda_reading(self._retries)
+        if platform.system() == "Linux":
+            return self._process_reading()
+        resident = resident_bytes()
+        return PeakReading(resident, limit=self.limit_bytes, current=resident) if resident is not None else None
 
     def now_bytes(self) -> int:
         """Return what is held at this moment, counted as peaks are."""

@@ -5,7 +5,7 @@ then the crop, then the batch. Above it the plan shrinks: first the batch, then 
 the expected peak stays at or below target; where nothing admitted is left, the plan stays, and the reason says why.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
@@ -107,11 +107,19 @@ class Situation:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the policy says: the plan to go on with (the same one to stay), why, and the peak expected of it."""
+    """What the policy says.
+
+    Attributes:
+        plan: the plan to go on with; the same one to stay.
+        reason: why, in words and figures.
+        expected_bytes: the peak expected of it.
+        is_pressure: the plan is left because memory is short, not because it is the better one.
+    """
 
     plan: Plan
     reason: str
     expected_bytes: int | None = None
+    is_pressure: bool = False
 
 
 def judge(now: Situation) -> Judgement:
@@ -143,6 +151,7 @@ def _grow(now: Situation, measured: str) -> Judgement:
 def _step_up(now: Situation, name: str) -> Plan | str:
     """Return the largest admitted growth of one axis, or why there is none."""
     axis, value = now.axis(name), now.plan[name]
+    smallest = axis.clamp(axis.minimum)
     headroom = now.target - now.usage
     step = max(SMALLEST_STEP, min(LARGEST_STEP, int(headroom * STEP_PER_HEADROOM)))
     if name == BATCH_SIZE and value < now.configured_batch:
@@ -166,7 +175,7 @@ def refusal(now: Situation, plan: Plan) -> str | None:
     expected = now.measured.expected_bytes(plan)
     if expected > now.target * now.limit_bytes:
         return f"is expected to peak at {expected / now.limit_bytes:.1%}, above the target {now.target:.0%}"
-    if any(as_large(plan, failed) for failed in now.blocked):
+    if is_blocked(plan, now.blocked):
         return "is as large as a plan that failed"
     return None
 
@@ -187,10 +196,10 @@ def _shrink(now: Situation, measured: str) -> Judgement:
             if (known if known is not None else expected) <= now.target * now.limit_bytes:
                 break
         reason = f"{measured} is above the target {now.target:.0%}: {name} {value} -> {smaller}"
-        return Judgement(candidate, reason, int(expected))
+        return Judgement(candidate, reason, int(expected), is_pressure=True)
     return Judgement(now.plan, f"{measured} is above the target {now.target:.0%}, but every axis is at its floor")
 
 
-def as_large(plan: Plan, failed: Plan) -> bool:
-    """Say whether a plan is at least as large as one that failed, in crop and in forward batch."""
-    return plan[LQ_SIZE] >= failed[LQ_SIZE] and plan.forward_batch_size >= failed.forward_batch_size
+def is_blocked(plan: Plan, blocked: Iterable[Plan]) -> bool:
+    """Say whether a plan asks for as much work as one that failed."""
+    return any(work(plan) >= work(failed) for failed in blocked)

@@ -7,7 +7,7 @@ Only a single word longer than the width, such as a path, makes a longer line, s
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.records import Progress, ValidationRecord
 from trainauto.core.reports import RunEnd, RunSummary
@@ -78,6 +78,8 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
         case PlanChange(plan=plan):
             figures = "; ".join(_expected(decision))
             asked = f"plan -> {plan}" + (f" ({figures})" if figures else "")
+        case KeepPlan(plan=plan):
+            asked = f"plan stays {plan}"
         case RateFactor(factor=factor):
             asked = f"learning rate -> {factor:.4g} x schedule"
         case ClipAt(max_norm=max_norm):

@@ -12,7 +12,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.passes import LossTerms, MicroBatch, Pass
 from trainauto.core.plan import LQ_SIZE, Axis
 from trainauto.core.records import Pieces
-from trainauto.engine.prepare import make_optimizer_state
+from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.recovery import BatchTooLarge, Rewind
 from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
 from trainauto.memory import onednn

@@ -1,0 +1,262 @@
+"""The documented calls by which a loop of one's own uses the controller (C29 to C36, E09 to E13).
+
+Both documents' loops work as they are written: the controller measures by itself, and what it suggests is taken to be
+applied when it is called again. Everything ends in the two methods in which the engine's events end, too.
+"""
+
+import logging
+from abc import abstractmethod
+from typing import Any
+
+import torch
+
+from trainauto.automations.base import Automation
+from trainauto.automations.bounds import Bounds
+from trainauto.automations.effective_batch import EffectiveBatch
+from trainauto.automations.vram_statistics import VramStatistics
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.records import PeakReading
+from trainauto.memory import budget
+from trainauto.memory.meter import MemoryMeter
+from trainauto.memory.step_policy import Judgement, work
+
+logger = logging.getLogger(__name__)
+
+
+class DocumentedInterface(Automation):
+    """What a loop of one's own calls.
+
+    Once: :meth:`set_current_parameters` (or :meth:`set_dynamic_wrappers` with a loader that knows its plan), then
+    :meth:`start_monitoring_period`. After every step: :meth:`update_vram_monitoring`. When a step runs out of memory:
+    :meth:`handle_oom_recovery` with the sizes to go on with.
+
+    Attributes:
+        adjustment_frequency: steps of a period.
+        target_vram_usage: share of the memory that peaks are steered to.
+        safety_margin: width of the band below target.
+        effective: between the plans of a run and those reasoned about here.
+    """
+
+    adjustment_frequency: int
+    target_vram_usage: float
+    safety_margin: float
+    effective: EffectiveBatch
+    _bounds: Bounds
+    _axes: tuple[Axis, ...]
+    _run_axes: tuple[Axis, ...]
+    _plan: Plan | None
+    _iteration: int
+    _statistics: VramStatistics
+
+    def __init__(self) -> None:
+        self._meter: MemoryMeter | None = None
+        self._loader: Any = None
+        self._dataset: Any = None
+        self._in_flight = 0
+        self._suggested: Plan | None = None
+        self._observed: PeakReading | None = None
+        self._has_failed = False
+
+    @abstractmethod
+    def after_step(
+        self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
+    ) -> Judgement | None:
+        """Take in a step; return a judgement only if it asks for another plan."""
+
+    @abstractmethod
+    def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
+        """Take in that a step ran out of memory; return whether its plan is to shrink, and by which rule."""
+
+    @abstractmethod
+    def restart(self, plan: Plan) -> None:
+        """Begin a period under a plan."""
+
+    @abstractmethod
+    def shrunk(self, failed: Plan) -> Plan:
+        """Return the plan after one that ran out of memory, within the floors."""
+
+    # --- what loops read
+
+    @property
+    def min_batch_size(self) -> int:
+        """Smallest batch it goes down to."""
+        return self._bounds.of(BATCH_SIZE)[0]
+
+    @property
+    def max_batch_size(self) -> int:
+        """Largest batch it goes up to."""
+        return self._bounds.of(BATCH_SIZE)[1]
+
+    @property
+    def min_lq_size(self) -> int:
+        """Smallest crop it goes down to, in low-quality pixels."""
+        return self._bounds.of(LQ_SIZE)[0]
+
+    @property
+    def max_lq_size(self) -> int:
+        """Largest crop it goes up to."""
+        return self._bounds.of(LQ_SIZE)[1]
+
+    @property
+    def current_batch_size(self) -> int | None:
+        """Samples of a step now; ``None`` before anybody has said. What was suggested counts from the next call on."""
+        return self.effective.whole(self._plan).batch_size if self._plan else None
+
+    @property
+    def current_lq_size(self) -> int | None:
+        """Crop of now, in low-quality pixels; ``None`` before anybody has said."""
+        return self._plan[LQ_SIZE] if self._plan else None
+
+    def get_vram_stats(self) -> dict[str, Any]:
+        """Return every documented figure; usages are shares of the memory the process may use.
+
+        ``peak_usage`` is the highest peak of all steps, ``current_usage`` what was in use after the last one.
+        """
+        return {
+            **self._statistics.figures(),
+            "current_batch_size": self.current_batch_size,
+            "current_lq_size": self.current_lq_size,
+            "target_usage": self.target_vram_usage,
+            "safety_margin": self.safety_margin,
+        }
+
+    # --- what loops call
+
+    def set_current_parameters(self, batch_size: int, lq_size: int, micro_batches: int = 1) -> None:
+        """Say what the loop trains with now, within the bounds; a new period begins if that is another plan."""
+        wanted = Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches)
+        plan = self._within_bounds(wanted)
+        if plan != wanted:
+            logger.warning("%s: %s is outside of the bounds, %s is meant", self.name, wanted, plan)
+        self._suggested = None
+        plan = self.effective.forward(plan)
+        if plan != self._plan:
+            self.restart(plan)
+        self._hand_on(plan)
+
+    def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
+        """Go to these values as far as memory admits, and no further; a larger plan shrinks to them."""
+        self._bounds.wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
+        self._axes = self._bounds.narrowed(self._run_axes)
+
+    def set_dynamic_wrappers(self, dataloader: Any, dataset: Any = None) -> None:
+        """Let what is decided change a loader itself.
+
+        Args:
+            dataloader: has ``update_plan``, or ``update_batch_size`` and ``update_lq_size``; ``None`` for a loop that
+                applies what :meth:`update_vram_monitoring` returns.
+            dataset: has ``update_lq_size`` where the loader has not. Sizes reach trainauto's own datasets through keys.
+        """
+        self._loader, self._dataset = dataloader, dataset
+        if isinstance(plan := getattr(dataloader, "plan", None), Plan):
+            self.set_current_parameters(plan.batch_size, plan[LQ_SIZE], plan.micro_batches)
+
+    def set_memory_budget(self, budget_bytes: int) -> None:
+        """Let this process use so much and no more: on CUDA of the card, on a CPU beyond what it holds now."""
+        meter = self._own_meter()
+        if meter.device.type == "cpu":
+            budget.calm_allocator()
+        meter.set_budget(budget_bytes)
+        meter.start_window()
+
+    def start_monitoring_period(self) -> None:
+        """Begin a period with fresh peaks."""
+        if self._plan is not None:
+            self.restart(self._plan)
+        meter = self._own_meter()
+        meter.start_window()
+        logger.info(
+            "%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, self._plan or "no plan yet"
+        )
+
+    def observe(self, reading: PeakReading) -> None:
+        """Hand in the peak of one step, for a loop that measures by itself."""
+        self._observed = reading
+
+    def update_vram_monitoring(self) -> tuple[int | None, int | None]:
+        """Take in a step; return (change of batch_size, change of lq_size), ``None`` for no change.
+
+        With :meth:`set_dynamic_wrappers` the loader has them already, and setting the same values again does no harm.
+        """
+        self._take_up()
+        reading = self._reading()
+        if self._plan is None or reading is None:
+            return None, None
+        is_whole = not self._in_flight and not self._has_failed
+        self._in_flight, self._has_failed = max(0, self._in_flight - 1), False
+        judgement = self.after_step(self._plan, reading, is_whole=is_whole)
+        if judgement is None:
+            return None, None
+        before, after = self.effective.whole(self._plan), self.effective.whole(judgement.plan)
+        logger.info("%s: %s -> %s: %s", self.name, before, after, judgement.reason)
+        self._suggested = judgement.plan
+        self._hand_on(judgement.plan)
+        deltas = [after[name] - before[name] or None for name in (BATCH_SIZE, LQ_SIZE)]
+        return deltas[0], deltas[1]
+
+    def handle_oom_recovery(self, new_batch_size: int, new_lq_size: int) -> None:
+        """Go on with these values after running out of memory, within the bounds; the plan that failed is remembered.
+
+        Growth waits two periods. Values that are no smaller than what failed are replaced by smaller ones. Call it
+        outside of the ``except`` block, where the error's traceback no longer holds the tensors of the failed step.
+        """
+        self._take_up()
+        plan = self.effective.forward(self._within_bounds(Plan.of(batch_size=new_batch_size, lq_size=new_lq_size)))
+        reason = "out of memory"
+        if failed := self._plan:
+            limit = self._meter.limit_bytes if self._meter else None
+            rule = self.after_failure(failed, limit, recovered=False)[1]
+            reason = f"out of memory under {failed}: {rule}"
+            plan = plan if work(plan) < work(failed) else self.shrunk(failed)
+        self._has_failed = True
+        if plan != self._plan:
+            self._statistics.note_change(self._iteration, self._plan, plan, reason)
+        logger.info("%s: %s -> %s: %s", self.name, self._plan, plan, reason)
+        self.restart(plan)
+        self._hand_on(plan)
+
+    # --- within
+
+    def _take_up(self) -> None:
+        """Count what was suggested as applied: that is what the documented loop does before its next call."""
+        if self._suggested is not None:
+            self.restart(self._suggested)
+            self._suggested = None
+
+    def _reading(self) -> PeakReading | None:
+        """Return the reading handed in for this step, or the peak since the last call."""
+        if (observed := self._observed) is not None:
+            self._observed = None
+            return observed
+        meter = self._own_meter()
+        reading = meter.end_window()
+        meter.start_window()
+        return reading
+
+    def _own_meter(self) -> MemoryMeter:
+        if self._meter is None:
+            on_cuda = torch.cuda.is_available()
+            self._meter = MemoryMeter(torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu"))
+            self._meter.start_window()
+        return self._meter
+
+    def _within_bounds(self, plan: Plan) -> Plan:
+        clamped = {axis.name: axis.clamp(plan[axis.name]) for axis in self._bounds.narrowed(self._run_axes)}
+        return plan.changed(micro_batches=min(plan.micro_batches, clamped[BATCH_SIZE]), **clamped)
+
+    def _hand_on(self, plan: Plan) -> None:
+        """Change the loader, where there is one; a larger plan leaves batches of the old one on their way."""
+        plan, loader = self.effective.whole(plan), self._loader
+        if loader is None:
+            return
+        if hasattr(loader, "update_plan"):
+            if plan == loader.plan:
+                return
+            grows = plan.meet(loader.plan) != plan
+            self._in_flight = getattr(loader, "lookahead", 0) if grows else 0
+            loader.update_plan(plan)
+            return
+        loader.update_batch_size(plan.batch_size)
+        sized = loader if hasattr(loader, "update_lq_size") else self._dataset
+        if sized is not None:
+            sized.update_lq_size(plan[LQ_SIZE])

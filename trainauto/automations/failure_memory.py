@@ -1,0 +1,248 @@
+"""What failed or spiked under which plan, weighed against how long it had held. Nothing is blocked for ever.
+
+Pure bookkeeping in steps of the run: no torch, no clock, no bytes of a device.
+
+- A plan that has held for :data:`HELD_PERIODS` since its last failure is trusted: the failing batch runs in pieces and
+  the plan stays. A second failure before it has held as long again, or one of a new plan, shrinks both axes.
+- A plan that had been seen to fit is gone back to once the cooldown is over. One that fails a third time within
+  :data:`RETRY_PERIODS`, or that had never fitted, is blocked, and everything as large with it; the run then settles
+  just below it.
+- A block ends after :data:`RETRY_PERIODS`. If what it had blocked fails again, it is put up for twice as long.
+- A single step above target is a spike. The first one shrinks the plan as any excess does, and the plan comes back; later
+  ones are left alone as long as they stay rare, for what they need is known to fit.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.memory.step_policy import work
+
+HELD_PERIODS = 10
+"""Periods after which a plan is trusted, or trusted again after a failure."""
+
+RETRY_PERIODS = 20
+"""Periods after which something that failed is tried again the first time; also the window of frequent failures."""
+
+LONGEST_BLOCK_PERIODS = 160
+"""Waiting doubles up to here."""
+
+FREQUENT_FAILURES = 3
+"""So many failures within :data:`RETRY_PERIODS` are no accident any more: the run settles below the plan."""
+
+NOTCH = 0.02
+"""Share of the work by which the run settles below a plan that is blocked: less is within what peaks vary by."""
+
+SPIKE_PERIODS = 50
+"""Periods for which a spike is remembered."""
+
+RARE_STEPS = 0.05
+"""Largest share of a period's steps that counts as a spike (at least one step does)."""
+
+RECENT_PERIODS, STEADY_PERIODS = 8, 6
+"""Where so many of the recent periods went above target, that is what the plan needs, and no spike."""
+
+REMEMBERED_PLANS = 12
+
+
+@dataclass
+class _Block:
+    """A plan that is not to be tried again before a step; everything of as much work is blocked with it."""
+
+    plan: Plan
+    until: int
+    periods: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How to answer a failure.
+
+    Attributes:
+        shrinks: both axes are to shrink; otherwise the plan stays.
+        rule: why, in words.
+    """
+
+    shrinks: bool
+    rule: str
+
+
+class FailureMemory:
+    """Remembers failures and spikes of one run's plans.
+
+    Args:
+        period_steps: steps of a period; everything ages in periods.
+
+    Attributes:
+        home: the plan that was left for a failure, a spike or a neighbour, to be gone back to; ``None`` at home.
+    """
+
+    def __init__(self, period_steps: int) -> None:
+        self._period = period_steps
+        self._now = 0
+        self._held: dict[Plan, int] = {}
+        self._failures: deque[int] = deque(maxlen=FREQUENT_FAILURES)
+        self._blocks: list[_Block] = []
+        self._spiked_at: int | None = None
+        self._above: deque[bool] = deque(maxlen=RECENT_PERIODS)
+        self.home: Plan | None = None
+
+    @property
+    def blocked(self) -> tuple[Plan, ...]:
+        """Plans that are not to be tried now, nor anything of as much work."""
+        return tuple(block.plan for block in self._blocks if block.until > self._now)
+
+    def step(self, healthy: Plan | None) -> None:
+        """Take in a step; ``healthy`` is the plan it trained as a whole, without a failure."""
+        self._now += 1
+        if healthy is None:
+            return
+        held = self._held.pop(healthy, 0) + 1
+        self._held[healthy] = held
+        while len(self._held) > REMEMBERED_PLANS:
+            self._held.pop(next(iter(self._held)))
+        if held == HELD_PERIODS * self._period:
+            # It was tried again, and holds: nothing up to it is in doubt any more.
+            self._blocks = [block for block in self._blocks if work(block.plan) > work(healthy)]
+
+    def out_of_memory(self, plan: Plan, *, has_fitted: bool, recovered: bool) -> Answer:
+        """Take in that a step ran out of memory.
+
+        Args:
+            plan: under which it did.
+            has_fitted: the plan was measured before, so that something else took the memory this time.
+            recovered: the same batch was trained in pieces.
+        """
+        held = self._held.pop(plan, 0) // self._period
+        self._held[plan] = 0
+        self._failures.append(self._now)
+        self._spiked_at = self._now
+        if recovered and held >= HELD_PERIODS:
+            return Answer(False, f"it had held for {held} periods: this batch runs in pieces, and the plan stays")
+        retried = [block for block in self._blocks if block.until <= self._now and work(block.plan) <= work(plan)]
+        if retried:
+            periods = self.block(min(retried, key=lambda block: work(block.plan)).plan)
+            rule = f"it was tried again in vain, both axes shrink, and it is left alone for {periods} periods"
+        elif not has_fitted or self._is_frequent():
+            periods = self.block(plan)
+            why = f"failure {FREQUENT_FAILURES} within {RETRY_PERIODS} periods" if has_fitted else "the plan is new"
+            rule = f"{why}: both axes shrink, and nothing as large is tried for {periods} periods"
+        elif not recovered:
+            rule = "the batch did not fit in any pieces: both axes shrink, and the plan comes back after the cooldown"
+        else:
+            rule = (
+                f"it had held for {held} of {HELD_PERIODS} periods: both axes shrink, and it comes back after the cooldown"
+            )
+        if has_fitted:
+            self.left(plan)
+        return Answer(True, rule)
+
+    def left(self, plan: Plan) -> None:
+        """Remember a plan that fits by itself and was left all the same, to go back to it."""
+        if self.home is None or work(plan) > work(self.home):
+            self.home = plan
+
+    def block(self, plan: Plan) -> int:
+        """Block a plan and all as large, twice as long as the last time; return the periods."""
+        again = [block for block in self._blocks if block.plan == plan]
+        periods = min(LONGEST_BLOCK_PERIODS, 2 * again[-1].periods) if again else RETRY_PERIODS
+        others = [block for block in self._blocks if block.plan != plan]
+        self._blocks = [*others, _Block(plan, self._now + periods * self._period, periods)][-REMEMBERED_PLANS:]
+        return periods
+
+    def way_back(self, present: Plan, axes: Sequence[Axis], configured_batch: int) -> Plan | None:
+        """Return the plan to go back to: home, or the largest below it that is not blocked.
+
+        Args:
+            present: the plan of now; there is nothing to go back to from one as large.
+            axes: bounds and multiples.
+            configured_batch: batches shrink down to this before crops do.
+        """
+        home = self.home
+        if home is None or work(present) >= work(home) or not all(axis.admits(home[axis.name]) for axis in axes):
+            self.home = None
+            return None
+        ceiling = min((work(plan) for plan in self.blocked), default=None)
+        if ceiling is not None and work(home) >= ceiling:
+            below = largest_below(home, int(ceiling * (1 - NOTCH)), axes, configured_batch)
+            return below if below is not None and work(below) > work(present) else None
+        return home
+
+    def judged_peak(self, plan: Plan, peaks: Sequence[int], target_bytes: int) -> int:
+        """Return the peak that a whole period is judged by: the largest, but for spikes that are known.
+
+        Args:
+            plan: of the period.
+            peaks: of its steps, bytes.
+            target_bytes: what peaks are steered to.
+        """
+        largest, above = max(peaks), sum(peak > target_bytes for peak in peaks)
+        self._above.append(largest > target_bytes)
+        is_spike = 0 < above <= max(1, int(RARE_STEPS * len(peaks))) and median(peaks) <= target_bytes
+        if not is_spike:
+            return largest
+        is_known = self._spiked_at is not None and self._now - self._spiked_at <= SPIKE_PERIODS * self._period
+        self._spiked_at = self._now
+        if sum(self._above) >= STEADY_PERIODS:
+            self._above.clear()
+            self.block(plan)
+            return largest
+        return max(peak for peak in peaks if peak <= target_bytes) if is_known else largest
+
+    def clear(self) -> None:
+        """Forget what failed: there is more memory than before, or plans need something else."""
+        self._held.clear()
+        self._failures.clear()
+        self._blocks.clear()
+        self._above.clear()
+        self._spiked_at, self.home = None, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs."""
+        return {
+            "now": self._now,
+            "held": [[plan.to_dict(), steps] for plan, steps in self._held.items()],
+            "failures": list(self._failures),
+            "blocks": [[block.plan.to_dict(), block.until, block.periods] for block in self._blocks],
+            "spiked_at": self._spiked_at,
+            "above": list(self._above),
+            "home": self.home.to_dict() if self.home else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self._now, self._spiked_at = int(state["now"]), state["spiked_at"]
+        self._held = {Plan.from_dict(plan): int(steps) for plan, steps in state["held"]}
+        self._failures = deque(state["failures"], maxlen=FREQUENT_FAILURES)
+        self._blocks = [_Block(Plan.from_dict(plan), int(until), int(n)) for plan, until, n in state["blocks"]]
+        self._above = deque(state["above"], maxlen=RECENT_PERIODS)
+        self.home = Plan.from_dict(state["home"]) if state["home"] else None
+
+    def _is_frequent(self) -> bool:
+        full = len(self._failures) == FREQUENT_FAILURES
+        return full and self._now - self._failures[0] <= RETRY_PERIODS * self._period
+
+
+def largest_below(plan: Plan, most: int, axes: Sequence[Axis], configured_batch: int) -> Plan | None:
+    """Return the largest plan of at most so much work that differs from ``plan`` in one axis; ``None`` if none is.
+
+    The batch shrinks first, down to the configured one, then the crop; below the configured batch only where that keeps
+    more of the work than a smaller crop.
+    """
+    by_name = {axis.name: axis for axis in axes}
+    found: dict[str, Plan] = {}
+    for name in (BATCH_SIZE, LQ_SIZE):
+        axis = by_name[name]
+        value = plan[name]
+        while (value := value - axis.multiple) >= axis.minimum:
+            candidate = plan.changed(**{name: value})
+            if work(candidate) <= most:
+                found[name] = candidate
+                break
+    batch = found.get(BATCH_SIZE)
+    if batch is not None and batch.batch_size >= configured_batch:
+        return batch
+    return max(found.values(), key=work, default=None)

@@ -1,0 +1,136 @@
+"""Choosing the plan of the first batch: plans are measured before one of them is trained."""
+
+import logging
+import math
+
+from trainauto.core.batch import Batch
+from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.process import without_memory_limit
+from trainauto.core.records import PeakReading, Probe
+from trainauto.data.dynamic_dataset import SampleKey
+from trainauto.engine.agreement import agreed_reading
+from trainauto.engine.gradients import accumulate_gradients
+from trainauto.engine.optimizer_state import empty_step
+from trainauto.engine.recovery import Rewind, release_memory
+from trainauto.engine.run import Run
+from trainauto.memory.oom import is_out_of_memory
+
+logger = logging.getLogger(__name__)
+
+MOST_PROBES = 4
+"""Plans measured at most: the foreseen one, its correction, and the edge between what fits and what does not."""
+
+PROBE_STEPS = 3
+"""Untrained steps of each: on a CPU the first one at a new shape takes up to 1.6 MiB less than those after it."""
+
+
+def choose_first_plan(run: Run) -> None:
+    """Have the automations of a new run choose the plan of its first batch, by measuring those they ask for.
+
+    Nothing is trained by it: weights, optimizer state, buffers and random generators are as before, and no sample of
+    the run's stream is used up.
+    """
+    if run.progress.steps or run.replay is not None:
+        return
+    with run.meter.window() as now:
+        pass
+    reading = agreed_reading(run.ranks, run.loader.division, now.reading)
+    if reading is None:
+        return
+    given, reason = run.loader.plan, ""
+    change = _decided(run, [a.begin(reading) for a in run.automations])
+    for left in reversed(range(MOST_PROBES)):
+        if change is None:
+            break
+        reason = change.reason
+        run.controls.apply([change])
+        if run.ranks.reduces_in_backward:
+            break  # a rank that runs out of memory there would keep the others waiting
+        plan = run.loader.plan
+        peak = agreed_reading(run.ranks, run.loader.division, measured(run, plan))
+        probe = Probe(plan, peak, run.meter.limit_bytes if peak is None else peak.limit, left)
+        change = _decided(run, [a.on_probe(probe) for a in run.automations])
+    else:
+        if change is not None:
+            reason = change.reason
+            run.controls.apply([change])
+    if reason:
+        _say(run, given, reason)
+
+
+def measured(run: Run, plan: Plan) -> PeakReading | None:
+    """Return the peak of untrained steps under a plan; ``None`` if it does not fit."""
+    peak: PeakReading | None = None
+    fits = True
+    for _ in range(PROBE_STEPS):
+        with run.meter.window() as window:
+            try:
+                untrained_step(run, plan)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                fits = False
+        if not fits:
+            break
+        if peak is None or (window.reading and window.reading.allocated > peak.allocated):
+            peak = window.reading
+    # Outside of the handler: the error's traceback holds the tensors of the failed attempt.
+    for optimizer in run.model.optimizers.values():
+        optimizer.zero_grad(set_to_none=True)
+    release_memory(run.model.device)
+    run.meter.cap_at_available()
+    return peak if fits else None
+
+
+def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> None:
+    """Run a step on copies of one sample that leaves everything as it was; in optimizers only those of a new run.
+
+    Args:
+        run: whose step.
+        plan: for how many samples, in crops of what size.
+        steps_optimizers: run their step, too, with gradients of zero at learning rate 0.
+    """
+    batch = _copies_of_a_sample(run, plan)
+    rewind = Rewind(run.model.networks.values(), run.model.device)
+    rewind.mark()
+    try:
+        tensors = run.model.feed_data(batch)
+        largest = math.ceil(len(batch) / min(plan.micro_batches, len(batch)))
+        for one in run.model.passes():
+            handed_on = accumulate_gradients(one, tensors, batch, largest, run.ranks)[1]
+            tensors = {**tensors, **handed_on}
+            if steps_optimizers:
+                empty_step(one.optimizer)
+    finally:
+        rewind.back()
+    for optimizer in run.model.optimizers.values():
+        optimizer.zero_grad(set_to_none=True)
+
+
+def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
+    """Return a batch as this rank would have it under a plan, of one sample over and over: only its size matters."""
+    dataset, division = run.loader.dataset, run.loader.division
+    share = division.shares[run.ranks.rank]
+    samples = max(1, int(plan.batch_size * share))
+    with without_memory_limit():
+        sample = dataset[SampleKey(0, plan[LQ_SIZE], 0)]
+    tensors = {name: tensor.expand(samples, *tensor.shape).contiguous() for name, tensor in sample.items()}
+    shape = dataset.shape(tensors)
+    return Batch(tensors, (dataset.sample_name(0),) * samples, 0, plan, plan, shape)
+
+
+def _decided(run: Run, changes: list[PlanChange | None]) -> PlanChange | None:
+    """Return the last decision of the first rank's automations, on all ranks."""
+    decided: list[Decision] = run.ranks.decided(lambda: [one for one in changes if one is not None])
+    found = [one for one in decided if isinstance(one, PlanChange)]
+    return found[-1] if found else None
+
+
+def _say(run: Run, given: Plan, reason: str) -> None:
+    plan = run.loader.plan
+    words = f"{plan}" if plan == given else f"{plan} instead of {given}"
+    logger.info("the first batch is drawn under %s: %s", words, reason)
+    if plan != given:
+        first = PlanChange(plan, reason, early=True)
+        run.decided += run.expectations.completed([first], None)
