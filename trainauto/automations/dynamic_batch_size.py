@@ -395,22 +395,28 @@ class DynamicBatchSizeOptimizer(DocumentedInterface):
         peaks, target_bytes = self._seen.peaks, int(self.target_vram_usage * limit_bytes)
         self._statistics.history.append(max(peaks) / limit_bytes)
         period = replace(self._period(limit_bytes), peak_bytes=self._failures.judged_peak(plan, peaks, target_bytes))
-        home = self._failures.way_back(plan, self._reachable_axes(plan), self._configured_batch or plan.batch_size)
-        # Where there is a way back, nothing else may grow meanwhile.
-        judgement = self._even(self._steering.judge(replace(period, may_grow=period.may_grow and home is None)))
+        home = self._way_home(plan, period)
+        # Where there is a way back, or home is blocked for a while, nothing else may grow meanwhile.
+        may_grow = period.may_grow and home is None and not self._failures.is_waiting
+        judgement = self._even(self._steering.judge(replace(period, may_grow=may_grow)))
         if judgement.plan != plan:
             if judgement.is_pressure and (self._seen.typical_peak or 0) <= target_bytes:
                 self._failures.left(plan)  # it fits by itself: a spike or a neighbour drives it away
             return judgement
-        home = None if home is None else self.effective.even(home)
-        if home not in (None, plan) and not self._cooldown and self._steering.fits_again(home, period):
+        if home is not None and not self._cooldown:
             expected = self._steering.expected_bytes(home)
             return Judgement(home, f"{plan} was a way out, and {home} fits again", expected)
         self._say_why_it_stays(plan, judgement)
         self._seen = Observations()
-        if max(peaks) <= target_bytes and home is None:
+        if max(peaks) <= target_bytes and self._failures.home is None:
             self._settled = {"plan": plan.to_dict(), "conditions": self._conditions(limit_bytes, self._axes)}
         return judgement
+
+    def _way_home(self, plan: Plan, period: Period) -> Plan | None:
+        """Return the plan to go back to from a way out, if that fits what there is now."""
+        home = self._failures.way_back(plan, period.axes, period.configured_batch)
+        home = None if home is None else self.effective.even(home)
+        return home if home not in (None, plan) and self._steering.fits_again(home, period) else None
 
     def _say_why_it_stays(self, plan: Plan, judgement: Judgement) -> None:
         """Log it once: of the same words with figures that waver a little only the first are news."""

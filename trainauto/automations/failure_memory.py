@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.memory.step_policy import work
+from trainauto.memory.step_policy import is_blocked, work
 
 HELD_PERIODS = 10
 """Periods after which a plan is trusted, or trusted again after a failure."""
@@ -33,7 +33,10 @@ LONGEST_BLOCK_PERIODS = 160
 FREQUENT_FAILURES = 3
 """So many failures within :data:`RETRY_PERIODS` are no accident any more: the run settles below the plan."""
 
-NOTCH = 0.02
+NEAR = 0.95
+"""Share of the work allowed that is near enough not to look for smaller crops with more samples."""
+
+NOTCH = 0.015
 """Share of the work by which the run settles below a plan that is blocked: less is within what peaks vary by."""
 
 SPIKE_PERIODS = 50
@@ -42,7 +45,7 @@ SPIKE_PERIODS = 50
 RARE_STEPS = 0.05
 """Largest share of a period's steps that counts as a spike (at least one step does)."""
 
-RECENT_PERIODS, STEADY_PERIODS = 8, 6
+RECENT_PERIODS, STEADY_PERIODS = 8, 7
 """Where so many of the recent periods went above target, that is what the plan needs, and no spike."""
 
 REMEMBERED_PLANS = 12
@@ -107,6 +110,11 @@ class FailureMemory:
         if held == HELD_PERIODS * self._period:
             # It was tried again, and holds: nothing up to it is in doubt any more.
             self._blocks = [block for block in self._blocks if work(block.plan) > work(healthy)]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether home is blocked for now: the run has settled below it, and nothing else is to grow meanwhile."""
+        return self.home is not None and is_blocked(self.home, self.blocked)
 
     def out_of_memory(self, plan: Plan, *, has_fitted: bool, recovered: bool) -> Answer:
         """Take in that a step ran out of memory.
@@ -227,22 +235,23 @@ class FailureMemory:
 
 
 def largest_below(plan: Plan, most: int, axes: Sequence[Axis], configured_batch: int) -> Plan | None:
-    """Return the largest plan of at most so much work that differs from ``plan`` in one axis; ``None`` if none is.
+    """Return a plan of at most so much work, near to it, with a crop as large as may be; ``None`` if there is none.
 
-    The batch shrinks first, down to the configured one, then the crop; below the configured batch only where that keeps
-    more of the work than a smaller crop.
+    Batches stay at or above the configured one (or that of ``plan``) where a smaller crop allows it.
     """
-    by_name = {axis.name: axis for axis in axes}
-    found: dict[str, Plan] = {}
-    for name in (BATCH_SIZE, LQ_SIZE):
-        axis = by_name[name]
-        value = plan[name]
-        while (value := value - axis.multiple) >= axis.minimum:
-            candidate = plan.changed(**{name: value})
-            if work(candidate) <= most:
-                found[name] = candidate
-                break
-    batch = found.get(BATCH_SIZE)
-    if batch is not None and batch.batch_size >= configured_batch:
-        return batch
-    return max(found.values(), key=work, default=None)
+    crop, batch = (next(axis for axis in axes if axis.name == name) for name in (LQ_SIZE, BATCH_SIZE))
+    best: Plan | None = None
+    for floor in (batch.clamp(min(configured_batch, plan.batch_size)), batch.clamp(batch.minimum)):
+        for side in range(plan[LQ_SIZE], crop.clamp(crop.minimum) - 1, -crop.multiple):
+            # Work is that of the largest forward pass.
+            samples = batch.clamp(min(batch.maximum, plan.micro_batches * (most // side**2)))
+            candidate = plan.changed(lq_size=side, batch_size=samples)
+            if samples < floor or work(candidate) > most:
+                continue
+            if best is None or work(candidate) > work(best):
+                best = candidate
+            if work(candidate) >= NEAR * most:
+                return candidate
+        if best is not None:
+            return best
+    return None

@@ -10,8 +10,8 @@ from trainauto.core.records import PeakReading
 
 logger = logging.getLogger(__name__)
 
-NEARLY_FULL = 0.95
-"""Use above this is worth a warning (E19): a little more, and a step fails."""
+NEARLY_FULL, WORTH_SAYING = 0.95, 0.01
+"""Use above this is worth a warning (E19): a little more, and a step fails. The next one is for so much more."""
 
 MIB, GIB = 1024**2, 1024**3
 
@@ -36,18 +36,18 @@ class VramStatistics:
         self.changes: list[dict[str, Any]] = []
         self.oom_count = 0
         self._highest = 0.0
-        self._is_nearly_full = False
+        self._warned = NEARLY_FULL - WORTH_SAYING
 
     def see(self, reading: PeakReading) -> None:
-        """Take in a step's reading; warn where memory is nearly full, once until that is over."""
+        """Take in a step's reading; warn where memory is nearly full, and again where more of it is."""
         self.reading = reading
         if not reading.limit:
             return
         use = reading.allocated / reading.limit
         self._highest = max(self._highest, use)
-        if use > NEARLY_FULL and not self._is_nearly_full:
+        if use > self._warned + WORTH_SAYING:
             logger.warning("%s: a step used %.1f%% of the memory there is", self._name, 100 * use)
-        self._is_nearly_full = use > NEARLY_FULL
+            self._warned = use
 
     def note_change(self, iteration: int, old: Plan | None, new: Plan, reason: str) -> None:
         """Keep a change of plan (C10)."""
