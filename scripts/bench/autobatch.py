@@ -67,10 +67,14 @@ def run_cell(method: str, case: Case, images: Path, folder: Path, python: Path |
 
 
 def wanted_cells(small: bool, only: Sequence[str]) -> list[tuple[str, Case]]:
-    """Return the cells to run, references first: a best plan belongs to a network and a budget, whatever the seed."""
+    """Return the cells to run: all methods of a case after one another, so that the machine's load hits all alike.
+
+    References come first, for their seconds do not count: a best plan belongs to a network and a budget, not to a seed.
+    """
     methods = SMALL_METHODS if small else (*REFERENCES, *METHODS)
     chosen = [method for method in (*REFERENCES, *METHODS) if method in methods and (not only or method in only)]
-    return [(method, case) for method in chosen for case in cases(small) if case.seed == 1 or method not in REFERENCES]
+    references = [(method, case) for method in chosen if method in REFERENCES for case in cases(small) if case.seed == 1]
+    return references + [(method, case) for case in cases(small) for method in chosen if method not in REFERENCES]
 
 
 def read_results(file: Path) -> list[Record]:

@@ -46,7 +46,8 @@ def steered(case: Case, policy: str, free_crop: bool, images: Path, folder: Path
     settled = len(steps) - held + PERIOD_STEPS
     steady = steps[settled:]
     decisions = _lines(file, "decisions.jsonl")
-    changes = [one for one in decisions if one.get("kind") == "plan_change"]
+    asked = [one for one in decisions if one.get("kind") == "plan_change"]
+    changes = [one for one in asked if not (one["early"] and one["step"] == 1)]  # that one chose the first batch
     if held < PERIOD_STEPS + STEADY_STEPS:
         failure = f"not settled after {len(steps)} steps"
     return {
@@ -61,9 +62,10 @@ def steered(case: Case, policy: str, free_crop: bool, images: Path, folder: Path
         "lost_steps": _lost(steps),
         "typical_bytes": int(median(one["peak"]["allocated"] for one in steady)) if steady else 0,
         "largest_bytes": max((one["peak"]["allocated"] for one in steady), default=0),
-        "reasons": [one["reason"][:300] for one in changes],
+        "first_batch": steps[0]["plan"]["batch_size"],
+        "reasons": [one["reason"][:300] for one in asked],
         "peaks": _by_plan(steps),
-        "first_jump": _period_after(changes, steps, 0),
+        "first_jump": _period_after(asked, steps, 0),
     }
 
 

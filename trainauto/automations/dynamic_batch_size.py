@@ -394,7 +394,8 @@ class DynamicBatchSizeOptimizer(DocumentedInterface):
         """Judge a whole period; the plan that was left comes back before anything else grows."""
         peaks, target_bytes = self._seen.peaks, int(self.target_vram_usage * limit_bytes)
         self._statistics.history.append(max(peaks) / limit_bytes)
-        period = replace(self._period(limit_bytes), peak_bytes=self._failures.judged_peak(plan, peaks, target_bytes))
+        peak = self._failures.judged_peak(plan, peaks, target_bytes, int(self.safety_margin * limit_bytes))
+        period = replace(self._period(limit_bytes), peak_bytes=peak)
         home = self._way_home(plan, period)
         # Where there is a way back, or home is blocked for a while, nothing else may grow meanwhile.
         may_grow = period.may_grow and home is None and not self._failures.is_waiting
@@ -408,7 +409,7 @@ class DynamicBatchSizeOptimizer(DocumentedInterface):
             return Judgement(home, f"{plan} was a way out, and {home} fits again", expected)
         self._say_why_it_stays(plan, judgement)
         self._seen = Observations()
-        if max(peaks) <= target_bytes and self._failures.home is None:
+        if peak <= target_bytes and self._failures.home is None:
             self._settled = {"plan": plan.to_dict(), "conditions": self._conditions(limit_bytes, self._axes)}
         return judgement
 

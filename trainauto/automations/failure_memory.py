@@ -8,8 +8,9 @@ Pure bookkeeping in steps of the run: no torch, no clock, no bytes of a device.
   :data:`RETRY_PERIODS`, or that had never fitted, is blocked, and everything as large with it; the run then settles
   just below it.
 - A block ends after :data:`RETRY_PERIODS`. If what it had blocked fails again, it is put up for twice as long.
-- A single step above target is a spike. The first one shrinks the plan as any excess does, and the plan comes back; later
-  ones are left alone as long as they stay rare, for what they need is known to fit.
+- A rare step above target is a spike. One within the safety margin above it changes nothing: that is what peaks vary by.
+  The first larger one shrinks the plan as any excess does, and the plan comes back; later ones are left alone as long
+  as they stay rare, for what they need is known to fit.
 """
 
 from collections import deque
@@ -179,26 +180,28 @@ class FailureMemory:
             return below if below is not None and work(below) > work(present) else None
         return home
 
-    def judged_peak(self, plan: Plan, peaks: Sequence[int], target_bytes: int) -> int:
-        """Return the peak that a whole period is judged by: the largest, but for spikes that are known.
+    def judged_peak(self, plan: Plan, peaks: Sequence[int], target_bytes: int, margin_bytes: int) -> int:
+        """Return the peak that a whole period is judged by: the largest, but for spikes that are small or known.
 
         Args:
             plan: of the period.
             peaks: of its steps, bytes.
             target_bytes: what peaks are steered to.
+            margin_bytes: what a rare one may be above that.
         """
         largest, above = max(peaks), sum(peak > target_bytes for peak in peaks)
         self._above.append(largest > target_bytes)
         is_spike = 0 < above <= max(1, int(RARE_STEPS * len(peaks))) and median(peaks) <= target_bytes
         if not is_spike:
             return largest
+        is_small = largest <= target_bytes + margin_bytes
         is_known = self._spiked_at is not None and self._now - self._spiked_at <= SPIKE_PERIODS * self._period
-        self._spiked_at = self._now
+        self._spiked_at = self._spiked_at if is_small else self._now
         if sum(self._above) >= STEADY_PERIODS:
             self._above.clear()
             self.block(plan)
             return largest
-        return max(peak for peak in peaks if peak <= target_bytes) if is_known else largest
+        return max(peak for peak in peaks if peak <= target_bytes) if is_small or is_known else largest
 
     def clear(self) -> None:
         """Forget what failed: there is more memory than before, or plans need something else."""

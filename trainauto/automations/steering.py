@@ -230,6 +230,7 @@ class Jump:
             corrected=self._corrected,
             may_grow=period.may_grow,
             is_probe=bool(period.probes_left),
+            is_fresh_jump=self.awaits_correction(),
         )
         judgement = jump_policy.choose(situation)
         if period.probes_left is None:

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 MOST_PROBES = 4
 """Plans measured at most: the foreseen one, its correction, and the edge between what fits and what does not."""
 
+MIB = 1024**2
+
 PROBE_STEPS = 3
 """Untrained steps of each: on a CPU the first one at a new shape takes up to 1.6 MiB less than those after it."""
 
@@ -49,6 +51,8 @@ def choose_first_plan(run: Run) -> None:
             break  # a rank that runs out of memory there would keep the others waiting
         plan = run.loader.plan
         peak = agreed_reading(run.ranks, run.loader.division, measured(run, plan))
+        taken = "does not fit" if peak is None else f"takes {peak.allocated / MIB:.1f} MiB"
+        logger.info("measured before the first batch: %s %s", plan, taken)
         probe = Probe(plan, peak, run.meter.limit_bytes if peak is None else peak.limit, left)
         change = _decided(run, [a.on_probe(probe) for a in run.automations])
     else:

@@ -61,6 +61,7 @@ class Situation:
         corrected: the one correction after a jump was made.
         may_grow: whether growth is allowed at all now.
         is_probe: the plan will be measured before it is trained, so that it may be the one that just fits.
+        is_fresh_jump: the present plan is that of a jump which nothing has corrected yet.
     """
 
     plan: Plan
@@ -77,6 +78,7 @@ class Situation:
     corrected: bool = False
     may_grow: bool = True
     is_probe: bool = False
+    is_fresh_jump: bool = False
 
     @property
     def target_bytes(self) -> int:
@@ -136,7 +138,10 @@ def choose(now: Situation) -> Judgement:
     if now.is_probe:
         return _after_probe(now, measured, now.peak_bytes)
     if now.peak_bytes > now.target_bytes:
-        return _yield(now, f"{measured} is above the target {now.target:.0%}")
+        above, best = f"{measured} is above the target {now.target:.0%}", best_plan(now) if now.is_fresh_jump else None
+        if best is not None and work(best) < work(now.plan):  # it went too far: pressure is something else
+            return _told(now, best, f"{above}: {now.plan} -> {best}")
+        return _yield(now, above)
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
     if now.reserved and now.available_bytes is not None:
         taken = now.reserved.predict(shape_of(now.plan))
@@ -217,7 +222,7 @@ def _first(now: Situation) -> Judgement:
 
 def _after_probe(now: Situation, measured: str, peak_bytes: int) -> Judgement:
     best = best_plan(now)
-    if peak_bytes > now.target_bytes:
+    if peak_bytes > (1 - PROBE_ROOM) * now.target_bytes:
         if best is None or work(best) >= work(now.plan):
             return _yield(now, f"{measured} is above the target {now.target:.0%}")
         return _told(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
@@ -239,13 +244,7 @@ def _correct(now: Situation, measured: str, peak_bytes: int) -> Judgement:
 
 
 def _yield(now: Situation, why: str) -> Judgement:
-    """Return what is to be trained instead of a plan that is too large.
-
-    A jump that was not corrected went too far: the best plan is chosen anew. Otherwise it is the largest smaller plan
-    that is admitted: smaller in batch, then at the smallest batch in crop.
-    """
-    if not now.corrected and (best := best_plan(now)) is not None and work(best) < work(now.plan):
-        return _told(now, best, f"{why}: {now.plan} -> {best}", is_pressure=True)
+    """Return the largest smaller plan that is admitted: smaller in batch, then at the smallest batch in crop."""
     batches, extents = _values(now.axis(BATCH_SIZE)), _values(now.axis(LQ_SIZE))
     smaller = _upto(batches, now.plan.batch_size - 1)
     batch = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=value)))

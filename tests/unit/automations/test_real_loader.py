@@ -49,13 +49,14 @@ def claimed(automation: DynamicBatchSizeOptimizer) -> Size:
 def looped(
     automation: DynamicBatchSizeOptimizer, batches: Iterator[Batch], steps: int
 ) -> tuple[list[Size], list[Size]]:
-    """Train so many batches, as it were; return what each held, and what was claimed after it."""
+    """Train so many batches, as it were; return what each held, and what is claimed once it has been applied."""
     sizes, claims = [], []
     for batch in islice(batches, steps):
         sizes.append(drawn(batch))
         automation.observe(PeakReading(sum(t.nbytes for t in batch.tensors.values()), limit=LIMIT_BYTES))
-        automation.update_vram_monitoring()
-        claims.append(claimed(automation))
+        batch_change, crop_change = automation.update_vram_monitoring()
+        samples, side = claimed(automation)
+        claims.append((samples + (batch_change or 0), side + (crop_change or 0)))
     return sizes, claims
 
 
