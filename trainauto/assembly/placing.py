@@ -57,7 +57,7 @@ def component(
     with placed(loaded, (*path, "type")):
         constructor = registry.get(name)
     taken = inspect.signature(constructor).parameters
-    supplied = {key: value for key, value in (given or {}).items() if key in taken and key not in arguments}
+    filled_in = {key: value for key, value in (given or {}).items() if key in taken and key not in arguments}
     checked = check_arguments(
         constructor,
         arguments,
@@ -65,13 +65,14 @@ def component(
         places=loaded.places,
         kind=registry.kind,
         name=name,
-        supplied=later.union(supplied),
+        supplied=later,
+        filled_in=filled_in.keys(),
     )
 
     def construct(*positional: Any) -> Any:
         with placed(loaded, path):
             try:
-                return constructor(*positional, **supplied, **checked)
+                return constructor(*positional, **filled_in, **checked)
             except (ValueError, TypeError) as error:
                 # Most such messages begin with the argument they are about.
                 argument = str(error).split(" ", 1)[0]
