@@ -32,6 +32,8 @@ class LoadedOptions:
         tree: the plain values that were given, overrides included.
         overrides: items of ``--force_yml``.
         folder: where its plugins lie; ``None`` is beside the file.
+        unwritten: arguments of automations that are spelled out in the options though nobody wrote them, as dotted
+            keys; none before the run is built.
     """
 
     options: Options
@@ -40,6 +42,7 @@ class LoadedOptions:
     tree: dict[str, Any]
     overrides: tuple[str, ...] = ()
     folder: Path | None = None
+    unwritten: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
