@@ -84,8 +84,10 @@ def choose_automation(
     if preset is None and not is_controller(name):
         fillable = frozenset()
     written = checked_arguments(loaded, AUTOMATIONS, (SECTION, name), name, given, filled_in=fillable)
-    defaults = controller_defaults(preset, facts, written)
-    return Chosen(name, given, written, {key: value for key, value in defaults.items() if key in fillable})
+    # Controllers of plugins may take null where ours take a number.
+    numbers = {key: written[key] for key in fillable & written.keys() if isinstance(written[key], int | float)}
+    defaults = controller_defaults(preset, facts, numbers)
+    return Chosen(name, given, written, {key: defaults[key] for key in BOUNDS if key in fillable - given.keys()})
 
 
 def build_automations(

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from tests.integration.doors import tiny_options
+from trainauto.assembly import automating
 from trainauto.assembly.automating import build_automations, is_controller
 from trainauto.assembly.keeping import as_yaml
-from trainauto.automations import Automation, DynamicBatchSizeOptimizer, PlanSchedule
+from trainauto.automations import AUTOMATIONS, Automation, DynamicBatchSizeOptimizer, PlanSchedule
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
+from trainauto.options.cards import find_card
 from trainauto.options.load import LoadedOptions, load_options
 
 NAME = "DynamicBatchSizeOptimizer"
@@ -66,6 +68,41 @@ def test_options_hold_every_argument_that_is_in_force(build: Build, budget: str 
     written = {key.rpartition(".")[2] for key in resolved.unwritten} ^ switch.arguments.keys()
     assert written == given.keys()
     assert all(key.startswith(f"training_automations.{NAME}.") for key in resolved.unwritten)
+
+
+def test_a_card_gives_its_preset(
+    build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = find_card("NVIDIA GeForce RTX 4090", 24 * 2**30)
+    monkeypatch.setattr(automating, "preset_for", lambda _device, _budget_bytes: card)
+    with caplog.at_level("INFO"):
+        (built,), resolved = build({"max_batch_size": 2})
+    assert isinstance(built, DynamicBatchSizeOptimizer)
+    assert built.target_vram_usage == 0.9
+    arguments = resolved.options.training_automations.active[NAME].arguments
+    assert [arguments[f"{end}_{axis}"] for axis in ("lq_size", "batch_size") for end in ("min", "max")] == [
+        16,
+        512,
+        2,
+        2,
+    ]
+    assert "memory preset: RTX 4090 24GB (documented: traiNNer-redux" in caplog.text
+    assert "min_batch_size 2 (preset 4, moved to suit the file), max_batch_size 2 (file)" in caplog.text
+
+
+def test_an_automation_of_a_plugin_gets_what_it_takes(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Automation):
+        def __init__(self, max_lq_size: int | None, min_lq_size: int = 3, width: float = 1.5) -> None:
+            self.taken = (max_lq_size, min_lq_size, width)
+
+    for table, entry in (("_entries", Mine), ("_shown", "Mine")):
+        monkeypatch.setitem(getattr(AUTOMATIONS, table), "mine", entry)
+    arguments = []
+    for given in ({}, {"min_lq_size": 64}, {"max_lq_size": None}):
+        (built,), resolved = build(given, name="Mine")
+        arguments.append(resolved.options.training_automations.active["Mine"].arguments)
+        assert tuple(arguments[-1][name] for name in ("max_lq_size", "min_lq_size", "width")) == vars(built)["taken"]
+    assert [one["max_lq_size"] for one in arguments] == [16, 64, None]
 
 
 def test_what_does_not_run_stays_as_it_is_given(build: Build) -> None:
