@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from trainauto.assembly.automating import build_automations
 from trainauto.assembly.data import (
     build_axes,
     build_loader,
@@ -30,13 +31,10 @@ from trainauto.assembly.joint import (
     parallel_of,
 )
 from trainauto.assembly.keeping import changed_options, configured_samples, keep_foresight, keep_options
-from trainauto.assembly.memory import controller_defaults, preset_for, with_memory
+from trainauto.assembly.memory import with_memory
 from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
-from trainauto.assembly.placing import component, placed
 from trainauto.assembly.plugins import load_plugins
-from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.core.decisions import RunFacts
-from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.reports import RunSummary
 from trainauto.data import DynamicDataset, Survey
@@ -105,10 +103,11 @@ def build_run(
             loaded, network, precision, pretrained=checkpoint is None, parallel=parallel_of(options, ranks)
         )
         schedule = build_schedule(loaded, model)
-        automations = _automations(loaded, RunFacts(axes, plan, options.scale, ranks.count), precision.device)
+        facts = RunFacts(axes, plan, options.scale, ranks.count)
+        automations, resolved = build_automations(loaded, facts, precision.device)
         for automation in automations:
             axes = automation.floored(axes, plan)
-        facts = RunFacts(axes, plan, options.scale, ranks.count)
+        facts = replace(facts, axes=axes)
         metrics = build_metrics(loaded)
         meter = MemoryMeter(precision.device)
         limit_bytes, division = limit_and_division(loaded, ranks, budget_bytes or meter.limit_bytes)
@@ -165,13 +164,13 @@ def build_run(
             seed_rank(options.manual_seed, ranks.rank)
             if earlier:
                 # The first rank reads and tells, for it is about to write these files anew.
-                changes = ranks.from_first(partial(changed_options, directory, options, ranks.count))
+                changes = ranks.from_first(partial(changed_options, directory, resolved, ranks.count))
                 samples = ranks.from_first(partial(configured_samples, directory, *configured))
                 run.batch_scaling = replace(run.batch_scaling, configured_samples=samples)
                 _go_on(run, directory, checkpoint, changes)
             if ranks.is_first:
                 configured = run.batch_scaling.configured_samples, known.configured_samples
-                keep_options(directory, loaded, train_set, configured, run.progress.steps, ranks.count)
+                keep_options(directory, resolved, train_set, configured, run.progress.steps, ranks.count)
                 keep_foresight(directory, known.foresight, limit_bytes, precision.device)
             try:
                 yield run
@@ -192,26 +191,6 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
             "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
         )
         run.controls.stop_reason = ""
-
-
-def _automations(loaded: LoadedOptions, facts: RunFacts, device: torch.device) -> list[Automation]:
-    for name in loaded.options.training_automations.model_extra or {}:
-        with placed(loaded, ("training_automations", name)):
-            AUTOMATIONS.get(name)  # a misspelt name would switch nothing off
-    active = loaded.options.training_automations.active
-    preset = preset_for(device, loaded.options.memory.budget_bytes(device.type)) if active else None
-    defaults = controller_defaults(preset, facts.plan)
-    built: list[Automation] = []
-    for name, switch in active.items():
-        path = ("training_automations", name)
-        automation = component(loaded, AUTOMATIONS, path, name, switch.arguments, defaults)()
-        with placed(loaded, path):
-            try:
-                automation.check(facts)
-            except ValueError as error:
-                raise InputError(Problem(str(error))) from error
-        built.append(automation)
-    return sorted(built, key=lambda automation: automation.priority)
 
 
 def _frequencies(options: Options) -> Frequencies:

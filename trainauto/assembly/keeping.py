@@ -14,18 +14,22 @@ from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.engine.meeting import launch_of_now
 from trainauto.options.load import LoadedOptions
-from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
 
 
-def changed_options(directory: RunDirectory, options: Options, ranks: int = 1) -> list[str]:
-    """Compare with the options and ranks the run was last started with; one line a key that differs."""
+def changed_options(directory: RunDirectory, loaded: LoadedOptions, ranks: int = 1) -> list[str]:
+    """Compare with the options and ranks the run was last started with; one line a key that differs.
+
+    What nobody wrote, neither then nor now, is no option that was changed: another card has another preset.
+    """
     if not directory.config.is_file():
         return []
+    origin = _origin(directory)
     before = _flat(json.loads(directory.config.read_text(encoding="utf-8")))
-    now = _flat(options.model_dump(mode="json"))
-    before["ranks"], now["ranks"] = _origin(directory).get("ranks", 1), ranks
-    keys = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
+    now = _flat(loaded.options.model_dump(mode="json"))
+    before["ranks"], now["ranks"] = origin.get("ranks", 1), ranks
+    written = (before.keys() - origin.get("unwritten", ())) | (now.keys() - loaded.unwritten)
+    keys = [key for key in dict.fromkeys([*before, *now]) if key in written and before.get(key) != now.get(key)]
     return [f"{key}: {before.get(key)} -> {now.get(key)}" for key in keys]
 
 
@@ -89,6 +93,7 @@ def keep_options(
         "configured_of_a_rank": configured[1],
         "ranks": ranks,
         "launch": launch_of_now(),
+        "unwritten": sorted(loaded.unwritten),
     }
     texts = {
         directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),

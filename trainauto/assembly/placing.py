@@ -1,7 +1,7 @@
 """Components by name with checked arguments, and problems with their place in the option file."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -31,6 +31,43 @@ def _place(loaded: LoadedOptions, path: KeyPath, argument: str) -> Place:
     return value if value.line == key.line else key
 
 
+def checked_arguments(
+    loaded: LoadedOptions,
+    registry: Registry[Any],
+    path: KeyPath,
+    name: str,
+    arguments: Mapping[str, Any],
+    filled_in: Set[str] = frozenset(),
+    later: Set[str] = frozenset(),
+) -> dict[str, Any]:
+    """Return the arguments that the option file gives a registered component, as its constructor takes them.
+
+    Args:
+        loaded: the options it is for.
+        registry: where to look it up.
+        path: where it stands in the options.
+        name: its registered name.
+        arguments: what the option file gives it.
+        filled_in: names of arguments that the framework gives where the file does not.
+        later: names of those that it alone gives.
+
+    Raises:
+        InputError: unknown name, or arguments it does not take.
+    """
+    with placed(loaded, (*path, "type")):
+        constructor = registry.get(name)
+    return check_arguments(
+        constructor,
+        arguments,
+        path=path,
+        places=loaded.places,
+        kind=registry.kind,
+        name=name,
+        supplied=later,
+        filled_in=filled_in,
+    )
+
+
 def component(
     loaded: LoadedOptions,
     registry: Registry[Any],
@@ -57,21 +94,13 @@ def component(
     with placed(loaded, (*path, "type")):
         constructor = registry.get(name)
     taken = inspect.signature(constructor).parameters
-    supplied = {key: value for key, value in (given or {}).items() if key in taken and key not in arguments}
-    checked = check_arguments(
-        constructor,
-        arguments,
-        path=path,
-        places=loaded.places,
-        kind=registry.kind,
-        name=name,
-        supplied=later.union(supplied),
-    )
+    filled_in = {key: value for key, value in (given or {}).items() if key in taken and key not in arguments}
+    checked = checked_arguments(loaded, registry, path, name, arguments, filled_in.keys(), later)
 
     def construct(*positional: Any) -> Any:
         with placed(loaded, path):
             try:
-                return constructor(*positional, **supplied, **checked)
+                return constructor(*positional, **filled_in, **checked)
             except (ValueError, TypeError) as error:
                 # Most such messages begin with the argument they are about.
                 argument = str(error).split(" ", 1)[0]

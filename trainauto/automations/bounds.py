@@ -71,7 +71,7 @@ class Bounds:
                     Problem(
                         f"{automation}: no {axis.name} lies in {low}..{high}",
                         advice=f"This run admits {axis.minimum} to {axis.maximum}, multiples of {axis.multiple}.",
-                        argument=f"max_{axis.name}",
+                        argument=f"{'min' if low > axis.maximum else 'max'}_{axis.name}",
                     )
                 )
 

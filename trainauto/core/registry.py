@@ -9,6 +9,11 @@ from trainauto.core.errors import InputError, Problem, nearest
 T = TypeVar("T", bound=Callable[..., Any])
 
 
+def in_one_word(name: str) -> str:
+    """Return a name without case and underscores: ``plan_schedule`` and ``PlanSchedule`` are the same word."""
+    return name.replace("_", "").lower()
+
+
 class Registry(Generic[T]):
     """Components of one kind by name, without regard to case.
 
@@ -17,10 +22,12 @@ class Registry(Generic[T]):
 
     Args:
         kind: what it holds, in the singular, as it should read in messages: ``"network"``.
+        spelled: returns the same for all spellings of a name.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, spelled: Callable[[str], str] = str.lower) -> None:
         self.kind = kind
+        self._spelled = spelled
         self._entries: dict[str, T] = {}
         self._shown: dict[str, str] = {}
         self._aliases: set[str] = set()
@@ -34,7 +41,7 @@ class Registry(Generic[T]):
 
         def add(component: T) -> T:
             for position, name in enumerate(names or (component.__name__,)):
-                key = name.lower()
+                key = self._spelled(name)
                 taken = self._entries.get(key)
                 if taken is not None and taken is not component:
                     raise InputError(
@@ -60,14 +67,23 @@ class Registry(Generic[T]):
             InputError: there is none; the message names the nearest.
         """
         try:
-            return self._entries[name.lower()]
+            return self._entries[self._spelled(name)]
         except KeyError:
             raise InputError(
                 Problem(f"there is no {self.kind} named '{name}'", advice=nearest(name, self._shown.values()))
             ) from None
 
+    def shown(self, name: str) -> str:
+        """Return the name to show of the component called ``name``, an alias of it included.
+
+        Raises:
+            InputError: there is none; the message names the nearest.
+        """
+        component = self.get(name)
+        return next(shown for shown in self if self._entries[self._spelled(shown)] is component)
+
     def __contains__(self, name: str) -> bool:
-        return name.lower() in self._entries
+        return self._spelled(name) in self._entries
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names to show, aliases left out."""

@@ -2,7 +2,7 @@
 
 import json as json_format
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from trainauto.assembly.documents import registries
 from trainauto.assembly.plugins import load_plugins
 from trainauto.core.plugins import import_installed_plugins
-from trainauto.core.registry import Registry
 from trainauto.options.component_schemas import FILLED_IN, arguments_schema
 from trainauto.options.documents import KINDS, default_words, type_words
 from trainauto.options.load import load_options
@@ -68,7 +67,7 @@ def one(kind: str, name: str, *, json: bool) -> str:
     """
     registry = registries()[kind]
     component = registry.get(name)
-    shown, summary = _shown(registry, component, name), _plain(summary_of(component))
+    shown, summary = registry.shown(name), _plain(summary_of(component))
     schema = arguments_schema(kind, shown, component)
     if json:
         facts = {"name": shown, "kind": kind, "summary": summary, "arguments": schema["properties"]}
@@ -92,11 +91,6 @@ def _arguments(schema: Mapping[str, Any], filled_in: frozenset[str]) -> Iterator
         yield from wrap(f"{key}: {_plain(type_words(option))}; {words}", _columns(), subsequent_indent="    ")
         note = _plain(option.get("description", ""))
         yield from wrap(note, _columns(), initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
-
-
-def _shown(registry: Registry[Any], component: Callable[..., Any], asked: str) -> str:
-    """Return the name that is shown of a component asked for by any of its names, in any case."""
-    return next((name for name in registry if registry.get(name) is component), asked)
 
 
 def _plain(markdown: str) -> str:

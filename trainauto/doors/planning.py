@@ -4,17 +4,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from trainauto.assembly.automating import CONTROLLER, choose_automation, is_controller
 from trainauto.assembly.child import Child
 from trainauto.assembly.data import build_axes, build_train_set, first_plan
 from trainauto.assembly.foresight import Foresight, foresee
-from trainauto.assembly.memory import controller_defaults
 from trainauto.assembly.model import build_network
 from trainauto.assembly.plugins import load_plugins
 from trainauto.assembly.trace_process import TraceProcess
 from trainauto.assembly.trial import Trial, Trials, try_plans
 from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
 from trainauto.data.dynamic_dataset import Survey
@@ -115,7 +116,7 @@ def answer(
             survey = Survey(1, UNBOUNDED_PX, "", 0)
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
         axes = build_axes(loaded, network, survey)
-        controllers = {card.name: _controller(loaded, card) for card in cards}
+        controllers = {card.name: _controller(loaded, card, axes) for card in cards}
         bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
         hull = _hull(axes, list(bounds.values()))
         foresight = foresee(tracer, hull)
@@ -217,13 +218,17 @@ def draw(found: Answer, path: Path) -> None:
     )
 
 
-def _controller(loaded: LoadedOptions, card: CardPreset) -> DynamicBatchSizeOptimizer:
-    """Return the controller a run on this card would have: the option file's settings, else the card's."""
+def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...]) -> DynamicBatchSizeOptimizer:
+    """Return the controller a run on this card would have: the option file's settings, else the card's.
+
+    Raises:
+        InputError: it does not take these settings.
+    """
     active = loaded.options.training_automations.active
-    name = next((name for name in active if name.lower() == "dynamicbatchsizeoptimizer"), None)
-    given = dict(active[name].arguments) if name else {}
-    defaults = dict(controller_defaults(card, first_plan(loaded.options)))
-    return DynamicBatchSizeOptimizer(**{**defaults, **given})
+    name = next((name for name in active if is_controller(name)), CONTROLLER)
+    given = active[name].arguments if name in active else {}
+    facts = RunFacts(axes, first_plan(loaded.options), loaded.options.scale)
+    return cast(DynamicBatchSizeOptimizer, choose_automation(loaded, name, given, card, facts).build(loaded))
 
 
 def _hull(axes: tuple[Axis, ...], bounds: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:

@@ -22,6 +22,7 @@ def check_arguments(
     kind: str,
     name: str,
     supplied: AbstractSet[str] = frozenset(),
+    filled_in: AbstractSet[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return the arguments from an option file as ``component`` takes them: whole floats as ints, lists as tuples.
 
@@ -34,13 +35,13 @@ def check_arguments(
         places: places of the file.
         kind: what it is, as in its registry: ``"loss"``.
         name: what the file calls it.
-        supplied: parameters that trainauto fills in itself. They are not missed in the file and refused there. To let
-            the file win over a filled-in value, leave out what it gives: ``{"scale"} - arguments.keys()``.
+        supplied: parameters that trainauto gives itself. They are not missed in the file, and refused there.
+        filled_in: parameters that trainauto gives where the file does not. They are not missed in the file.
 
     Raises:
         InputError: with a problem for each argument that is unknown, missing, supplied or of a wrong type.
     """
-    model = arguments_model(component, frozenset(supplied))
+    model = arguments_model(component, frozenset(supplied), frozenset(filled_in))
     findings = [_supplied((*path, key), kind, name) for key in arguments if key in supplied]
     given = {key: value for key, value in arguments.items() if key not in supplied}
     try:

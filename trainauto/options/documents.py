@@ -8,6 +8,7 @@ from typing import Any
 from trainauto.options.component_schemas import Components, arguments_schema, schema_of
 from trainauto.options.lookup import sections
 from trainauto.options.measuring import OptionsToMeasure, SetsToMeasure
+from trainauto.options.nested import SECTION
 from trainauto.options.parameters import summary_of
 from trainauto.options.places import dotted
 from trainauto.options.schema import Automations, Component, Options
@@ -60,6 +61,7 @@ def json_schema(components: Components) -> dict[str, Any]:
     datasets["patternProperties"] = {"^val_.": datasets.pop("additionalProperties")}
     datasets["additionalProperties"] = False
     _name_automations(definitions, components.get("automation", {}))
+    train[SECTION] = {"$ref": "#/$defs/Automations", "description": f"Read as {SECTION} at the top level."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "trainauto option file"}
 
 
@@ -101,10 +103,17 @@ def _component_definition(kind: str, known: Mapping[str, Any], definitions: dict
     return {"anyOf": [*branches, other]}
 
 
-def _any_case(name: str) -> str:
-    """Return a pattern of ``name`` in any case; JSON Schema has no flag for it."""
-    letters = (f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else re.escape(c) for c in name)
-    return f"^{''.join(letters)}$"
+def _any_case(*words: str) -> str:
+    """Return a pattern of a name in any case (JSON Schema has no flag for it), with or without _ between its words."""
+    return f"^{'_?'.join(''.join(map(_either_case, word)) for word in words)}$"
+
+
+def _either_case(letter: str) -> str:
+    return f"[{letter.lower()}{letter.upper()}]" if letter.isascii() and letter.isalpha() else re.escape(letter)
+
+
+_WORD_OF_A_NAME = re.compile(r"[A-Z]+[^A-Z]*|[^A-Z]+")
+"""Of CamelCase; an acronym is one with what follows it."""
 
 
 def _name_automations(definitions: dict[str, Any], known: Mapping[str, Any]) -> None:
@@ -116,7 +125,11 @@ def _name_automations(definitions: dict[str, Any], known: Mapping[str, Any]) -> 
         entry["properties"] = {**switch["properties"], **entry["properties"]}
         # An automation that is switched off needs no arguments.
         entry.pop("required", None)
-        section["properties"][name] = {**entry, "description": summary_of(component)}
+        definitions[f"automation.{name}"] = {**entry, "description": summary_of(component)}
+        reference = {"$ref": f"#/$defs/automation.{name}"}
+        # Editors offer the name, and take it in other spellings.
+        section["properties"][name] = reference
+        section.setdefault("patternProperties", {})[_any_case(*_WORD_OF_A_NAME.findall(name))] = reference
 
 
 def markdown_reference(components: Components) -> str:
@@ -149,6 +162,7 @@ def _option_tables() -> Iterator[str]:
         yield ""
         if section is Automations:
             yield "Beside `enabled`, keys are names of automations; [those below](#automations) are registered."
+            yield "The section may stand under `train` instead, and names may be in snake_case (`plan_schedule`)."
             yield ""
         yield from _table(schema, {"unit": "unit", "description": "what it is", "reason": "why this default"})
 

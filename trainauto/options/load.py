@@ -8,14 +8,16 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from trainauto.core.errors import InputError, Place, Problem, nearest
+from trainauto.core.registry import in_one_word
 from trainauto.options.checks import impossible_combinations
 from trainauto.options.findings import Finding, described, findings_of, in_file_order
 from trainauto.options.hints import hint
 from trainauto.options.lookup import fields_of, section_at, sections
 from trainauto.options.measuring import OptionsToMeasure
+from trainauto.options.nested import SECTION, unnest
 from trainauto.options.overrides import apply_overrides
 from trainauto.options.places import KeyPath, Places, dotted, printable
-from trainauto.options.schema import Options
+from trainauto.options.schema import Options, TrainOptions
 from trainauto.options.yaml_file import read_yaml
 
 
@@ -30,6 +32,8 @@ class LoadedOptions:
         tree: the plain values that were given, overrides included.
         overrides: items of ``--force_yml``.
         folder: where its plugins lie; ``None`` is beside the file.
+        unwritten: arguments of automations that are spelled out in the options though nobody wrote them, as dotted
+            keys; none before the run is built.
     """
 
     options: Options
@@ -38,6 +42,7 @@ class LoadedOptions:
     tree: dict[str, Any]
     overrides: tuple[str, ...] = ()
     folder: Path | None = None
+    unwritten: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,11 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
     """
-    tree, places, file = _read(path, overrides, "options/train/")
-    return LoadedOptions(_validated(tree, places, file), places, path, tree, tuple(overrides))
+    tree, places, file = _read(path, "options/train/")
+    twice = unnest(tree, places)
+    apply_overrides(tree, places, overrides)
+    twice += unnest(tree, places)  # an override may have set train as a whole
+    return LoadedOptions(_validated(tree, places, file, twice), places, path, tree, tuple(overrides))
 
 
 def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
@@ -70,7 +78,8 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
     """
-    tree, places, file = _read(path, overrides, "options/test/")
+    tree, places, file = _read(path, "options/test/")
+    apply_overrides(tree, places, overrides)
     findings = _misnamed_sets(tree, OptionsToMeasure)
     test: OptionsToMeasure | None = None
     try:
@@ -99,7 +108,7 @@ def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:
     return findings
 
 
-def _read(path: Path, overrides: Sequence[str], examples: str) -> tuple[dict[str, Any], Places, str]:
+def _read(path: Path, examples: str) -> tuple[dict[str, Any], Places, str]:
     """Return the values of a file, their places, and the name of the file for people."""
     read = read_yaml(path)
     tree, places, file = read.value, read.places, printable(str(path))
@@ -108,12 +117,11 @@ def _read(path: Path, overrides: Sequence[str], examples: str) -> tuple[dict[str
     if not isinstance(tree, dict):
         what = f"an option file is a section of keys, but this is {'a list' if isinstance(tree, list) else 'one value'}"
         raise InputError(Problem(what, places.of_value(()), "Write 'key: value' lines at the top level, without '- '."))
-    apply_overrides(tree, places, overrides)
     return tree, places, file
 
 
-def _validated(tree: dict[str, Any], places: Places, file: str) -> Options:
-    findings = [*_misnamed_sets(tree, Options), *_misnamed_automations(tree)]
+def _validated(tree: dict[str, Any], places: Places, file: str, found: Sequence[Finding]) -> Options:
+    findings = [*found, *_misnamed_sets(tree, Options), *_misnamed_automations(tree)]
     options: Options | None = None
     valid = set(Options.model_fields)
     try:
@@ -175,13 +183,13 @@ def _misnamed_automations(tree: dict[str, Any]) -> list[Finding]:
 
     Any name may stand there, so that these would otherwise switch nothing off, and say nothing.
     """
-    automations = tree.get("training_automations")
+    automations = tree.get(SECTION)
     if not isinstance(automations, dict):
         return []
     findings = []
     spelled: dict[str, str] = {}
     for key in automations:
-        path, first = ("training_automations", key), spelled.setdefault(key.lower(), key)
+        path, first = (SECTION, key), spelled.setdefault(in_one_word(key), key)
         if key.lower() == "enabled" != key:
             findings.append(_unknown(path, tree, Options))
         elif first != key:
@@ -195,6 +203,7 @@ def _unknown(path: KeyPath, tree: dict[str, Any], model: type[BaseModel]) -> Fin
     where = f" in {dotted(path[:-1])}" if len(path) > 1 else ""
     what = f"unknown key '{printable(str(path[-1]))}'{where}"
     known = list(fields_of(section)) if section else []
+    known += [SECTION] if section is TrainOptions else []
     return Finding(path, what, _hint_or_nearest(path, tree, known, model), at_key=True)
 
 

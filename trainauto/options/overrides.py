@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainauto.core.errors import InputError, Place, Problem
+from trainauto.options.nested import unnested
 from trainauto.options.places import KeyPath, Places, Source, dotted, printable
 from trainauto.options.yaml_file import parse_into
 
@@ -41,6 +42,7 @@ def _apply(tree: dict[str, Any], places: Places, item: str) -> None:
     if not equals or not all(word.strip() for word in words.split(":")):
         what = f"'{printable(item)}' {'has an empty key' if equals else 'gives no value'}"
         raise InputError(Problem(what, source.place(0), _FORM))
+    keys = keys[-len(unnested(tuple(key for key, _ in keys))) :]
     parent: Any = tree
     path: KeyPath = ()
     for position, (key, here) in enumerate(keys):

@@ -89,3 +89,9 @@ class Places:
         for table in (self._keys, self._values):
             for known in [known for known in table if known[: len(path)] == path]:
                 del table[known]
+
+    def move(self, path: KeyPath, to: KeyPath) -> None:
+        """Answer for what is below ``to`` with the places that were known below ``path``."""
+        for table in (self._keys, self._values):
+            for known in [known for known in table if known[: len(path)] == path]:
+                table[(*to, *known[len(path) :])] = table.pop(known)

@@ -34,7 +34,9 @@ _CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 
 @lru_cache(maxsize=512)
-def arguments_model(component: Callable[..., Any], supplied: frozenset[str] = frozenset()) -> type[BaseModel]:
+def arguments_model(
+    component: Callable[..., Any], supplied: frozenset[str] = frozenset(), filled_in: frozenset[str] = frozenset()
+) -> type[BaseModel]:
     """Return a model of the arguments that an option file may give to ``component``.
 
     Fields carry the parameter as their alias: a parameter may be called ``schema`` or ``_x``, a field may not.
@@ -42,6 +44,7 @@ def arguments_model(component: Callable[..., Any], supplied: frozenset[str] = fr
     Args:
         component: class or function.
         supplied: parameters to leave out.
+        filled_in: parameters that a file may give and need not, whether they have a default or not.
     """
     notes = argument_notes(component)
     fields: dict[str, Any] = {}
@@ -50,7 +53,8 @@ def arguments_model(component: Callable[..., Any], supplied: frozenset[str] = fr
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             extra = True
         elif parameter.name not in supplied:
-            fields[f"argument_{number}"] = _field(parameter, notes.get(parameter.name))
+            is_required = parameter.default is inspect.Parameter.empty and parameter.name not in filled_in
+            fields[f"argument_{number}"] = _field(parameter, notes.get(parameter.name), is_required=is_required)
     config: ConfigDict = {**_CONFIG, "extra": "allow" if extra else "forbid"}
     return create_model(getattr(component, "__name__", "Arguments"), __config__=config, **fields)
 
@@ -76,17 +80,17 @@ def fillable(annotation: Any) -> Any:
     return Union[tuple(kept)]  # noqa: UP007  # the members are known at run time only
 
 
-def _field(parameter: inspect.Parameter, note: str | None) -> tuple[Any, FieldInfo]:
+def _field(parameter: inspect.Parameter, note: str | None, *, is_required: bool) -> tuple[Any, FieldInfo]:
     annotation = fillable(parameter.annotation)
     if not _is_known(annotation):
         annotation = Any
     default = parameter.default
-    if default is inspect.Parameter.empty:
+    if is_required:
         field = Field(alias=parameter.name, description=note)
     elif is_plain(default):
         field = Field(default, alias=parameter.name, description=note)
     else:
-        # Such as a function or a tensor: only the component knows it.
+        # Such as a function or a tensor, or none: only the component, or who fills it in, knows it.
         field = Field(default_factory=_nothing, alias=parameter.name, description=note)
     return annotation, field
 

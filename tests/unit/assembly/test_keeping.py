@@ -1,12 +1,16 @@
 """What a run directory keeps of the options, for a replay to read."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainauto.assembly.keeping import as_yaml
+from tests.integration.doors import tiny_options
+from trainauto.assembly.keeping import as_yaml, changed_options
+from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.yaml_file import parse_yaml
 from trainauto.reporting.run_directory import RunDirectory
 
@@ -61,3 +65,30 @@ def test_the_version_of_a_kept_file_that_held_at_a_step(tmp_path: Path) -> None:
         121: "given.yml",
     }
     assert run.kept_at(run.origin, 5) == run.origin
+
+
+def resolved(folder: Path, unwritten: str = "", **arguments: Any) -> LoadedOptions:
+    """Return options with an automation; the names in ``unwritten`` are those of arguments that nobody wrote."""
+    file = folder / "run.yml"
+    file.write_text(as_yaml(tiny_options(folder, training_automations={"Mine": arguments})))
+    names = frozenset(f"training_automations.Mine.{name}" for name in unwritten)
+    return replace(load_options(file), unwritten=names)
+
+
+def test_what_nobody_wrote_is_no_option_that_was_changed(tmp_path: Path) -> None:
+    """Arguments a, b, c were filled in when the run was started; a run of an earlier version did not say which."""
+    run = RunDirectory(tmp_path)
+    before = resolved(tmp_path, "abc", a=1, b=2, c=3, d=4)
+    run.write_config(before.options.model_dump(mode="json"))
+    run.origin.write_text(json.dumps({"unwritten": sorted(before.unwritten)}))
+    assert changed_options(run, before) == []
+    assert changed_options(run, resolved(tmp_path, "abz", a=10, b=2, z=1, d=4)) == []  # another card, another version
+    assert changed_options(run, resolved(tmp_path, "bc", a=10, b=2, c=3, d=4)) == [
+        "training_automations.Mine.a: 1 -> 10"
+    ]
+    assert changed_options(run, resolved(tmp_path, "abcd", a=1, b=2, c=3, d=5)) == [
+        "training_automations.Mine.d: 4 -> 5"
+    ]
+    run.write_config(resolved(tmp_path, d=4).options.model_dump(mode="json"))
+    run.origin.unlink()
+    assert changed_options(run, before) == []

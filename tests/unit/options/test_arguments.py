@@ -287,3 +287,19 @@ def test_what_docstrings_say_of_arguments() -> None:
 
     assert summary_of(Component) == "Some `thing`, like `Other` one."
     assert argument_notes(Component) == {"a": "the `a`."}
+
+
+def test_what_is_filled_in_is_not_missed_and_stays_a_known_name() -> None:
+    def component(scale: int, width: int = 8) -> None: ...
+
+    def check(text: str) -> dict[str, Any]:
+        tree = parse_yaml(f"part: {text}", "file.yml")
+        known = {"path": ("part",), "places": tree.places, "kind": "thing", "name": "mine"}
+        return check_arguments(component, tree.value["part"], filled_in={"scale", "width"}, **known)
+
+    assert (check("{}"), check("{scale: 2.0}")) == ({}, {"scale": 2})
+    for text, advice in (("{sacle: 2}", "Did you mean 'scale'?"), ("{widht: 2}", "Did you mean 'width'?")):
+        with pytest.raises(InputError) as caught:
+            check(text)
+        (problem,) = caught.value.problems
+        assert problem.advice.startswith(advice)

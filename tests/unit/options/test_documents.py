@@ -147,6 +147,11 @@ def test_the_schema_accepts_a_valid_file(load: Callable[..., LoadedOptions]) -> 
         ("training_automations.PlanSchedule", {"changes": [{"stop": 1}]}, False),
         ("training_automations.PlanSchedule", {"enabled": False}, True),
         ("training_automations.Mine", {"enabled": True, "x": 1}, True),
+        ("training_automations.plan_schedule", {"changes": [{"step": 1}]}, True),
+        ("training_automations.plan_schedule", {"changes": [{"stop": 1}]}, False),
+        ("training_automations.PLANSCHEDULE", {"change": []}, False),
+        ("train.training_automations", {"enabled": False, "PlanSchedule": {"changes": [{"step": 1}]}}, True),
+        ("train.training_automations", {"PlanSchedule": {"changes": [{"stop": 1}]}}, False),
         ("model_type", "Mine", True),
         ("zzz", 1, False),
     ],
@@ -206,6 +211,7 @@ def test_the_reference_names_every_key_and_component() -> None:
     assert "| `step` | whole number | **required** | when to change. |" in lines
     assert '| `device` | `auto`, `cpu`, `cuda` | `"auto"` |' in text
     assert "`params`" not in text
+    assert "The section may stand under `train` instead, and names may be in snake_case (`plan_schedule`)." in lines
 
 
 def test_every_table_row_has_as_many_cells_as_its_heading() -> None:
