@@ -223,6 +223,8 @@ def main() -> int:
         file.unlink(missing_ok=True)
     chosen = arguments.only or (SMALL if small else names)
     wanted = list(cells(chosen, seeds, samples, SMALL_POINTS if small else POINTS))
+    if small:
+        wanted = [cell for cell in wanted if cell.scaling == "none"]
     failed = 0 if arguments.no_run else fill(file, wanted)
     known = {cell.key for cell in cells(names, seeds, samples)}
     results = [one for one in {key_of(one): one for one in lines(file)}.values() if key_of(one) in known]

@@ -249,8 +249,9 @@ def page(results: Sequence[Record], levels_db: Sequence[float], facts: Record) -
     parts = [
         "# Time to quality: does a fuller memory train better per second?",
         "",
-        f"`{facts['command']}`, {facts['date']}: {facts['machine']}, Python {facts['python']}, torch {facts['torch']},",
-        f"one thread. {facts['note']}".rstrip(),
+        f"`{facts['command']}`,",
+        f"{facts['date']}: {facts['machine']}, Python {facts['python']}, torch {facts['torch']}, one thread.",
+        *([facts["note"]] if facts["note"] else []),
         "Nothing here was measured on a GPU, and nothing of it says how a GPU would come out.",
         "",
         *(line.format(samples=facts["samples"]) for line in EXPLANATION),
