@@ -73,7 +73,9 @@ def wanted_cells(small: bool, only: Sequence[str]) -> list[tuple[str, Case]]:
     """
     methods = SMALL_METHODS if small else (*REFERENCES, *METHODS)
     chosen = [method for method in (*REFERENCES, *METHODS) if method in methods and (not only or method in only)]
-    references = [(method, case) for method in chosen if method in REFERENCES for case in cases(small) if case.seed == 1]
+    references = [
+        (method, case) for method in chosen if method in REFERENCES for case in cases(small) if case.seed == 1
+    ]
     return references + [(method, case) for case in cases(small) for method in chosen if method not in REFERENCES]
 
 

@@ -74,7 +74,11 @@ def targets(cells: Sequence[Record], method: str = "jump") -> list[tuple[str, st
         ("at least 98 % of the best plan's use (median)", f"{median(shares):.1%}", median(shares) >= 0.98),
         ("at least 95 % of it (worst)", f"{min(shares):.1%}", min(shares) >= 0.95),
         ("no OOM", f"{ooms}", ooms == 0),
-        ("fewer seconds until settled than every peer (median)", f"{ours:.1f} s, peers from {least:.1f} s", ours < least),
+        (
+            "fewer seconds until settled than every peer (median)",
+            f"{ours:.1f} s, peers from {least:.1f} s",
+            ours < least,
+        ),
     ]
 
 
@@ -114,7 +118,7 @@ INTRODUCTION = (
     "it is used, with a reference of its own.",
     "",
     f"- Ours runs through `train.py`: periods of {PERIOD_STEPS} steps (default 100), target {TARGET:.0%} of the",
-    f"  budget, first batch of the option file 4. Settled: a plan has held for a period, and {STEADY_STEPS} steps more.",
+    f"  budget, 4 samples in the option file. Settled: a plan has held for a period, and {STEADY_STEPS} steps more.",
     "  `jump` measures up to four plans before the first batch, three untrained steps each: they count in the seconds,",
     "  and changes are those after the first batch.",
     "- The peers know no target: they search what fits the whole budget, and use more of it for that; whether it",

@@ -236,7 +236,9 @@ class DocumentedInterface(Automation):
     def _own_meter(self) -> MemoryMeter:
         if self._meter is None:
             on_cuda = torch.cuda.is_available()
-            self._meter = MemoryMeter(torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu"))
+            self._meter = MemoryMeter(
+                torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu")
+            )
             self._meter.start_window()
         return self._meter
 

@@ -20,7 +20,7 @@ from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord
 from trainauto.memory.belief import Belief
 from trainauto.memory.prior import Prior
-from trainauto.memory.step_policy import Judgement, shrunk_after_oom, work
+from trainauto.memory.step_policy import Judgement, shrunk_after_oom
 from trainauto.memory.surface import CostModel
 
 logger = logging.getLogger(__name__)
@@ -43,14 +43,14 @@ class DynamicBatchSizeOptimizer(DocumentedInterface):
 
     When it acts:
 
-    - ``policy: jump`` with a traced model chooses the plan of the first batch, measures it before it is trained, and may
-      correct it once after :data:`EARLY_STEPS` steps. Afterwards it judges whole periods of ``adjustment_frequency``
-      steps under one plan.
+    - ``policy: jump`` with a traced model chooses the plan of the first batch, measures it before it is trained, and
+      may correct it once after :data:`EARLY_STEPS` steps. Afterwards it judges whole periods of
+      ``adjustment_frequency`` steps under one plan.
     - ``policy: step``, ``warmup_period``, a model that cannot be traced, and loops of one's own: nothing is decided
       before a whole first period is complete.
 
-    Failures are remembered in :class:`~trainauto.automations.failure_memory.FailureMemory`: nothing is blocked for ever.
-    Loops of one's own use the methods of :class:`~trainauto.automations.documented.DocumentedInterface`.
+    Failures are remembered in :class:`~trainauto.automations.failure_memory.FailureMemory`; nothing is blocked for
+    ever. Loops of one's own use the methods of :class:`~trainauto.automations.documented.DocumentedInterface`.
 
     Args:
         target_vram_usage: peaks are steered to this share of the memory the process may use.
@@ -385,9 +385,7 @@ class DynamicBatchSizeOptimizer(DocumentedInterface):
         if self._steering.awaits_correction() and len(peaks) == EARLY_STEPS:
             period = self._period(limit)
             # The first step of a plan may take less or more than all others, so the largest peak stands for them.
-            return self._even(
-                self._steering.judge(replace(period, typical_bytes=period.peak_bytes, pixels_per_s=None))
-            )
+            return self._even(self._steering.judge(replace(period, typical_bytes=period.peak_bytes, pixels_per_s=None)))
         return None
 
     def _judge_period(self, plan: Plan, limit_bytes: int) -> Judgement:

@@ -8,7 +8,7 @@ Pure bookkeeping in steps of the run: no torch, no clock, no bytes of a device.
   :data:`RETRY_PERIODS`, or that had never fitted, is blocked, and everything as large with it; the run then settles
   just below it.
 - A block ends after :data:`RETRY_PERIODS`. If what it had blocked fails again, it is put up for twice as long.
-- A rare step above target is a spike. One within the safety margin above it changes nothing: that is what peaks vary by.
+- A rare step above target is a spike. One within the safety margin above it changes nothing: peaks vary by as much.
   The first larger one shrinks the plan as any excess does, and the plan comes back; later ones are left alone as long
   as they stay rare, for what they need is known to fit.
 """
@@ -142,9 +142,7 @@ class FailureMemory:
         elif not recovered:
             rule = "the batch did not fit in any pieces: both axes shrink, and the plan comes back after the cooldown"
         else:
-            rule = (
-                f"it had held for {held} of {HELD_PERIODS} periods: both axes shrink, and it comes back after the cooldown"
-            )
+            rule = f"it had held for {held} of {HELD_PERIODS} periods: both axes shrink until the cooldown is over"
         if has_fitted:
             self.left(plan)
         return Answer(True, rule)

@@ -70,8 +70,8 @@ Decision = PlanChange | KeepPlan | RateFactor | ClipAt | Stop
 def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
     """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
 
-    ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at`` or ``stop``; the latter three leave ``plan``
-    null.
+    ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at`` or ``stop``; ``plan`` is null in the last
+    three.
     """
     unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
     entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}

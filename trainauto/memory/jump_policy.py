@@ -5,12 +5,12 @@ the plans of the lattice that are *admitted*: their upper quantile stays within 
 large as a plan that failed. Admission is monotone on both axes, so every search is a bisection.
 
 - Before anything was measured: the best plan at once, larger or smaller than the present one.
-- Where plans can be measured before they are trained (probes), the median decides instead of the upper quantile: a probe
-  above target costs nothing.
+- Where plans can be measured before they are trained (probes), the median decides instead of the upper quantile: a
+  probe above target costs nothing.
 - Peak within [target - margin, target]: the plan stays.
 - Below: the best plan under what is known by now, if it is worth a change: :data:`CORRECTION_GAIN` more use for the one
-  correction after a jump, :data:`LATER_GAIN` afterwards. A batch below the configured one is restored before crops grow,
-  if need be at the price of some crop, and is worth a change by itself.
+  correction after a jump, :data:`LATER_GAIN` afterwards. A batch below the configured one is restored before crops
+  grow, if need be at the price of some crop, and is worth a change by itself.
 - Above: a jump that was not corrected yet went too far, and the best plan under what is known by now is taken. After
   that it is pressure: the batch shrinks first, below the configured one if it must, then the crop.
 """
@@ -175,7 +175,7 @@ def best_plan(now: Situation) -> Plan | None:
 
 
 def _rounded(now: Situation, best: Plan, batches: range) -> Plan:
-    """Return the plan with the largest crop of :data:`ROUND_PX` that uses nearly as much as the best one, if any does."""
+    """Return the plan with the largest round crop that uses nearly as much as the best one, if any does."""
     axis, side = now.axis(LQ_SIZE), best[LQ_SIZE]
     least_bytes = (1 - ROUND_LOSS) * now.cost.predict(shape_of(best))
     for extent in range(side // ROUND_PX * ROUND_PX, int(ROUND_REACH * side), -ROUND_PX):

@@ -151,7 +151,6 @@ def _grow(now: Situation, measured: str) -> Judgement:
 def _step_up(now: Situation, name: str) -> Plan | str:
     """Return the largest admitted growth of one axis, or why there is none."""
     axis, value = now.axis(name), now.plan[name]
-    smallest = axis.clamp(axis.minimum)
     headroom = now.target - now.usage
     step = max(SMALLEST_STEP, min(LARGEST_STEP, int(headroom * STEP_PER_HEADROOM)))
     if name == BATCH_SIZE and value < now.configured_batch:

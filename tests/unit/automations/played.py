@@ -37,11 +37,11 @@ Spike = Callable[[int], float]
 Neighbour = Callable[[int], int]
 
 
-def never(step: int) -> float:  # noqa: ARG001
+def never(step: int) -> float:
     return 1.0
 
 
-def nobody(step: int) -> int:  # noqa: ARG001
+def nobody(step: int) -> int:
     return 0
 
 
