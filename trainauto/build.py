@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from trainauto.assembly.automating import build_automations
+from trainauto.assembly.child import Child
 from trainauto.assembly.data import (
     build_axes,
     build_loader,
@@ -68,6 +69,7 @@ def build_run(
     restarted: bool = False,
     check_samples: Callable[[DynamicDataset], None] = lambda _dataset: None,
     ranks: Ranks = ALONE,
+    tracer: Child | None = None,
 ) -> Iterator[Run]:
     """Build the run an option file describes, and take it down afterwards.
 
@@ -79,6 +81,7 @@ def build_run(
         restarted: torchrun has started the ranks again: go on with the latest run if it is one of this launch.
         check_samples: raises where the training set is not what it is to be.
         ranks: who trains it together. The first of them traces, decides, reports and writes.
+        tracer: a process that traces, started before; it is ended here.
 
     Raises:
         InputError: options, plugins, data or weights cannot be used, or ranks were given different ones.
@@ -122,9 +125,11 @@ def build_run(
                 limit_bytes,
                 automations,
                 calibrated=options.memory.calibration,
+                tracer=tracer,
             ),
         )
-
+        if tracer is not None:
+            tracer.end()  # what an earlier run has learned may have made it idle
         configured = division.total(known.configured_samples), known.configured_samples
         directory = earlier or new_run(loaded, ranks)
         checkpoints = checkpoints or checkpoints_of(directory, options, ranks)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import trainauto
+from trainauto.assembly.child import Child
 from trainauto.assembly.foresight import Foresight, foresee
 from trainauto.assembly.last_resort import warn_if_nothing_fits
 from trainauto.assembly.trace_process import TraceProcess, TraceProcessDied
@@ -69,6 +70,7 @@ def foretell(
     automations: Iterable[Automation],
     *,
     calibrated: bool = True,
+    tracer: Child | None = None,
 ) -> Foreknowledge:
     """Give the controller what is known of its run, and say what plan to start with.
 
@@ -82,6 +84,7 @@ def foretell(
         limit_bytes: what it may use there; ``None`` where nobody says.
         automations: of the run, the controller among them.
         calibrated: start from what an earlier run learned, and keep what this one does.
+        tracer: a process that traces, started before.
     """
     controller = next((one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)), None)
     if controller is None:
@@ -97,7 +100,7 @@ def foretell(
     foresight = _kept(learned, axes)
     refused = bool(learned and learned.get("refused"))
     if foresight is None and not refused:
-        foresight, refused = _traced(loaded, axes, device)
+        foresight, refused = _traced(loaded, axes, device, tracer)
         learned = None
     if foresight is not None:
         reserved = foresight.reserved(expandable=_is_expandable(device)) if device.type == "cuda" else None
@@ -168,10 +171,12 @@ def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> Foresight | N
     return foresight if foresight.spans(axes) else None
 
 
-def _traced(loaded: LoadedOptions, axes: Sequence[Axis], device: torch.device) -> tuple[Foresight | None, bool]:
+def _traced(
+    loaded: LoadedOptions, axes: Sequence[Axis], device: torch.device, child: Child | None
+) -> tuple[Foresight | None, bool]:
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
-        with TraceProcess(loaded.path, loaded.overrides, like_cuda=device.type == "cuda") as tracer:
+        with TraceProcess(loaded.path, loaded.overrides, like_cuda=device.type == "cuda", child=child) as tracer:
             return foresee(tracer, axes), False
     except CannotTrace as error:
         logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)

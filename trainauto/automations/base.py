@@ -57,11 +57,15 @@ class Automation:
     def on_run_start(self, facts: RunFacts) -> None:
         """Before the first step, and after a resume has loaded the state."""
 
-    def begin(self, now: PeakReading) -> PlanChange | None:
+    def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
         """Before the first step of a new run, once its limit is in force: say which plan to begin with.
 
         The engine measures that plan without training it (forward, backward and an optimizer step that changes
         nothing) and tells :meth:`on_probe`. ``None`` leaves the plan as it is, unmeasured.
+
+        Args:
+            now: the limit, and what others leave of the device.
+            probes: plans that may be measured; 0 where that cannot be done, and the first plan has to fit.
         """
 
     def on_probe(self, probe: Probe) -> PlanChange | None:

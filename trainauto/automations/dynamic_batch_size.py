@@ -219,13 +219,13 @@ class DynamicBatchSizeOptimizer(DocumentedInterface):
         if not self._seen.peaks:  # a resume in mid-period goes on with it
             logger.info("%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, plan)
 
-    def begin(self, now: PeakReading) -> PlanChange | None:
+    def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
         """Choose the plan of the first batch by what was foreseen; it is then measured before it is trained."""
         if self._plan is None or not now.limit or self.warmup_period or not self._steering.foresees():
             return None
         self._see_limit(now.limit)
         self._seen = Observations(available=now.available)
-        judgement = self._steering.judge(self._period(now.limit))
+        judgement = self._steering.judge(replace(self._period(now.limit), probes_left=probes))
         return self._begun(self._even(judgement))
 
     def on_probe(self, probe: Probe) -> PlanChange | None:

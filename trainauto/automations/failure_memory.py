@@ -43,8 +43,8 @@ NOTCH = 0.015
 SPIKE_PERIODS = 50
 """Periods for which a spike is remembered."""
 
-RARE_STEPS = 0.05
-"""Largest share of a period's steps that counts as a spike (at least one step does)."""
+RARE_STEPS, SMALL_STEPS = 0.05, 0.25
+"""Largest share of a period's steps that counts as a spike (at least one step does): of any, and of small ones."""
 
 RECENT_PERIODS, STEADY_PERIODS = 8, 7
 """Where so many of the recent periods went above target, that is what the plan needs, and no spike."""
@@ -189,10 +189,10 @@ class FailureMemory:
         """
         largest, above = max(peaks), sum(peak > target_bytes for peak in peaks)
         self._above.append(largest > target_bytes)
-        is_spike = 0 < above <= max(1, int(RARE_STEPS * len(peaks))) and median(peaks) <= target_bytes
-        if not is_spike:
-            return largest
         is_small = largest <= target_bytes + margin_bytes
+        most = max(1, int((SMALL_STEPS if is_small else RARE_STEPS) * len(peaks)))
+        if not (0 < above <= most and median(peaks) <= target_bytes):
+            return largest
         is_known = self._spiked_at is not None and self._now - self._spiked_at <= SPIKE_PERIODS * self._period
         self._spiked_at = self._spiked_at if is_small else self._now
         if sum(self._above) >= STEADY_PERIODS:

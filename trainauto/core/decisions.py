@@ -150,7 +150,7 @@ class AutomationLike(Protocol):
     def on_run_start(self, facts: RunFacts) -> None:
         """Before the first step, and after a resume has loaded the state."""
 
-    def begin(self, now: PeakReading) -> PlanChange | None:
+    def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
         """Before the first step of a new run: which plan to measure, and to begin with."""
 
     def on_probe(self, probe: Probe) -> PlanChange | None:

@@ -1,8 +1,15 @@
 """``train``: train the network of an option file."""
 
 import argparse
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from trainauto.doors.arguments import Commands, prepare_environment, takes_options
+
+if TYPE_CHECKING:
+    from trainauto.assembly.child import Child
+    from trainauto.options.schema import Options
 
 
 def add_to(commands: Commands) -> None:
@@ -28,15 +35,32 @@ def _run(parsed: argparse.Namespace) -> int:
 
     loaded = load_options(parsed.opt, parsed.force_yml)
     prepare_environment(loaded.options)
+    with _early_tracer(loaded.options) as tracer:
+        from trainauto.build import build_run
+        from trainauto.engine.loop import train
+        from trainauto.engine.ranks import any_of, joined, was_restarted
 
-    from trainauto.build import build_run
-    from trainauto.engine.loop import train
-    from trainauto.engine.ranks import any_of, joined, was_restarted
+        with joined(parsed.launcher) as ranks:
+            # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
+            restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
+            auto_resume = any_of(ranks, parsed.auto_resume)
+            with build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer) as run:
+                train(run)
+                return run.exit_code
 
-    with joined(parsed.launcher) as ranks:
-        # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
-        restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
-        auto_resume = any_of(ranks, parsed.auto_resume)
-        with build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks) as run:
-            train(run)
-            return run.exit_code
+
+def _early_tracer(options: "Options") -> "AbstractContextManager[Child | None]":
+    """Start the process that will trace the run before torch is loaded here, where one will be asked: both load it.
+
+    A guess by names alone, for nothing may be looked up yet: a guess that is wrong costs a process that is ended.
+    """
+    from trainauto.assembly.child import start_tracing
+    from trainauto.core.registry import in_one_word
+
+    is_bounded = options.memory.has_budget or options.device != "cpu"
+    is_steered = any(
+        in_one_word(name) == "dynamicbatchsizeoptimizer" and switch.arguments.get("policy", "jump") == "jump"
+        for name, switch in options.training_automations.active.items()
+    )
+    is_first = os.environ.get("RANK", "0") == "0"
+    return start_tracing(like_cuda=False) if is_bounded and is_steered and is_first else nullcontext()

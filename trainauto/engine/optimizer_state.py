@@ -22,7 +22,7 @@ def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
 
 
 def empty_step(optimizer: Optimizer) -> None:
-    """Step with zero gradients at learning rate 0, then zero the state: of a new run's optimizer only memory is taken."""
+    """Step with zero gradients at learning rate 0, then zero the state: of a new optimizer only memory is taken."""
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = 0.0

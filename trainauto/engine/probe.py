@@ -41,14 +41,14 @@ def choose_first_plan(run: Run) -> None:
     if reading is None:
         return
     given, reason = run.loader.plan, ""
-    change = _decided(run, [a.begin(reading) for a in run.automations])
-    for left in reversed(range(MOST_PROBES)):
+    # A rank that runs out of memory where it meets the others in the backward pass would keep them waiting.
+    probes = 0 if run.ranks.reduces_in_backward else MOST_PROBES
+    change = _decided(run, [a.begin(reading, probes) for a in run.automations])
+    for left in reversed(range(probes)):
         if change is None:
             break
         reason = change.reason
         run.controls.apply([change])
-        if run.ranks.reduces_in_backward:
-            break  # a rank that runs out of memory there would keep the others waiting
         plan = run.loader.plan
         peak = agreed_reading(run.ranks, run.loader.division, measured(run, plan))
         taken = "does not fit" if peak is None else f"takes {peak.allocated / MIB:.1f} MiB"

@@ -65,7 +65,7 @@ class PlayedRun:
         self.ooms: list[int] = []
         automation.check(RunFacts(AXES, START, 2))
         automation.on_run_start(RunFacts(AXES, START, 2))
-        change = automation.begin(self.reading(0))
+        change = automation.begin(self.reading(0), 4)
         for left in (3, 2, 1, 0):
             if change is None:
                 break
