@@ -4,5 +4,6 @@ from trainauto.automations.base import Automation
 from trainauto.automations.dynamic_batch_size import DynamicBatchSizeOptimizer
 from trainauto.automations.plan_schedule import PlanSchedule
 from trainauto.automations.registry import AUTOMATIONS
+from trainauto.automations.training_automations import TrainingAutomations
 
-__all__ = ["AUTOMATIONS", "Automation", "DynamicBatchSizeOptimizer", "PlanSchedule"]
+__all__ = ["AUTOMATIONS", "Automation", "DynamicBatchSizeOptimizer", "PlanSchedule", "TrainingAutomations"]

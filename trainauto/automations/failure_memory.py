@@ -8,7 +8,7 @@ Pure bookkeeping in steps of the run: no torch, no clock, no bytes of a device.
   :data:`RETRY_PERIODS`, or that had never fitted, is blocked, and everything as large with it; the run then settles
   just below it.
 - A block ends after :data:`RETRY_PERIODS`. If what it had blocked fails again, it is put up for twice as long.
-- A rare step above target is a spike. One within the safety margin above it changes nothing: peaks vary by as much.
+- A plan of which more than a few steps are above target is left, and blocked. A rare one is a spike. One within the safety margin above it changes nothing: peaks vary by as much.
   The first larger one shrinks the plan as any excess does, and the plan comes back; later ones are left alone as long
   as they stay rare, for what they need is known to fit.
 """
@@ -191,7 +191,10 @@ class FailureMemory:
         self._above.append(largest > target_bytes)
         is_small = largest <= target_bytes + margin_bytes
         most = max(1, int((SMALL_STEPS if is_small else RARE_STEPS) * len(peaks)))
-        if not (0 < above <= most and median(peaks) <= target_bytes):
+        if not above or median(peaks) > target_bytes:
+            return largest  # it fits, or it does not
+        if above > most:
+            self.block(plan)  # no accident: it is left alone for a while
             return largest
         is_known = self._spiked_at is not None and self._now - self._spiked_at <= SPIKE_PERIODS * self._period
         self._spiked_at = self._spiked_at if is_small else self._now

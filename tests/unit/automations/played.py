@@ -63,8 +63,8 @@ class PlayedRun:
         self.decisions: list[tuple[int, Decision]] = []
         self.uses: list[float] = []
         self.ooms: list[int] = []
-        automation.check(RunFacts(AXES, START, 2))
-        automation.on_run_start(RunFacts(AXES, START, 2))
+        automation.check(self.facts)
+        automation.on_run_start(self.facts)
         change = automation.begin(self.reading(0), 4)
         for left in (3, 2, 1, 0):
             if change is None:
@@ -74,6 +74,10 @@ class PlayedRun:
             change = automation.on_probe(Probe(self.plan, peak if peak.allocated <= LIMIT else None, LIMIT, left))
         self.plan = change.plan if change else self.plan
         self.first = self.plan
+
+    @property
+    def facts(self) -> RunFacts:
+        return RunFacts(AXES, self.plan, 2)
 
     @property
     def changes(self) -> list[tuple[int, PlanChange]]:

@@ -148,7 +148,7 @@ def test_what_a_judgement_may_do(now: Situation) -> None:
         if plan != now.plan:  # only for want of other memory
             assert now.reserved is not None
             assert now.reserved.predict(shape_of(now.plan)) > (now.available_bytes or 0)
-    elif plan != now.plan and not smaller:
+    elif plan != now.plan and not smaller and not now.plan.batch_size < plan.batch_size <= now.configured_batch:
         assert need(now.cost, plan) >= now.peak_bytes * (1 + (LATER_GAIN if now.corrected else CORRECTION_GAIN))
 
 

@@ -1,0 +1,159 @@
+"""50,000 steps with rare spikes, neighbours and resumes: what failures cost, and that nothing is blocked for ever.
+
+E21, C07, C08, fault 5. Every figure is held against the undisturbed run of the same policy.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from tests.acceptance import ACCEPTANCE
+from tests.unit.automations.played import LIMIT, PlayedRun, controller, need
+from trainauto.core.decisions import KeepPlan, PlanChange
+
+STEPS = 50_000 if ACCEPTANCE else 20_000
+SEEDS = range(20) if ACCEPTANCE else range(3)
+PERIOD = 100
+POLICIES = ["jump", "step"]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, float]:
+    logging.disable(logging.WARNING)
+    return {policy: PlayedRun(controller(policy)).run(STEPS).mean_use for policy in POLICIES}
+
+
+def every(steps: int, factor: float) -> Callable[[int], float]:
+    return lambda step: factor if step % steps == 0 else 1.0
+
+
+def at_random(steps: int, factor: float, seed: int) -> Callable[[int], float]:
+    random = Random(seed)
+    hit = {step for step in range(1, STEPS + 1) if random.random() < 1 / steps}
+    return lambda step: factor if step in hit else 1.0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("steps", "factor", "most"), [(10_000, 1.10, 0.03), (1500, 1.25, 0.03), (300, 1.25, 0.10)])
+def test_spikes_at_fixed_intervals(
+    policy: str, steps: int, factor: float, most: float, undisturbed: dict[str, float]
+) -> None:
+    run = PlayedRun(controller(policy), every(steps, factor)).run(STEPS)
+    assert run.mean_use > (1 - most) * undisturbed[policy]
+    assert len(run.ooms) <= STEPS // steps
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("steps", "factor", "most"), [(10_000, 1.10, 0.03), (1500, 1.25, 0.07), (300, 1.25, 0.10)])
+def test_spikes_at_random(policy: str, steps: int, factor: float, most: float, undisturbed: dict[str, float]) -> None:
+    uses = []
+    for seed in SEEDS:
+        spike = at_random(steps, factor, seed)
+        run = PlayedRun(controller(policy), spike).run(STEPS)
+        uses.append(run.mean_use)
+        assert len(run.ooms) <= sum(spike(step) > 1 for step in range(1, STEPS + 1))
+    print(f"{policy}, +{factor - 1:.0%} in {steps}: {sum(uses) / len(uses) / undisturbed[policy] - 1:+.2%}")
+    assert sum(uses) / len(uses) > (1 - most) * undisturbed[policy]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_frequent_spikes_are_settled_just_below(policy: str) -> None:
+    """The run ends where a spike of a quarter fits the limit, and not much lower."""
+    run = PlayedRun(controller(policy), every(300, 1.25)).run(STEPS)
+    tail = run.uses[-2000:]
+    assert 0.76 < sum(tail) / len(tail) <= 0.80
+    assert not [step for step in run.ooms if step > STEPS - 2000]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_same_after_a_resume(policy: str) -> None:
+    """What failed is remembered with its age across a resume."""
+    spike = at_random(300, 1.25, 7)
+    whole, first = PlayedRun(controller(policy), spike), PlayedRun(controller(policy), spike)
+    whole.run(6000)
+    first.run(3333)
+    resumed = controller(policy)
+    resumed.load_state_dict(first.automation.state_dict())
+    first.automation = resumed
+    resumed.on_run_start(first.facts)
+    first.run(6000 - 3333)
+    assert first.uses == whole.uses
+    assert first.ooms == whole.ooms
+    assert [step for step, _ in first.decisions] == [step for step, _ in whole.decisions]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+def test_neighbours_cost_use_only_while_they_are_there(
+    policy: str, share: float, undisturbed: dict[str, float]
+) -> None:
+    def neighbour(step: int) -> int:
+        return int(share * LIMIT) if 1000 <= step % 5000 < 2000 else 0
+
+    run = PlayedRun(controller(policy), neighbour=neighbour).run(STEPS)
+    alone = [use for step, use in enumerate(run.uses, 1) if not neighbour(step)]
+    assert sum(alone) / len(alone) > 0.97 * undisturbed[policy]
+    assert len(run.ooms) <= 2 * (STEPS // 5000 + 1)
+
+
+def test_a_plan_that_has_held_is_answered_by_pieces_alone() -> None:
+    """C07, C08: ten periods since the last failure are trusted; the next failure within ten shrinks both axes."""
+    run = PlayedRun(controller("jump"), lambda step: 1.25 if step in (1500, 1900) else 1.0)
+    run.run(1899)
+    ((step, kept),) = run.decisions
+    assert (step, type(kept)) == (1500, KeepPlan)
+    assert "it had held for 14 periods" in kept.reason
+    assert run.automation.get_vram_stats()["oom_recovery_count"] == 1
+    run.run(1)
+    step, shrunk = run.decisions[-1]
+    assert isinstance(shrunk, PlanChange)
+    assert (shrunk.plan.batch_size, shrunk.plan["lq_size"]) == (6, 84)
+    assert "it had held for 3 of 10 periods" in shrunk.reason
+    run.run(2 * PERIOD - 1)
+    assert len(run.decisions) == 2  # the long cooldown
+    run.run(PERIOD)
+    assert run.decisions[-1][1].plan == run.first  # and straight back, whatever it would gain
+    assert run.plan == run.first
+
+
+def test_a_new_plan_that_fails_shrinks_at_once() -> None:
+    run = PlayedRun(controller("step"))
+    while need(run.plan) * 1.25 <= LIMIT:
+        run.run(1)
+    held = sum(use == run.uses[-1] for use in run.uses)
+    assert held < 10 * PERIOD
+    run.spike = lambda step: 1.25  # noqa: ARG005
+    run.run(1)
+    step, shrunk = run.decisions[-1]
+    assert (step, run.ooms) == (run.step, [run.step])
+    assert isinstance(shrunk, PlanChange)
+    assert "the plan is new: both axes shrink" in shrunk.reason
+
+
+def test_what_failed_is_tried_again_later_each_time() -> None:
+    """Nothing is blocked for ever, and what fails again and again is tried less and less often."""
+    run = PlayedRun(controller("jump"), every(300, 1.25)).run(20_000)
+    retries = [step for step, one in run.decisions if isinstance(one, PlanChange) and one.plan == run.first]
+    gaps = [later - earlier for earlier, later in zip(retries, retries[1:], strict=False)][2:]
+    assert len(gaps) >= 2
+    assert gaps == sorted(gaps)
+    reasons = " ".join(one.reason for _, one in run.decisions)
+    for periods in (20, 40, 80):
+        assert f"{periods} periods" in reasons
+
+
+def test_steps_out_of_memory_count_in_the_peak(caplog: pytest.LogCaptureFixture) -> None:
+    """Steps that are cut, in flight or out of memory count in ``peak_usage`` and in the warning above 95 % (E19)."""
+    logging.disable(logging.NOTSET)
+    run = PlayedRun(controller("jump"), lambda step: 1.25 if step == 1200 else 1.0).run(1300)
+    assert run.automation.get_vram_stats()["peak_usage"] == 1.0
+    assert any("a step used 100.0%" in message for message in caplog.messages)
