@@ -1,9 +1,10 @@
 """A loop of one's own, as a user of both documents would write it; run in a child process under a real budget.
 
-    python own_loop.py STEPS BUDGET POLICY RECOVERY RESULT.json
+    python own_loop.py STEPS BUDGET POLICY RECOVERY BESIDE RESULT.json
 
 The lines between the marks are the documents' own. RECOVERY is what the loop goes on with after running out of memory:
-``halved`` (both sizes), or ``stubborn`` (the sizes that have just failed).
+``halved`` (both sizes), or ``stubborn`` (the sizes that have just failed). BESIDE is ``alone``, or ``spikes``: 12 MiB
+are taken by somebody else during every 60th step.
 """
 
 import json
@@ -45,12 +46,12 @@ def network() -> nn.Module:
     return nn.Sequential(*layers, nn.Conv2d(24, 12, 3, padding=1), nn.PixelShuffle(2))
 
 
-def main(steps: int, budget: str, policy: str, recovery: str) -> dict[str, object]:
+def main(steps: int, budget: str, policy: str, recovery: str, beside: str) -> dict[str, object]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    dataloader = OnlySetters(4, 24)
+    dataloader = OnlySetters(12, 96)
     options = {
         "enabled": True,
         "DynamicBatchSizeOptimizer": {
@@ -72,10 +73,11 @@ def main(steps: int, budget: str, policy: str, recovery: str) -> dict[str, objec
     automation.set_dynamic_wrappers(None, None)
     automation.start_monitoring_period()
     # ---
-    automation.set_current_parameters(4, 24)
+    automation.set_current_parameters(12, 96)
     sizes, failures, early = [], [], []
     for step in range(1, steps + 1):
         failed = False
+        neighbour = torch.ones(12 * 2**20, dtype=torch.uint8) if beside == "spikes" and step % 60 == 0 else None  # noqa: F841
         try:
             lq, gt = dataloader.batch()
             sizes.append([len(lq), lq.shape[-1]])
@@ -132,5 +134,5 @@ if __name__ == "__main__":
     import logging
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    result = main(int(sys.argv[1]), *sys.argv[2:5])
-    Path(sys.argv[5]).write_text(json.dumps(result))
+    result = main(int(sys.argv[1]), *sys.argv[2:6])
+    Path(sys.argv[6]).write_text(json.dumps(result))

@@ -16,6 +16,7 @@ from trainauto.automations.effective_batch import EffectiveBatch
 from trainauto.automations.vram_statistics import VramStatistics
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import PeakReading
+from trainauto.engine.recovery import release_memory
 from trainauto.memory import budget
 from trainauto.memory.meter import MemoryMeter
 from trainauto.memory.step_policy import Judgement, work
@@ -46,6 +47,7 @@ class DocumentedInterface(Automation):
     _run_axes: tuple[Axis, ...]
     _plan: Plan | None
     _iteration: int
+    _configured_batch: int | None
     _statistics: VramStatistics
 
     def __init__(self) -> None:
@@ -129,6 +131,8 @@ class DocumentedInterface(Automation):
         if plan != wanted:
             logger.warning("%s: %s is outside of the bounds, %s is meant", self.name, wanted, plan)
         self._suggested = None
+        if self._configured_batch is None:
+            self._configured_batch = self.effective.forward(plan).batch_size
         plan = self.effective.forward(plan)
         if plan != self._plan:
             self.restart(plan)
@@ -191,6 +195,7 @@ class DocumentedInterface(Automation):
         logger.info("%s: %s -> %s: %s", self.name, before, after, judgement.reason)
         self._suggested = judgement.plan
         self._hand_on(judgement.plan)
+        self._release_memory()  # blocks cached for the old sizes would be in the way of the new ones
         deltas = [after[name] - before[name] or None for name in (BATCH_SIZE, LQ_SIZE)]
         return deltas[0], deltas[1]
 
@@ -209,6 +214,7 @@ class DocumentedInterface(Automation):
             reason = f"out of memory under {failed}: {rule}"
             plan = plan if work(plan) < work(failed) else self.shrunk(failed)
         self._has_failed = True
+        self._release_memory()
         if plan != self._plan:
             self._statistics.note_change(self._iteration, self._plan, plan, reason)
         logger.info("%s: %s -> %s: %s", self.name, self._plan, plan, reason)
@@ -241,6 +247,12 @@ class DocumentedInterface(Automation):
             )
             self._meter.start_window()
         return self._meter
+
+    def _release_memory(self) -> None:
+        """Give back what a failure or another plan leaves behind, and have the budget count from there."""
+        meter = self._own_meter()
+        release_memory(meter.device)
+        meter.start_window()
 
     def _within_bounds(self, plan: Plan) -> Plan:
         clamped = {axis.name: axis.clamp(plan[axis.name]) for axis in self._bounds.narrowed(self._run_axes)}

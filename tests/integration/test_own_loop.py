@@ -1,0 +1,103 @@
+"""The documents' loops, verbatim, in child processes under a real budget, beside a run of the engine (C29 to C36, E18)."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance import ACCEPTANCE
+from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
+
+pytestmark = [
+    pytest.mark.usefixtures("children_uncovered"),
+    pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
+]
+
+Write = Callable[..., Path]
+LOOP = Path(__file__).parent / "own_loop.py"
+ROOT = LOOP.parents[2]
+STEPS = 2000 if ACCEPTANCE else 200
+BUDGET = "40MiB"
+
+
+def own_loop(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    result = folder / "result.json"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(LOOP), *arguments, str(result)],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(result.read_text()), done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("policy", ["jump", "step"])
+def test_the_documents_loop_grows_and_survives(tmp_path: Path, write_images: Write, policy: str) -> None:
+    """It begins with a plan that does not fit, meets neighbours, and has no more failures than the engine plus two."""
+    found, said = own_loop(tmp_path, str(STEPS), BUDGET, policy, "halved", "spikes")
+    sizes, failures = found["sizes"], found["failures"]
+    assert failures[0] == 1  # the first plan is far too large
+    assert found["early"] == []  # nothing is suggested before a whole first period
+    works = [batch * side**2 for batch, side in sizes]
+    assert max(works[works.index(min(works)) :]) > 2 * min(works)  # it grows again
+    stats = found["stats"]
+    assert stats["oom_recovery_count"] == len(failures)
+    assert 0.5 < stats["peak_usage"] <= 1.05
+    assert stats["current_usage"] < 0.5 * stats["peak_usage"]
+    assert "a period of 25 steps begins with" in said
+    assert "period's peak" in said
+    assert f"OOM Recoveries: {len(failures)}" in said
+    engine = engine_failures(tmp_path / "engine", write_images("gt", 4, (200, 200)), policy)
+    print(f"{policy}: {len(failures)} failures in {STEPS} steps of the documents' loop, {engine} of the engine")
+    assert len(failures) <= engine + 2
+
+
+def engine_failures(folder: Path, gt: Path, policy: str) -> int:
+    """Return how often the engine ran out of memory with the same controller beside the same neighbours."""
+    folder.mkdir()
+    (folder / "spikes.py").write_text((LOOP.parents[1] / "assets" / "plugins" / "spikes.py").read_text())
+    options = tiny_options(
+        gt,
+        plugins=["spikes"],
+        network_g={"type": "compact", "num_feat": 24, "num_conv": 4},
+        datasets={"train": {"lq_size": 96, "batch_size_per_gpu": 12, "lookahead": 2}},
+        train={"total_iter": STEPS, "ema_decay": 0.0},
+        val={"val_enabled": False},
+        logger={"print_freq": 100, "save_checkpoint_freq": 100_000},
+        memory={"budget": BUDGET, "calibration": False},
+        training_automations={
+            "Spikes": {"every": 60, "size": "12MiB"},
+            "DynamicBatchSizeOptimizer": {
+                "target_vram_usage": 0.85,
+                "safety_margin": 0.05,
+                "adjustment_frequency": 25,
+                "min_batch_size": 2,
+                "max_batch_size": 64,
+                "min_lq_size": 16,
+                "max_lq_size": 96,
+                "policy": policy,
+            },
+        },
+    )
+    file = write_options(folder / "run.yml", options)
+    done = train(file)
+    assert done.returncode == 0, done.stderr
+    return sum(record["ooms"] for record in step_records(run_directory(file)))
+
+
+def test_a_loop_that_goes_on_with_what_failed(tmp_path: Path) -> None:
+    """C33: values that are no smaller than what failed are replaced by smaller ones."""
+    found, _ = own_loop(tmp_path, "60", BUDGET, "jump", "stubborn", "alone")
+    assert 1 <= len(found["failures"]) <= 8
+    assert found["failures"] == list(range(1, len(found["failures"]) + 1))
+    assert found["sizes"][-1][1] < 96
