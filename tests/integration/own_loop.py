@@ -108,12 +108,14 @@ def main(steps: int, budget: str, policy: str, recovery: str, beside: str) -> di
 
             if batch_adjustment is not None or lq_adjustment is not None:
                 # Apply adjustments
-                new_batch_size = max(vram_optimizer.min_batch_size,
-                                   min(vram_optimizer.max_batch_size,
-                                       vram_optimizer.current_batch_size + (batch_adjustment or 0)))
-                new_lq_size = max(vram_optimizer.min_lq_size,
-                                min(vram_optimizer.max_lq_size,
-                                    vram_optimizer.current_lq_size + (lq_adjustment or 0)))
+                new_batch_size = max(
+                    vram_optimizer.min_batch_size,
+                    min(vram_optimizer.max_batch_size, vram_optimizer.current_batch_size + (batch_adjustment or 0)),
+                )
+                new_lq_size = max(
+                    vram_optimizer.min_lq_size,
+                    min(vram_optimizer.max_lq_size, vram_optimizer.current_lq_size + (lq_adjustment or 0)),
+                )
 
                 # Update dataloader and model parameters
                 dataloader.update_batch_size(new_batch_size)

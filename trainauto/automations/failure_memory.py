@@ -8,7 +8,9 @@ Pure bookkeeping in steps of the run: no torch, no clock, no bytes of a device.
   :data:`RETRY_PERIODS`, or that had never fitted, is blocked, and everything as large with it; the run then settles
   just below it.
 - A block ends after :data:`RETRY_PERIODS`. If what it had blocked fails again, it is put up for twice as long.
-- A plan of which more than a few steps are above target is left, and blocked. A rare one is a spike. One within the safety margin above it changes nothing: peaks vary by as much.
+- A plan under which many steps of a period exceed the target is left. If it was by little, or happens again, the plan
+  is blocked; else it comes back after a period.
+- A rare step above target is a spike. One within the safety margin above it changes nothing: peaks vary by as much.
   The first larger one shrinks the plan as any excess does, and the plan comes back; later ones are left alone as long
   as they stay rare, for what they need is known to fit.
 """
@@ -91,6 +93,7 @@ class FailureMemory:
         self._failures: deque[int] = deque(maxlen=FREQUENT_FAILURES)
         self._blocks: list[_Block] = []
         self._spiked_at: int | None = None
+        self._burst_at: int | None = None
         self._above: deque[bool] = deque(maxlen=RECENT_PERIODS)
         self.home: Plan | None = None
 
@@ -194,9 +197,12 @@ class FailureMemory:
         if not above or median(peaks) > target_bytes:
             return largest  # it fits, or it does not
         if above > most:
-            self.block(plan)  # no accident: it is left alone for a while
+            # A little too large is what the plan is; far too large is somebody else, unless he comes again.
+            if is_small or self._is_recent(self._burst_at, RETRY_PERIODS):
+                self.block(plan)
+            self._burst_at = self._now
             return largest
-        is_known = self._spiked_at is not None and self._now - self._spiked_at <= SPIKE_PERIODS * self._period
+        is_known = self._is_recent(self._spiked_at, SPIKE_PERIODS)
         self._spiked_at = self._spiked_at if is_small else self._now
         if sum(self._above) >= STEADY_PERIODS:
             self._above.clear()
@@ -210,7 +216,7 @@ class FailureMemory:
         self._failures.clear()
         self._blocks.clear()
         self._above.clear()
-        self._spiked_at, self.home = None, None
+        self._spiked_at, self._burst_at, self.home = None, None, None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""
@@ -220,18 +226,22 @@ class FailureMemory:
             "failures": list(self._failures),
             "blocks": [[block.plan.to_dict(), block.until, block.periods] for block in self._blocks],
             "spiked_at": self._spiked_at,
+            "burst_at": self._burst_at,
             "above": list(self._above),
             "home": self.home.to_dict() if self.home else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
-        self._now, self._spiked_at = int(state["now"]), state["spiked_at"]
+        self._now, self._spiked_at, self._burst_at = int(state["now"]), state["spiked_at"], state["burst_at"]
         self._held = {Plan.from_dict(plan): int(steps) for plan, steps in state["held"]}
         self._failures = deque(state["failures"], maxlen=FREQUENT_FAILURES)
         self._blocks = [_Block(Plan.from_dict(plan), int(until), int(n)) for plan, until, n in state["blocks"]]
         self._above = deque(state["above"], maxlen=RECENT_PERIODS)
         self.home = Plan.from_dict(state["home"]) if state["home"] else None
+
+    def _is_recent(self, step: int | None, periods: int) -> bool:
+        return step is not None and self._now - step <= periods * self._period
 
     def _is_frequent(self) -> bool:
         full = len(self._failures) == FREQUENT_FAILURES

@@ -5,6 +5,7 @@ E21, C07, C08, fault 5. Every figure is held against the undisturbed run of the 
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -131,7 +132,7 @@ def test_a_new_plan_that_fails_shrinks_at_once() -> None:
         run.run(1)
     held = sum(use == run.uses[-1] for use in run.uses)
     assert held < 10 * PERIOD
-    run.spike = lambda step: 1.25  # noqa: ARG005
+    run.spike = lambda _step: 1.25
     run.run(1)
     step, shrunk = run.decisions[-1]
     assert (step, run.ooms) == (run.step, [run.step])
@@ -143,7 +144,7 @@ def test_what_failed_is_tried_again_later_each_time() -> None:
     """Nothing is blocked for ever, and what fails again and again is tried less and less often."""
     run = PlayedRun(controller("jump"), every(300, 1.25)).run(20_000)
     retries = [step for step, one in run.decisions if isinstance(one, PlanChange) and one.plan == run.first]
-    gaps = [later - earlier for earlier, later in zip(retries, retries[1:], strict=False)][2:]
+    gaps = [later - earlier for earlier, later in pairwise(retries)][2:]
     assert len(gaps) >= 2
     assert gaps == sorted(gaps)
     reasons = " ".join(one.reason for _, one in run.decisions)
