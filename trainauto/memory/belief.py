@@ -28,6 +28,7 @@ class Belief:
         own: scale of what each plan has to itself.
         constant_bytes: what the prior does not know of; negative where the prior counts weights that a baseline holds.
         constant_scale_bytes: how far that may be off.
+        own_bytes: scale of what each plan has to itself in bytes, whatever its size.
     """
 
     median_ratio: float
@@ -36,6 +37,7 @@ class Belief:
     own: float
     constant_bytes: float = 10 * MIB
     constant_scale_bytes: float = 5 * MIB
+    own_bytes: float = 0.0
 
     @property
     def ratio(self) -> float:
@@ -52,8 +54,11 @@ RESERVED_EXPANDABLE = Belief(1.13, 1.42, 0.006, 0.006)
 RESERVED_NATIVE = Belief(1.20, 1.52, 0.01, 0.018)
 """Reserved over live bytes with native segments: +11 / +21 / +25 %, and workspaces; affine within 2 to 11 % only."""
 
-PROCESS = Belief(1.04, 1.16, 0.01, 0.008, 3 * MIB, 4 * MIB)
+PROCESS = Belief(1.04, 1.16, 0.01, 0.003, 3 * MIB, 4 * MIB, 0.4 * MIB)
 """A process's private bytes over live bytes: kernel scratch and buffers of libraries.
+
+Of 133 pairs of neighbouring batches (docs/benchmarks/autobatch.json and its next run, budgets of 40, 64 and 96 MiB) the
+larger one took its share more or less by 0.56, 0.55 and 0.86 MiB (one standard deviation): not a share of the memory.
 
 Six networks of ours under eight plans each, 6 to 990 MiB: 1.00 to 1.11 above a constant of 2 to 10 MiB (rrdbnet most,
 swinir_light least). Two more and a later count, in which gradients are no part of what is held: 1 to 5 MiB.

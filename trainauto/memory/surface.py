@@ -53,6 +53,9 @@ PERIOD_SCALE = 0.002
 DRIFT_SCALE = 0.002
 """Growth of that scale with every period that passed since, as of a random walk."""
 
+LARGEST_OWN = 0.05
+"""Bound of what a tiny plan is thought to have to itself, where that is given in bytes."""
+
 LIKE = 3.0
 """Distance in log work over which plans share a ratio: a measurement at 1/20 of the work leaves most of the doubt."""
 
@@ -237,7 +240,8 @@ class CostModel:
         missed = np.full_like(w, self.prior.residual if self.prior else 0.0)
         if self.prior and self.prior.lumps_bytes:
             missed = np.minimum(missed, self.prior.lumps_bytes * np.exp(-w))
-        own: Floats = np.maximum(self.belief.own, missed / 2)
+        in_bytes = np.minimum(LARGEST_OWN, self.belief.own_bytes * np.exp(-w))
+        own: Floats = np.maximum(np.hypot(self.belief.own, in_bytes), missed / 2)
         return own
 
     def _alike(self, w: Floats, v: Floats, pairwise: bool = True) -> Floats:

@@ -52,13 +52,18 @@ class PlayedRun:
         automation: steers it.
         spike: factor on the peak of each step.
         neighbour: bytes that another process holds at each step.
+        start: the option file's plan.
     """
 
     def __init__(
-        self, automation: DynamicBatchSizeOptimizer, spike: Spike = never, neighbour: Neighbour = nobody
+        self,
+        automation: DynamicBatchSizeOptimizer,
+        spike: Spike = never,
+        neighbour: Neighbour = nobody,
+        start: Plan = START,
     ) -> None:
         self.automation, self.spike, self.neighbour = automation, spike, neighbour
-        self.plan, self.step = START, 0
+        self.plan, self.step = start, 0
         self.coming: list[tuple[int, Plan]] = []
         self.decisions: list[tuple[int, Decision]] = []
         self.uses: list[float] = []
