@@ -33,9 +33,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trainauto.build import build_run
-from trainauto.core.decisions import AutomationLike, Decision, PlanChange, RunFacts
+from trainauto.core.decisions import AutomationLike, Decision, PlanChange
 from trainauto.core.files import write_json_atomically
-from trainauto.core.records import OutOfMemory, Progress, StepRecord, ValidationRecord
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.reports import Picture, ReporterLike, RunEnd, RunSummary
 from trainauto.engine.controls import Controls
 from trainauto.engine.loop import train
@@ -80,29 +80,12 @@ class TimedAutomation:
         self.name, self.priority = inner.name, inner.priority
         self._inner, self._spent = inner, spent
 
-    def on_run_start(self, facts: RunFacts) -> None:
-        """Pass on."""
-        self._inner.on_run_start(facts)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)  # every other event
 
     def on_step_end(self, record: StepRecord) -> Decision | None:
         """Pass on, timed."""
         return self._spent.on("automations", lambda: self._inner.on_step_end(record))
-
-    def on_out_of_memory(self, event: OutOfMemory) -> Decision | None:
-        """Pass on."""
-        return self._inner.on_out_of_memory(event)
-
-    def on_validation_end(self, record: ValidationRecord) -> Decision | None:
-        """Pass on."""
-        return self._inner.on_validation_end(record)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Pass on."""
-        return self._inner.state_dict()
-
-    def load_state_dict(self, state: Any) -> None:
-        """Pass on."""
-        self._inner.load_state_dict(state)
 
 
 class TimedControls(Controls):

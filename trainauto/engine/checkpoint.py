@@ -15,7 +15,7 @@ import torch
 from trainauto.core.errors import CheckpointError
 from trainauto.core.files import directory_written_atomically, remove_leftovers, write_json_atomically
 
-FORMAT = 2
+FORMAT = 3
 STATE_FILE = "state.pt"
 LATEST_FILE = "latest.json"
 
