@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.records import Pieces
@@ -81,6 +81,7 @@ class MemoryReport:
         settled: the last of them.
         shortages: steps in which memory ran out.
         changes: plan changes with the step each was reported with.
+        kept: times a plan stayed although memory had run out, and why.
         validations: by set.
         foresight: what was traced before the first step, as in foresight.json; empty where nothing was.
     """
@@ -92,6 +93,7 @@ class MemoryReport:
     settled: Settled
     shortages: Sequence[Shortage]
     changes: Sequence[tuple[int, PlanChange]]
+    kept: Sequence[tuple[int, KeepPlan]]
     validations: Sequence[Validated]
     foresight: Mapping[str, Any] = field(default_factory=dict)
 
@@ -119,7 +121,7 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         last.seconds += record.data_seconds + record.step_seconds
     if last.plan is None:
         raise InputError(Problem(f"{run.path} has no steps yet", advice="Ask again when it has trained some."))
-    changes = [(step, one) for step, one in logged_decisions(run) if isinstance(one, PlanChange)]
+    decided = list(logged_decisions(run))
     return MemoryReport(
         run=str(run.path),
         steps=steps,
@@ -127,7 +129,8 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         plans=by_plan.rows()[0],
         settled=last.settled(last.plan),
         shortages=shortages,
-        changes=changes,
+        changes=[(step, one) for step, one in decided if isinstance(one, PlanChange)],
+        kept=[(step, one) for step, one in decided if isinstance(one, KeepPlan)],
         validations=_validations(run),
         foresight=_foresight(run),
     )
@@ -179,11 +182,14 @@ def as_json(report: MemoryReport) -> str:
             "plans": [{**asdict(row), "plan": row.plan.to_dict()} for row in report.plans],
             "settled": {**asdict(report.settled), "plan": report.settled.plan.to_dict()},
             "shortages": [{**asdict(one), "plan": one.plan.to_dict()} for one in report.shortages],
-            "changes": [
-                {"step": step, **asdict(change), "plan": change.plan.to_dict()} for step, change in report.changes
-            ],
+            "changes": [_decision(*one) for one in report.changes],
+            "kept": [_decision(*one) for one in report.kept],
         }
     )
+
+
+def _decision(step: int, decision: PlanChange | KeepPlan) -> dict[str, Any]:
+    return {"step": step, **asdict(decision), "plan": decision.plan.to_dict()}
 
 
 def as_text(report: MemoryReport, width: int = WIDTH) -> str:
@@ -193,7 +199,7 @@ def as_text(report: MemoryReport, width: int = WIDTH) -> str:
         ["training, by plan: predicted before the first step, measured in whole steps", *_plans(report.plans)],
         _traced(report, width),
         _validated(report.validations),
-        _shortages(report.shortages),
+        [*_shortages(report.shortages), *_indented(report.kept, width)],
         ["plan changes", *_indented(report.changes, width)] if report.changes else ["no plan changes"],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)

@@ -11,6 +11,7 @@ from tests.unit.reporting.builders import a_progress, a_step, a_validation
 from trainauto.core.decisions import (
     ClipAt,
     Decision,
+    KeepPlan,
     PlanChange,
     RateFactor,
     Stop,
@@ -125,6 +126,10 @@ def test_numbers_that_json_lacks_become_strings(run: RunDirectory) -> None:
                 "measured": 5,
                 "predicted_before": 6,
             },
+        ),
+        (
+            KeepPlan(Plan.of(batch_size=8), "it had held"),
+            {"kind": "keep_plan", "plan": {"batch_size": 8, "micro_batches": 1}},
         ),
         (RateFactor(0.5, "batch halved"), {"kind": "rate_factor", "factor": 0.5}),
         (ClipAt(None, "calm"), {"kind": "clip_at", "max_norm": None}),

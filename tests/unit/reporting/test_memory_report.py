@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.reporting.builders import GIB, a_progress, a_step, a_validation
 from trainauto.cli import main
-from trainauto.core.decisions import PlanChange, RateFactor
+from trainauto.core.decisions import KeepPlan, PlanChange, RateFactor
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, Pieces
 from trainauto.reporting.jsonl import JsonLines
@@ -30,7 +30,8 @@ def run(tmp_path: Path) -> RunDirectory:
         large: dict[str, Any] = {"plan": LARGE, "drawn": LARGE, "shape": BatchShape(4, 64), "predicted": 100 * MIB}
         failed: dict[str, Any] = {"ooms": 2, "pieces": {"g": Pieces(4, 64)}} if step == 3 else {}
         reading = PeakReading(peak * MIB, limit=200 * MIB)
-        decided = (grow, RateFactor(0.5, "why")) if step == 2 else ()
+        keep = KeepPlan(LARGE, "it had held for 12 periods")
+        decided = {2: (grow, RateFactor(0.5, "why")), 3: (keep,)}.get(step, ())
         sink.step(a_step(step, peak=reading, **(large if step > 2 else {}), **failed), decided, a_progress(step))
     for step, size in ((3, GIB), (6, 3 * GIB)):
         sink.validation(a_validation(step, peak=PeakReading(size), tile_px=32 if step == 6 else 0), (), ())
@@ -58,6 +59,7 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     assert main(["report", str(run.path)]) == 0
     text = capsys.readouterr().out
     assert all(len(line) <= 80 or str(run.path) in line for line in text.splitlines())
+    assert "step 3: plan stays batch_size 4, lq_size 64: it had held for 12 periods" in " ".join(text.split())
     blocks = [block.splitlines() for block in text.rstrip("\n").split("\n\n")]
     head = "\n".join(blocks[0]).replace("\n            ", " ").splitlines()  # as if never wrapped
     assert head[1:] == [

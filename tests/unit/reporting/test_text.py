@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_validation
-from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import ImageScore, PeakReading, Progress
 from trainauto.core.reports import RunEnd
@@ -182,6 +182,10 @@ def test_steps_before_the_start_are_left_out() -> None:
             ),
             "step 15: plan -> batch_size 2 (predicted 45.0 MiB; the plan before: predicted 49.0 MiB, "
             "measured 50.0 MiB, off by -2.0%): asked",
+        ),
+        (
+            KeepPlan(Plan.of(batch_size=4, lq_size=48), "it had held"),
+            "step 15: plan stays batch_size 4, lq_size 48: it had held",
         ),
         (RateFactor(0.70711, "half the batch"), "step 15: learning rate -> 0.7071 x schedule: half the batch"),
         (ClipAt(2.5, "spikes"), "step 15: gradients clipped at norm 2.5: spikes"),
