@@ -10,8 +10,8 @@ Pure bookkeeping in steps of the run: no torch, no clock, no bytes of a device.
 - A block ends after :data:`RETRY_PERIODS`. If what it had blocked fails again, it is put up for twice as long.
 - A plan under which many steps of a period exceed the target is left. If it was by little, or happens again, the plan
   is blocked; else it comes back after a period.
-- A rare step above target is a spike. One within the safety margin above it changes nothing: peaks vary by as much.
-  The first larger one shrinks the plan as any excess does, and the plan comes back; later ones are left alone as long
+- A rare step above target is a spike. Small ones, within the safety margin above it, change nothing: peaks vary by as
+  much. The first larger one shrinks the plan as any excess does, and the plan comes back; later ones are left alone as long
   as they stay rare, for what they need is known to fit.
 """
 
@@ -45,11 +45,12 @@ NOTCH = 0.015
 SPIKE_PERIODS = 50
 """Periods for which a spike is remembered."""
 
-RARE_STEPS, SMALL_STEPS = 0.05, 0.25
-"""Largest share of a period's steps that counts as a spike (at least one step does): of any, and of small ones."""
+RARE_STEPS, SMALL_STEPS = 0.05, 0.40
+"""Largest share of a period's steps that counts as spikes (at least one step does): of large ones, and of small ones,
+which lie within the safety margin above target."""
 
 RECENT_PERIODS, STEADY_PERIODS = 8, 7
-"""Where so many of the recent periods went above target, that is what the plan needs, and no spike."""
+"""Where so many of the recent periods had a large spike, that is what the plan needs, and no accident."""
 
 REMEMBERED_PLANS = 12
 
@@ -94,7 +95,7 @@ class FailureMemory:
         self._blocks: list[_Block] = []
         self._spiked_at: int | None = None
         self._burst_at: int | None = None
-        self._above: deque[bool] = deque(maxlen=RECENT_PERIODS)
+        self._spiky: deque[bool] = deque(maxlen=RECENT_PERIODS)
         self.home: Plan | None = None
 
     @property
@@ -191,31 +192,33 @@ class FailureMemory:
             margin_bytes: what a rare one may be above that.
         """
         largest, above = max(peaks), sum(peak > target_bytes for peak in peaks)
-        self._above.append(largest > target_bytes)
         is_small = largest <= target_bytes + margin_bytes
-        most = max(1, int((SMALL_STEPS if is_small else RARE_STEPS) * len(peaks)))
+        self._spiky.append(not is_small)
         if not above or median(peaks) > target_bytes:
             return largest  # it fits, or it does not
-        if above > most:
+        within = max(peak for peak in peaks if peak <= target_bytes)
+        if is_small and above <= max(1, SMALL_STEPS * len(peaks)):
+            return within
+        if above > max(1, RARE_STEPS * len(peaks)):
             # A little too large is what the plan is; far too large is somebody else, unless he comes again.
             if is_small or self._is_recent(self._burst_at, RETRY_PERIODS):
                 self.block(plan)
             self._burst_at = self._now
             return largest
         is_known = self._is_recent(self._spiked_at, SPIKE_PERIODS)
-        self._spiked_at = self._spiked_at if is_small else self._now
-        if sum(self._above) >= STEADY_PERIODS:
-            self._above.clear()
+        self._spiked_at = self._now
+        if sum(self._spiky) >= STEADY_PERIODS:
+            self._spiky.clear()
             self.block(plan)
             return largest
-        return max(peak for peak in peaks if peak <= target_bytes) if is_small or is_known else largest
+        return within if is_known else largest
 
     def clear(self) -> None:
         """Forget what failed: there is more memory than before, or plans need something else."""
         self._held.clear()
         self._failures.clear()
         self._blocks.clear()
-        self._above.clear()
+        self._spiky.clear()
         self._spiked_at, self._burst_at, self.home = None, None, None
 
     def state_dict(self) -> dict[str, Any]:
@@ -227,7 +230,7 @@ class FailureMemory:
             "blocks": [[block.plan.to_dict(), block.until, block.periods] for block in self._blocks],
             "spiked_at": self._spiked_at,
             "burst_at": self._burst_at,
-            "above": list(self._above),
+            "spiky": list(self._spiky),
             "home": self.home.to_dict() if self.home else None,
         }
 
@@ -237,7 +240,7 @@ class FailureMemory:
         self._held = {Plan.from_dict(plan): int(steps) for plan, steps in state["held"]}
         self._failures = deque(state["failures"], maxlen=FREQUENT_FAILURES)
         self._blocks = [_Block(Plan.from_dict(plan), int(until), int(n)) for plan, until, n in state["blocks"]]
-        self._above = deque(state["above"], maxlen=RECENT_PERIODS)
+        self._spiky = deque(state["spiky"], maxlen=RECENT_PERIODS)
         self.home = Plan.from_dict(state["home"]) if state["home"] else None
 
     def _is_recent(self, step: int | None, periods: int) -> bool:
