@@ -11,8 +11,8 @@ Pure bookkeeping in steps of the run: no torch, no clock, no bytes of a device.
 - A plan under which many steps of a period exceed the target is left. If it was by little, or happens again, the plan
   is blocked; else it comes back after a period.
 - A rare step above target is a spike. Small ones, within the safety margin above it, change nothing: peaks vary by as
-  much. The first larger one shrinks the plan as any excess does, and the plan comes back; later ones are left alone as long
-  as they stay rare, for what they need is known to fit.
+  much. The first larger one shrinks the plan as any excess does, and the plan comes back; later ones are left alone as
+  long as they stay rare, for what they need is known to fit.
 """
 
 from collections import deque
@@ -196,8 +196,7 @@ class FailureMemory:
         self._spiky.append(not is_small)
         if not above or median(peaks) > target_bytes:
             return largest  # it fits, or it does not
-        within = max(peak for peak in peaks if peak <= target_bytes)
-        if is_small and above <= max(1, SMALL_STEPS * len(peaks)):
+        if (within := without_small_spikes(peaks, target_bytes, margin_bytes)) <= target_bytes:
             return within
         if above > max(1, RARE_STEPS * len(peaks)):
             # A little too large is what the plan is; far too large is somebody else, unless he comes again.
@@ -211,7 +210,7 @@ class FailureMemory:
             self._spiky.clear()
             self.block(plan)
             return largest
-        return within if is_known else largest
+        return max(peak for peak in peaks if peak <= target_bytes) if is_known else largest
 
     def clear(self) -> None:
         """Forget what failed: there is more memory than before, or plans need something else."""
@@ -249,6 +248,15 @@ class FailureMemory:
     def _is_frequent(self) -> bool:
         full = len(self._failures) == FREQUENT_FAILURES
         return full and self._now - self._failures[0] <= RETRY_PERIODS * self._period
+
+
+def without_small_spikes(peaks: Sequence[int], target_bytes: int, margin_bytes: int) -> int:
+    """Return the largest peak; that at or below target where only few are above it, and by less than the margin."""
+    largest, above = max(peaks), sum(peak > target_bytes for peak in peaks)
+    few = above <= max(1, SMALL_STEPS * len(peaks)) and median(peaks) <= target_bytes
+    if above and few and largest <= target_bytes + margin_bytes:
+        return max(peak for peak in peaks if peak <= target_bytes)
+    return largest
 
 
 def largest_below(plan: Plan, most: int, axes: Sequence[Axis], configured_batch: int) -> Plan | None:

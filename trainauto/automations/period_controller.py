@@ -9,7 +9,7 @@ from typing import Any, Literal
 from trainauto.automations.bounds import Bounds
 from trainauto.automations.documented import DocumentedInterface
 from trainauto.automations.effective_batch import EffectiveBatch
-from trainauto.automations.failure_memory import FailureMemory
+from trainauto.automations.failure_memory import FailureMemory, without_small_spikes
 from trainauto.automations.period import Observations
 from trainauto.automations.steering import Jump, Period, SmallSteps, Steering
 from trainauto.automations.throughput import Plateau
@@ -156,9 +156,11 @@ class PeriodController(DocumentedInterface):
             self._seen = Observations(available=reading.available)
             return self._even(self._steering.judge(self._period(limit)))
         if self._steering.awaits_correction() and len(peaks) == EARLY_STEPS:
-            period = self._period(limit)
             # The first step of a plan may take less or more than all others, so the largest peak stands for them.
-            return self._even(self._steering.judge(replace(period, typical_bytes=period.peak_bytes, pixels_per_s=None)))
+            target_bytes, margin_bytes = int(self.target_vram_usage * limit), int(self.safety_margin * limit)
+            peak = without_small_spikes(peaks, target_bytes, margin_bytes)
+            few = replace(self._period(limit), peak_bytes=peak, typical_bytes=peak, pixels_per_s=None)
+            return self._even(self._steering.judge(few))
         return None
 
     def _judge_period(self, plan: Plan, limit_bytes: int) -> Judgement:
