@@ -135,9 +135,8 @@ class FailureMemory:
         self._spiked_at = self._now
         if recovered and held >= HELD_PERIODS:
             return Answer(False, f"it had held for {held} periods: this batch runs in pieces, and the plan stays")
-        retried = [block for block in self._blocks if block.until <= self._now and work(block.plan) <= work(plan)]
-        if retried:
-            periods = self.block(min(retried, key=lambda block: work(block.plan)).plan)
+        if retried := self._retried(plan):
+            periods = self.block(retried)
             rule = f"it was tried again in vain, both axes shrink, and it is left alone for {periods} periods"
         elif not has_fitted or self._is_frequent():
             periods = self.block(plan)
@@ -206,6 +205,9 @@ class FailureMemory:
             return largest
         is_known = self._is_recent(self._spiked_at, SPIKE_PERIODS)
         self._spiked_at = self._now
+        if retried := self._retried(plan):
+            self.block(retried)  # it was tried again in vain
+            return largest
         if sum(self._spiky) >= STEADY_PERIODS:
             self._spiky.clear()
             self.block(plan)
@@ -241,6 +243,11 @@ class FailureMemory:
         self._blocks = [_Block(Plan.from_dict(plan), int(until), int(n)) for plan, until, n in state["blocks"]]
         self._spiky = deque(state["spiky"], maxlen=RECENT_PERIODS)
         self.home = Plan.from_dict(state["home"]) if state["home"] else None
+
+    def _retried(self, plan: Plan) -> Plan | None:
+        """Return the smallest plan whose block has ended, but had blocked this one."""
+        ended = [b.plan for b in self._blocks if b.until <= self._now and work(b.plan) <= work(plan)]
+        return min(ended, key=work, default=None)
 
     def _is_recent(self, step: int | None, periods: int) -> bool:
         return step is not None and self._now - step <= periods * self._period
