@@ -6,6 +6,7 @@ applied when it is called again. Everything ends in the two methods in which the
 
 import logging
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -55,6 +56,8 @@ class DocumentedInterface(Automation):
         self._loader: Any = None
         self._dataset: Any = None
         self._in_flight = 0
+        self._before: Plan | None = None
+        self._is_unbounded = False
         self._suggested: Plan | None = None
         self._observed: PeakReading | None = None
         self._has_failed = False
@@ -109,6 +112,11 @@ class DocumentedInterface(Automation):
         """Crop of now, in low-quality pixels; ``None`` before anybody has said."""
         return self._plan[LQ_SIZE] if self._plan else None
 
+    @property
+    def current_micro_batches(self) -> int:
+        """Pieces in which a step is to run its samples; above 1 with ``target_batch_size`` only."""
+        return self.effective.whole(self._plan).micro_batches if self._plan else 1
+
     def get_vram_stats(self) -> dict[str, Any]:
         """Return every documented figure; usages are shares of the memory the process may use.
 
@@ -131,6 +139,7 @@ class DocumentedInterface(Automation):
         if plan != wanted:
             logger.warning("%s: %s is outside of the bounds, %s is meant", self.name, wanted, plan)
         self._suggested = None
+        self._own_meter()  # from here on peaks are those of steps
         if self._configured_batch is None:
             self._configured_batch = self.effective.forward(plan).batch_size
         plan = self.effective.forward(plan)
@@ -186,6 +195,9 @@ class DocumentedInterface(Automation):
         reading = self._reading()
         if self._plan is None or reading is None:
             return None, None
+        if not reading.limit and not self._is_unbounded:
+            self._is_unbounded = True
+            logger.warning("%s: nobody bounds the memory here, so there is nothing to fill: set a budget", self.name)
         is_whole = not self._in_flight and not self._has_failed
         self._in_flight, self._has_failed = max(0, self._in_flight - 1), False
         judgement = self.after_step(self._plan, reading, is_whole=is_whole)
@@ -206,10 +218,17 @@ class DocumentedInterface(Automation):
         outside of the ``except`` block, where the error's traceback no longer holds the tensors of the failed step.
         """
         self._take_up()
-        plan = self.effective.forward(self._within_bounds(Plan.of(batch_size=new_batch_size, lq_size=new_lq_size)))
+        wanted = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size)
         reason = "out of memory"
-        if failed := self._plan:
+        # With a loader that looks ahead, the batch that failed may be one of the plan before.
+        failed = self._before if self._in_flight and self._before is not None else self._plan
+        if failed is not None:
+            wanted = wanted.changed(micro_batches=min(failed.micro_batches, new_batch_size))
+        plan = self.effective.forward(self._within_bounds(wanted))
+        if failed is not None:
             limit = self._meter.limit_bytes if self._meter else None
+            if (reading := self._own_meter().end_window()) is not None:
+                self._statistics.see(reading)
             rule = self.after_failure(failed, limit, recovered=False)[1]
             reason = f"out of memory under {failed}: {rule}"
             plan = plan if work(plan) < work(failed) else self.shrunk(failed)
@@ -255,7 +274,8 @@ class DocumentedInterface(Automation):
         meter.start_window()
 
     def _within_bounds(self, plan: Plan) -> Plan:
-        clamped = {axis.name: axis.clamp(plan[axis.name]) for axis in self._bounds.narrowed(self._run_axes)}
+        axes = replace(self._bounds, wanted={}).narrowed(self._run_axes)
+        clamped = {axis.name: axis.clamp(plan[axis.name]) for axis in axes}
         return plan.changed(micro_batches=min(plan.micro_batches, clamped[BATCH_SIZE]), **clamped)
 
     def _hand_on(self, plan: Plan) -> None:
@@ -268,6 +288,7 @@ class DocumentedInterface(Automation):
                 return
             grows = plan.meet(loader.plan) != plan
             self._in_flight = getattr(loader, "lookahead", 0) if grows else 0
+            self._before = self.effective.forward(loader.plan)
             loader.update_plan(plan)
             return
         loader.update_batch_size(plan.batch_size)

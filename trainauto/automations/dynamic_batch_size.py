@@ -21,7 +21,10 @@ from trainauto.memory.surface import CostModel
 
 logger = logging.getLogger(__name__)
 
-NO_SPEEDS: Mapping[str, Any] = {"speeds": [], "is_down": False}
+ELSEWHERE_STEPS = 64
+"""Steps under a plan that was not asked for after which it is taken to be the plan; a lookahead is shorter."""
+
+NO_SPEEDS: Mapping[str, Any] = {"speeds": [], "asked": None, "rest": None}
 
 
 @AUTOMATIONS.register("DynamicBatchSizeOptimizer")
@@ -88,6 +91,8 @@ class DynamicBatchSizeOptimizer(PeriodController):
         bounds = Bounds(limits).at_most(BATCH_SIZE, target_batch_size)
         super().__init__(bounds, EffectiveBatch(target_batch_size), vram_history_size)
         self._begins_otherwise = False
+        self._answered: tuple[int, Plan] | None = None
+        self._elsewhere = 0
 
     def foresee(self, peaks: tuple[Prior, Belief], reserved: tuple[Prior, Belief] | None = None) -> None:
         """Take what a trace says of plans, before the first step; ``policy: step`` has no use for it.
@@ -202,8 +207,12 @@ class DynamicBatchSizeOptimizer(PeriodController):
             return None
         if self._begins_otherwise:
             self._begins_otherwise = False
+            self._statistics.see(record.peak)
             return PlanChange(self.effective.whole(self._plan), "the option file asks for other steps")
         plan = self.effective.forward(record.plan)
+        self._elsewhere = 0 if plan == self._plan else self._elsewhere + 1
+        if self._elsewhere > max(ELSEWHERE_STEPS, self.adjustment_frequency):
+            self.restart(plan)  # somebody else has changed it for good
         seconds = record.step_seconds
         judgement = self.after_step(
             plan,
@@ -222,6 +231,11 @@ class DynamicBatchSizeOptimizer(PeriodController):
         if self._plan is None:
             return None
         failed = self.effective.forward(event.plan)
+        if event.recovered and (event.step, failed) == self._answered:
+            return None  # another pass of the same step: one failure, one answer
+        self._answered = event.step, failed
+        if event.peak is not None:
+            self._statistics.see(event.peak)
         shrinks, rule = self.after_failure(failed, event.limit, recovered=event.recovered)
         how = f"ran in {event.pieces} pieces" if event.recovered else "did not fit in any pieces"
         reason = f"out of memory under {failed}: the batch {how}; {rule}"

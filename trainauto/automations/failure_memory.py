@@ -91,6 +91,7 @@ class FailureMemory:
         self._period = period_steps
         self._now = 0
         self._held: dict[Plan, int] = {}
+        self._trusted: dict[Plan, None] = {}
         self._failures: deque[int] = deque(maxlen=FREQUENT_FAILURES)
         self._blocks: list[_Block] = []
         self._spiked_at: int | None = None
@@ -112,7 +113,11 @@ class FailureMemory:
         self._held[healthy] = held
         while len(self._held) > REMEMBERED_PLANS:
             self._held.pop(next(iter(self._held)))
-        if held == HELD_PERIODS * self._period:
+        if held >= HELD_PERIODS * self._period and healthy not in self._trusted:
+            self._trusted[healthy] = None
+            while len(self._trusted) > REMEMBERED_PLANS:
+                self._trusted.pop(next(iter(self._trusted)))
+        if self._blocks and held >= HELD_PERIODS * self._period:
             # It was tried again, and holds: nothing up to it is in doubt any more.
             self._blocks = [block for block in self._blocks if work(block.plan) > work(healthy)]
 
@@ -143,7 +148,7 @@ class FailureMemory:
             why = f"failure {FREQUENT_FAILURES} within {RETRY_PERIODS} periods" if has_fitted else "the plan is new"
             rule = f"{why}: both axes shrink, and nothing as large is tried for {periods} periods"
         elif not recovered:
-            rule = "the batch did not fit in any pieces: both axes shrink, and the plan comes back after the cooldown"
+            rule = "both axes shrink until the cooldown is over"
         else:
             rule = f"it had held for {held} of {HELD_PERIODS} periods: both axes shrink until the cooldown is over"
         if has_fitted:
@@ -157,6 +162,7 @@ class FailureMemory:
 
     def block(self, plan: Plan) -> int:
         """Block a plan and all as large, twice as long as the last time; return the periods."""
+        self._held[plan] = 0
         again = [block for block in self._blocks if block.plan == plan]
         periods = min(LONGEST_BLOCK_PERIODS, 2 * again[-1].periods) if again else RETRY_PERIODS
         others = [block for block in self._blocks if block.plan != plan]
@@ -193,7 +199,7 @@ class FailureMemory:
         largest, above = max(peaks), sum(peak > target_bytes for peak in peaks)
         is_small = largest <= target_bytes + margin_bytes
         self._spiky.append(not is_small)
-        if not above or median(peaks) > target_bytes:
+        if not above or not self.fits_by_itself(plan, peaks, target_bytes):
             return largest  # it fits, or it does not
         if (within := without_small_spikes(peaks, target_bytes, margin_bytes)) <= target_bytes:
             return within
@@ -212,11 +218,19 @@ class FailureMemory:
             self._spiky.clear()
             self.block(plan)
             return largest
-        return max(peak for peak in peaks if peak <= target_bytes) if is_known else largest
+        return max((peak for peak in peaks if peak <= target_bytes), default=target_bytes) if is_known else largest
+
+    def fits_by_itself(self, plan: Plan, peaks: Sequence[int], target_bytes: int) -> bool:
+        """Say whether a plan needs no more than the target: by its typical peak, or because it had held before.
+
+        Of a plan that had held, a whole period above target is somebody else's doing: it is left and gone back to.
+        """
+        return median(peaks) <= target_bytes or plan in self._trusted
 
     def clear(self) -> None:
         """Forget what failed: there is more memory than before, or plans need something else."""
         self._held.clear()
+        self._trusted.clear()
         self._failures.clear()
         self._blocks.clear()
         self._spiky.clear()
@@ -227,6 +241,7 @@ class FailureMemory:
         return {
             "now": self._now,
             "held": [[plan.to_dict(), steps] for plan, steps in self._held.items()],
+            "trusted": [plan.to_dict() for plan in self._trusted],
             "failures": list(self._failures),
             "blocks": [[block.plan.to_dict(), block.until, block.periods] for block in self._blocks],
             "spiked_at": self._spiked_at,
@@ -239,6 +254,7 @@ class FailureMemory:
         """Take back :meth:`state_dict`."""
         self._now, self._spiked_at, self._burst_at = int(state["now"]), state["spiked_at"], state["burst_at"]
         self._held = {Plan.from_dict(plan): int(steps) for plan, steps in state["held"]}
+        self._trusted = {Plan.from_dict(plan): None for plan in state["trusted"]}
         self._failures = deque(state["failures"], maxlen=FREQUENT_FAILURES)
         self._blocks = [_Block(Plan.from_dict(plan), int(until), int(n)) for plan, until, n in state["blocks"]]
         self._spiky = deque(state["spiky"], maxlen=RECENT_PERIODS)

@@ -169,13 +169,18 @@ class PeriodController(DocumentedInterface):
         self._statistics.history.append(max(peaks) / limit_bytes)
         peak = self._failures.judged_peak(plan, peaks, target_bytes, int(self.safety_margin * limit_bytes))
         period = replace(self._period(limit_bytes), peak_bytes=peak)
+        fits = self._failures.fits_by_itself(plan, peaks, target_bytes)
+        if fits and period.typical_bytes is not None and period.typical_bytes > target_bytes:
+            # What somebody else took for a whole period is not to be remembered as what the plan needs.
+            expected = self._steering.expected_bytes(plan)
+            period = replace(period, typical_bytes=expected, reserved_bytes=None)
         home = self._way_home(plan, period)
         # Where there is a way back, or home is blocked for a while, nothing else may grow meanwhile.
         may_grow = period.may_grow and home is None and not self._failures.is_waiting
         judgement = self._even(self._steering.judge(replace(period, may_grow=may_grow)))
         if judgement.plan != plan:
-            if judgement.is_pressure and (self._seen.typical_peak or 0) <= target_bytes:
-                self._failures.left(plan)  # it fits by itself: a spike or a neighbour drives it away
+            if judgement.is_pressure and fits:
+                self._failures.left(plan)  # a spike or a neighbour drives it away
             return judgement
         if home is not None and not self._cooldown:
             expected = self._steering.expected_bytes(home)

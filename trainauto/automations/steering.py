@@ -111,7 +111,9 @@ class SmallSteps:
 
     def fits_again(self, plan: Plan, period: Period) -> bool:
         """Say so where the expected peak stays at or below the target."""
-        return Measured(self._typical_bytes).expected_bytes(plan) <= period.target * _left(period)
+        return bool(self._typical_bytes) and Measured(self._typical_bytes).expected_bytes(
+            plan
+        ) <= period.target * _left(period)
 
     def judge(self, period: Period) -> Judgement:
         """Take in a period and take one step, or stay."""
@@ -200,7 +202,7 @@ class Jump:
     def fits_again(self, plan: Plan, period: Period) -> bool:
         """Say so where medians stay within target and what is available: it had fitted before, so there is no doubt."""
         shape = shape_of(plan)
-        if self.cost.predict(shape) > period.target * period.limit_bytes:
+        if not self.cost.knows or self.cost.predict(shape) > period.target * period.limit_bytes:
             return False
         if period.available_bytes is None or not self.reserved.knows:
             return True

@@ -32,7 +32,8 @@ class Plateau:
         self._memory = memory
         self._even = even
         self._speeds: dict[Plan, float] = {}
-        self._is_down = False
+        self._asked: Plan | None = None
+        self._rest: Plan | None = None
 
     def foresees(self) -> bool:
         """As what steers by memory says."""
@@ -47,22 +48,36 @@ class Plateau:
         return self._memory.fits_again(plan, period)
 
     def judge(self, period: Period) -> Judgement:
-        """Take in a period; memory comes first."""
-        judgement = self._memory.judge(replace(period, may_grow=period.may_grow and not self._speeds))
+        """Take in a period; memory comes first, and nothing is sought where memory is only waiting to grow again."""
+        is_at_rest = period.plan == self._rest
+        if self._speeds and self._rest is None and period.plan not in (*self._speeds, self._asked):
+            self._start_over()  # a failure or a neighbour has led elsewhere in the middle of the search
+        is_seeking = bool(self._speeds) and self._rest is None
+        may_grow = period.may_grow and not is_at_rest and not is_seeking
+        judgement = self._memory.judge(replace(period, may_grow=may_grow))
         judgement = replace(judgement, plan=self._even(judgement.plan))
         if judgement.plan != period.plan:
-            self._start_over()
-        if judgement.plan != period.plan or period.pixels_per_s is None or self._is_down:
+            if self._rest is None:
+                self._start_over()
             return judgement
-        self._speeds[period.plan] = period.pixels_per_s
+        if is_at_rest or period.pixels_per_s is None or not (period.may_grow or is_seeking):
+            return judgement
+        if self._rest is not None:
+            self._start_over()  # memory has settled elsewhere: what is fastest is sought from there
+        return self._seek(period, period.pixels_per_s)
+
+    def _seek(self, period: Period, pixels_per_s: float) -> Judgement:
+        """Take in how fast a plan is; return the next one to look at, or the smallest that is as fast as any."""
+        self._speeds[period.plan] = pixels_per_s
         open_to_it = [plan for plan in self._speeds if _may_be_taken(plan, period)]
         fastest = max(open_to_it, key=lambda plan: self._speeds[plan])
-        words = f"{period.pixels_per_s / 1e6:.2f} Mpixel/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
+        words = f"{pixels_per_s / 1e6:.2f} Mpixel/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
         fast = [plan for plan in open_to_it if self._speeds[plan] >= (1 - PLATEAU) * self._speeds[fastest]]
         best = min(fast, key=lambda plan: plan.batch_size)
         if (smaller := self._between(period, best)) is not None:
+            self._asked = smaller
             return Judgement(smaller, f"{words}: is a smaller batch as fast?", self._memory.expected_bytes(smaller))
-        self._is_down = True
+        self._rest = best
         reason = f"{words}; {best} is the smallest within {PLATEAU:.0%} of it"
         return Judgement(best, reason, self._memory.expected_bytes(best))
 
@@ -86,17 +101,23 @@ class Plateau:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs."""
-        speeds = [[plan.to_dict(), speed] for plan, speed in self._speeds.items()]
-        return {**self._memory.state_dict(), "speeds": speeds, "is_down": self._is_down}
+        return {
+            **self._memory.state_dict(),
+            "speeds": [[plan.to_dict(), speed] for plan, speed in self._speeds.items()],
+            "asked": self._asked.to_dict() if self._asked else None,
+            "rest": self._rest.to_dict() if self._rest else None,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`; what a run without this objective left says nothing of speed."""
         self._memory.load_state_dict(state)
         self._speeds = {Plan.from_dict(plan): float(speed) for plan, speed in state.get("speeds", [])}
-        self._is_down = bool(state.get("is_down", False))
+        self._asked, self._rest = (
+            Plan.from_dict(state[name]) if state.get(name) else None for name in ("asked", "rest")
+        )
 
     def _start_over(self) -> None:
-        self._speeds, self._is_down = {}, False
+        self._speeds, self._asked, self._rest = {}, None, None
 
     def _between(self, period: Period, best: Plan) -> Plan | None:
         """Return a plan between the best one and what is known to be slower; ``None`` where they are close enough."""

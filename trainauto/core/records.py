@@ -147,6 +147,7 @@ class OutOfMemory:
         message: what the allocator said.
         pieces: micro-batches the batch then ran in; 0 if it could not be run in pieces at all.
         limit: bytes this process may use; ``None`` where nobody says.
+        peak: of a step that has no record, for its batch went back; ``None`` where a record follows.
     """
 
     step: int
@@ -156,6 +157,7 @@ class OutOfMemory:
     message: str
     pieces: int
     limit: int | None = None
+    peak: PeakReading | None = None
 
     @property
     def recovered(self) -> bool:

@@ -146,7 +146,7 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         answer: Sequence[Decision] = ()
         if too_large is not None:
             too_large, run.signal = agreed_failure(run.ranks, too_large, run.signals.received)
-            answer = answer_too_large(run, batch, too_large)
+            answer = answer_too_large(run, batch, too_large, window.reading)
         run.decided += [replace(one, early=True) for one in run.expectations.completed(answer, batch.plan)]
         return None
     ooms, run.uncounted_ooms = run.uncounted_ooms + len(outcome.failures), 0

@@ -9,7 +9,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
-from trainauto.core.records import OutOfMemory
+from trainauto.core.records import OutOfMemory, PeakReading
 from trainauto.engine.gradients import Failure
 from trainauto.engine.lost import lost
 from trainauto.engine.recovery import BatchTooLarge
@@ -49,21 +49,22 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
             decisions.append(PlanChange(plan, f"out of memory: no more than {largest} samples at once from now on"))
     run.controls.apply(decisions)
     extent = min(failure.extent for failure in failures)
-    if extent < min(batch.shape.extent, run.loader.plan[LQ_SIZE]):
+    is_kept = any(isinstance(decision, KeepPlan) for decision in decisions)
+    if not is_kept and extent < min(batch.shape.extent, run.loader.plan[LQ_SIZE]):
         plan = run.loader.plan.changed(lq_size=extent)
         decisions.append(PlanChange(plan, f"out of memory: crops of no more than {extent} px from now on"))
         run.controls.apply(decisions[-1:])
     return decisions
 
 
-def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge) -> list[Decision]:
+def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge, peak: PeakReading | None = None) -> list[Decision]:
     """Give the batch back to the loader, under a plan that makes it smaller; where there is none, by the last resort.
 
     Raises:
         NothingFits: there is no smaller plan and nothing else to be done; a checkpoint has been written.
     """
     run.meter.cap_at_available()
-    event = _event(run, batch, error.pass_name, error.samples, error.message, 0)
+    event = replace(_event(run, batch, error.pass_name, error.samples, error.message, 0), peak=peak)
     decisions = _asked(run, event)
     run.controls.apply(decisions)
     run.loader.take_back(batch)

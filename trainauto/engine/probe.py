@@ -53,7 +53,7 @@ def choose_first_plan(run: Run) -> None:
         peak = agreed_reading(run.ranks, run.loader.division, measured(run, plan))
         taken = "does not fit" if peak is None else f"takes {peak.allocated / MIB:.1f} MiB"
         logger.info("measured before the first batch: %s %s", plan, taken)
-        probe = Probe(plan, peak, run.meter.limit_bytes if peak is None else peak.limit, left)
+        probe = Probe(plan, peak, (run.limit_bytes or run.meter.limit_bytes) if peak is None else peak.limit, left)
         change = _decided(run, [a.on_probe(probe) for a in run.automations])
     else:
         if change is not None:

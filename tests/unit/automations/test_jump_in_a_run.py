@@ -187,10 +187,10 @@ def test_the_search_for_speed_begins_anew_under_other_conditions() -> None:
         one.on_step_end(record_of(START, LIMIT))
     learned = one.learned()
     assert learned is not None
-    assert learned["steering"]["is_down"]
+    assert learned["steering"]["rest"] is not None
     again = controller(policy="jump", max_lq_size=32, max_batch_size=16, objective="throughput")
     assert again.recall(learned, FACTS, LIMIT // 2) is None
-    assert not again.state_dict()["steering"]["is_down"]
+    assert again.state_dict()["steering"]["rest"] is None
 
 
 def record_of(plan: Plan, limit: int) -> StepRecord:
