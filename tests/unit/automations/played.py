@@ -97,6 +97,10 @@ class PlayedRun:
         free = LIMIT - self.neighbour(self.step)
         return PeakReading(peak, reserved=int(1.02 * peak), limit=LIMIT, available=free, current=peak // 10)
 
+    def seconds(self) -> float:
+        """Return what a step takes; 0 where speed is nobody's business."""
+        return 0.0
+
     def run(self, steps: int) -> "PlayedRun":
         for _ in range(steps):
             self.one_step()
@@ -114,7 +118,8 @@ class PlayedRun:
             event = OutOfMemory(self.step, plan, shape, "g", "no memory", 2, LIMIT)
             self.apply(self.automation.on_out_of_memory(event))
         reading = self.reading(min(peak, LIMIT - self.neighbour(self.step)))
-        record = StepRecord(self.step, plan, plan, shape, 0, {}, {}, {}, 0, 0, peak=reading, ooms=ooms)
+        seconds, pixels = self.seconds(), plan.batch_size * plan["lq_size"] ** 2
+        record = StepRecord(self.step, plan, plan, shape, 0, {}, {}, {}, 0, seconds, pixels, peak=reading, ooms=ooms)
         self.uses.append(need(plan) / LIMIT)
         self.apply(self.automation.on_step_end(record))
 

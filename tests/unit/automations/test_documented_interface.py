@@ -200,6 +200,42 @@ def test_a_target_below_the_present_plan_is_gone_to() -> None:
     assert loader.now == (4, 40)
 
 
+def test_a_target_said_before_the_present_plan(caplog: pytest.LogCaptureFixture) -> None:
+    automation, loader = controller(), OnlySetters(8, 64)
+    automation.set_target_parameters(batch_size=4, lq_size=40)
+    automation.set_current_parameters(8, 64)
+    assert (automation.current_batch_size, automation.current_lq_size) == (8, 64)
+    documented_loop(automation, loader, 2)
+    assert loader.now == (4, 40)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_pieces_of_a_step_are_kept_and_shown() -> None:
+    """``target_batch_size`` in a loop of one's own: the pieces to run a step in are there to be read."""
+    automation = controller()
+    automation.set_current_parameters(8, 64, micro_batches=2)
+    automation.handle_oom_recovery(6, 48)
+    assert (automation.current_batch_size, automation.current_micro_batches) == (6, 2)
+    whole = controller(policy="step", target_batch_size=20)
+    whole.set_current_parameters(20, 64)
+    for _ in range(FREQUENCY):
+        whole.observe(PeakReading(int(0.95 * LIMIT), limit=LIMIT))
+        whole.update_vram_monitoring()
+    whole.observe(PeakReading(LIMIT // 2, limit=LIMIT))
+    whole.update_vram_monitoring()
+    assert (whole.current_batch_size, whole.current_micro_batches) == (20, 2)
+
+
+def test_without_a_limit_it_is_said_once_that_there_is_nothing_to_fill(caplog: pytest.LogCaptureFixture) -> None:
+    automation = controller()
+    automation.set_current_parameters(4, 32)
+    for _ in range(3):
+        automation.observe(PeakReading(2**20))
+        assert automation.update_vram_monitoring() == (None, None)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    assert "set a budget" in caplog.text
+
+
 def test_use_now_and_peak_are_two_figures(caplog: pytest.LogCaptureFixture) -> None:
     """C34, E03, E12, E14: ``current_usage`` is what is in use, ``peak_usage`` the peak; the status line says both."""
     caplog.set_level(logging.INFO, "trainauto")

@@ -12,7 +12,10 @@ import pytest
 
 from tests.acceptance import ACCEPTANCE
 from tests.unit.automations.played import LIMIT, PlayedRun, controller, need
+from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import KeepPlan, PlanChange
+from trainauto.core.plan import BatchShape
+from trainauto.core.records import OutOfMemory, PeakReading
 
 STEPS = 50_000 if ACCEPTANCE else 20_000
 SEEDS = range(20) if ACCEPTANCE else range(3)
@@ -182,3 +185,79 @@ def test_a_burst_of_many_steps_passes_and_the_plan_comes_back() -> None:
     run = PlayedRun(controller("jump"), lambda step: 1.15 if 2010 <= step < 2040 else 1.0).run(2400)
     assert run.plan == run.first
     assert len(run.changes) == 2
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("steps", [60, 100, 200])
+def test_a_burst_of_a_whole_period_is_not_what_the_plan_needs(policy: str, steps: int) -> None:
+    """It had held before: somebody else took the memory, and the plan comes back when he has gone."""
+    before = PlayedRun(controller(policy)).run(3000).plan
+    run = PlayedRun(controller(policy), lambda step: 1.1 if 3000 <= step < 3000 + steps else 1.0).run(8000)
+    assert run.plan == before
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("frequency", [1, 2, 5])
+def test_a_spike_with_tiny_periods(policy: str, frequency: int) -> None:
+    calm = PlayedRun(controller(policy, adjustment_frequency=frequency)).run(2000)
+    run = PlayedRun(controller(policy, adjustment_frequency=frequency), lambda step: 1.1 if step == 1000 else 1.0).run(
+        2000
+    )
+    assert run.plan == calm.plan
+
+
+def test_waiting_does_not_double_where_the_plan_has_held_in_between() -> None:
+    bursts = (4000, 12_000, 20_000)
+    run = PlayedRun(
+        controller("jump", adjustment_frequency=20),
+        lambda step: 1.04 if any(start <= step < start + 15 for start in bursts) else 1.0,
+    ).run(22_000)
+    blocks = run.automation.state_dict()["failures"]["blocks"]
+    assert all(periods == 20 for _, _, periods in blocks)
+    assert run.plan == run.first
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_throughput_is_sought_again_after_a_failure(policy: str) -> None:
+    """Waiting for the cooldown was taken for rest, and the run stayed small for ever."""
+
+    class Timed(PlayedRun):
+        def seconds(self) -> float:
+            return self.plan.batch_size * self.plan["lq_size"] ** 2 / 1e6 + 0.2  # larger is faster
+
+    disturbed = Timed(controller(policy, objective="throughput"), lambda step: 9.0 if step == 650 else 1.0).run(9000)
+    calm = Timed(controller(policy, objective="throughput")).run(9000)
+    assert need(disturbed.plan) > 0.9 * need(calm.plan)
+
+
+@pytest.mark.parametrize(("first", "second"), [("jump", "step"), ("step", "jump")])
+def test_a_resume_with_the_other_policy_on_the_way_home(first: str, second: str) -> None:
+    run = PlayedRun(controller(first), lambda step: 1.25 if step in (1500, 1700) else 1.0).run(1750)
+    assert run.automation.state_dict()["failures"]["home"] is not None
+    resumed = DynamicBatchSizeOptimizer(policy=second)  # type: ignore[arg-type]
+    resumed.load_state_dict(run.automation.state_dict())
+    resumed.on_run_start(run.facts)
+    run.automation = resumed
+    run.run(3000)
+    assert need(run.plan) > 0.7 * LIMIT
+
+
+def test_two_passes_of_one_step_are_one_failure() -> None:
+    """A GAN's discriminator meets the same neighbour as its generator."""
+    run = PlayedRun(controller("jump")).run(1500)
+    shape = BatchShape(run.plan.batch_size, run.plan["lq_size"])
+    events = [OutOfMemory(1501, run.plan, shape, name, "no memory", 2, LIMIT) for name in ("g", "d")]
+    kept, second = (run.automation.on_out_of_memory(event) for event in events)
+    assert isinstance(kept, KeepPlan)
+    assert second is None
+    assert run.automation.get_vram_stats()["oom_recovery_count"] == 1
+    lost = OutOfMemory(1501, run.plan, shape, "d", "no memory", 0, LIMIT, PeakReading(LIMIT, limit=LIMIT))
+    assert isinstance(run.automation.on_out_of_memory(lost), PlanChange)
+    assert run.automation.get_vram_stats()["peak_usage"] == 1.0
+
+
+def test_a_plan_that_somebody_else_set_is_taken_up() -> None:
+    run = PlayedRun(controller("jump")).run(500)
+    run.plan = run.plan.changed(lq_size=64)
+    run.run(500)
+    assert run.automation.get_vram_stats()["current_lq_size"] > 100  # and steered from there
