@@ -78,7 +78,8 @@ def test_the_first_batch_is_drawn_under_the_plan_the_run_ends_with(tmp_path: Pat
     assert (decisions[0]["step"], decisions[0]["early"], decisions[0]["plan"]) == (1, True, first)
     assert "measured before the first batch: " in log
     said = next(line for line in log.splitlines() if "the first batch is drawn under" in line)
-    assert f"batch_size {first['batch_size']}, lq_size 32 instead of batch_size 4, lq_size 16: peak " in said
+    assert f"batch_size {first['batch_size']}, lq_size 32 instead of batch_size 4, lq_size 16" in said
+    assert decisions[0]["reason"].startswith("before the first batch: peak ")
     # A run goes on with what it has: nothing is measured again.
     before = log.count("measured before the first batch")
     _, _, resumed = trained(tmp_path / "run.yml", options(tmp_path / "gt", steps=20), "--auto_resume")

@@ -133,8 +133,9 @@ def _decided(run: Run, changes: list[PlanChange | None]) -> PlanChange | None:
 
 def _say(run: Run, given: Plan, reason: str) -> None:
     plan = run.loader.plan
-    words = f"{plan}" if plan == given else f"{plan} instead of {given}"
-    logger.info("the first batch is drawn under %s: %s", words, reason)
-    if plan != given:
-        first = PlanChange(plan, reason, early=True)
-        run.decided += run.expectations.completed([first], None)
+    if plan == given:
+        logger.info("the first batch is drawn under %s, as the option file says: %s", plan, reason)
+        return
+    logger.info("the first batch is drawn under %s instead of %s", plan, given)
+    first = PlanChange(plan, f"before the first batch: {reason}", early=True)  # reported with the first step
+    run.decided += run.expectations.completed([first], None)
