@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from random import Random
+from statistics import median
 
 import pytest
 
@@ -73,9 +74,9 @@ def test_spikes_at_random(policy: str, steps: int, factor: float, most: float, u
 def test_frequent_spikes_are_settled_just_below(policy: str) -> None:
     """The run ends where a spike of a quarter fits the limit, and not much lower."""
     run = PlayedRun(controller(policy), every(300, 1.25)).run(STEPS)
-    tail = run.uses[-2000:]
-    assert 0.76 < sum(tail) / len(tail) <= 0.80
-    assert not [step for step in run.ooms if step > STEPS - 2000]
+    half = STEPS // 2
+    assert 0.76 < median(run.uses[half:]) <= 0.80
+    assert len([step for step in run.ooms if step > half]) <= 4  # it is tried again, ever more rarely
 
 
 @pytest.mark.parametrize("policy", POLICIES)
