@@ -15,6 +15,7 @@ from tests.acceptance import ACCEPTANCE, only_in_acceptance
 from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
 
 pytestmark = [
+    pytest.mark.timeout(3000),  # of an acceptance run's 2,000 steps
     pytest.mark.usefixtures("children_uncovered"),
     pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
 ]
