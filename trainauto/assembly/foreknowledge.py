@@ -30,6 +30,7 @@ from trainauto.options.load import LoadedOptions
 logger = logging.getLogger(__name__)
 
 MIB = 1024**2
+SAMPLES = "target_batch_size"
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,12 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device)
             "train": {"losses", "optim_g", "optim_d", "ema_decay", "grad_clip"},
         },
     )
+    controllers = options.training_automations.active.values()
     return {
         **chosen,
+        # The samples of a step are held beside its largest forward pass, which is what plans are reasoned about by.
+        "accum_iter": options.datasets.train.accum_iter,
+        SAMPLES: next((one.arguments[SAMPLES] for one in controllers if SAMPLES in one.arguments), None),
         "checkpointing": options.memory.model_dump(mode="json", exclude={"budget", "cpu_budget", "calibration"}),
         "plugin_sources": [_source_digest(name) for name in options.plugins],
         "weights": hashlib.sha256("\n".join(shapes).encode()).hexdigest(),

@@ -167,7 +167,8 @@ class DynamicBatchSizeOptimizer(PeriodController):
         if plan != self._plan:
             self.restart(plan)
         self._begins_otherwise = self.effective.whole(plan) != facts.plan
-        if not self._seen.peaks:  # a resume in mid-period goes on with it
+        # A resume in mid-period goes on with it; where a plan is still to be chosen, its first period is yet to begin.
+        if not self._seen.peaks and not (self._steering.foresees() and not self.warmup_period):
             logger.info("%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, plan)
 
     def begin(self, now: PeakReading, probes: int) -> PlanChange | None:

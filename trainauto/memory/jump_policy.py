@@ -99,7 +99,7 @@ class Situation:
         if self.is_probe:
             expected = self.cost.predict(shape_of(plan))
             if expected > (1 - PROBE_ROOM) * self.target_bytes:
-                return f"is expected to need {expected / self.limit_bytes:.1%}, the target is {self.target:.0%}"
+                return f"is expected to need {expected / self.limit_bytes:.1%}, hardly below {self.target:.0%} or above"
             if (most := self.most(plan)) > self.limit_bytes:
                 return f"may need {most / self.limit_bytes:.1%}"
         elif (most := self.most(plan)) > self.target_bytes:
@@ -213,7 +213,7 @@ def _first(now: Situation) -> Judgement:
     fits = now.admits(now.plan)
     best = best_plan(now) if now.may_grow else None
     if best is not None and best != now.plan:
-        return _told(now, best, f"nothing was measured yet, the best plan that fits is taken: {now.plan} -> {best}")
+        return _told(now, best, f"the best plan that is foreseen to fit is taken: {now.plan} -> {best}")
     if fits:
         why = "the present plan is the best that fits" if now.may_grow else "growth is not allowed now"
         return _told(now, now.plan, why)
@@ -233,7 +233,7 @@ def _after_probe(now: Situation, measured: str, peak_bytes: int) -> Judgement:
 
 def _correct(now: Situation, measured: str, peak_bytes: int) -> Judgement:
     best = best_plan(now)
-    if best is None or best == now.plan:
+    if best is None or (work(best) <= work(now.plan) and best.batch_size <= now.plan.batch_size):
         return Judgement(now.plan, f"{measured}, but {_why_not_larger(now, now.plan)}")
     gain = now.cost.predict(shape_of(best)) / peak_bytes - 1
     least = LATER_GAIN if now.corrected else CORRECTION_GAIN

@@ -63,6 +63,7 @@ def test_options_hold_every_argument_that_is_in_force(build: Build, budget: str 
         "policy": "jump",
         "objective": "memory",
         "target_batch_size": None,
+        "warmup_period": False,
     }
     assert (built.target_vram_usage, built.adjustment_frequency) == (0.55 if budget else 0.85, 7)
     written = {key.rpartition(".")[2] for key in resolved.unwritten} ^ switch.arguments.keys()

@@ -79,7 +79,7 @@ def test_without_limit_or_jump_nothing_is_traced(traces: list[int]) -> None:
 
 def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog: pytest.LogCaptureFixture) -> None:
     loaded = load_options(OPTIONS)
-    one = controller()
+    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
     known = begun(one, loaded)
     assert (len(traces), known.plan) == (1, START)
     known.keep()
@@ -115,7 +115,7 @@ def test_a_network_that_cannot_be_traced_still_learns(
 
     monkeypatch.setattr(foreknowledge, "foresee", refused)
     loaded = load_options(OPTIONS)
-    one = controller()
+    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
     known = begun(one, loaded)
     assert "plans are chosen by what is measured" in caplog.text
     settle(one, Plan.of(batch_size=9, lq_size=64))
@@ -133,7 +133,7 @@ def test_a_process_that_died_says_nothing_of_the_model(traces: list[int], monkey
 
     monkeypatch.setattr(foreknowledge, "foresee", dying)
     loaded = load_options(OPTIONS)
-    one = controller()
+    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
     known = begun(one, loaded)
     settle(one, Plan.of(batch_size=9, lq_size=64))
     known.keep()
@@ -152,3 +152,15 @@ def test_kinds_differ_by_what_memory_depends_on(changed: str) -> None:
     assert kind_of_run(loaded, network, CPU) != kind_of_run(load_options(OPTIONS, [changed]), network, CPU)
     wider = ARCHS.get("compact")(num_feat=16, num_conv=1, scale=2)
     assert kind_of_run(loaded, network, CPU) != kind_of_run(loaded, wider, CPU)
+
+
+def test_samples_of_a_step_are_part_of_the_kind_of_run() -> None:
+    """They are held beside the forward passes: what a run with 64 samples a step learned spoilt runs without."""
+    network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
+    name = "training_automations:DynamicBatchSizeOptimizer"
+    kinds = [
+        foreknowledge.kind_of_run(load_options(OPTIONS, overrides), network, CPU)
+        for overrides in ([], ["datasets:train:accum_iter=2"], [f"{name}:target_batch_size=64"])
+    ]
+    assert kinds[0] != kinds[1]
+    assert kinds[0] != kinds[2]

@@ -271,3 +271,13 @@ def test_the_frontier_is_the_edge_of_what_fits(constant: float, square: float, m
     for plan in fitting:
         largest[plan["lq_size"]] = max(plan, largest.get(plan["lq_size"], plan), key=lambda p: p.batch_size)
     assert edge == [largest[extent] for extent in sorted(largest)]
+
+
+def test_a_plan_below_the_band_is_never_left_for_a_smaller_one() -> None:
+    """What was measured needs no room for doubt: a best plan that doubt makes smaller is no reason to change."""
+    cost = a_cost(belief=PROCESS)
+    plan = a_plan(6, 96)
+    now = situation(plan, 0.79, cost=cost, blocked=(a_plan(6, 96),))
+    found = choose(now)
+    assert found.plan == plan
+    assert "would use -" not in found.reason
