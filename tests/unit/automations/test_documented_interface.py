@@ -153,7 +153,7 @@ def test_current_parameters_within_bounds_again_and_again(caplog: pytest.LogCapt
 
 
 def test_recovery_keeps_the_floors_and_remembers_what_failed() -> None:
-    """C07, C33, E21, fault 9: below the minima there is nothing, and the plan that failed is not suggested again."""
+    """C07, C33, E21. Fault 9: below the minima there is nothing, and the plan that failed is not suggested again."""
     automation, loader = controller(policy="step"), OnlySetters(8, 64)
     automation.set_current_parameters(8, 64)
     automation.handle_oom_recovery(1, 4)
