@@ -9,8 +9,6 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from trainauto.automations.base import Automation
 from trainauto.automations.bounds import Bounds
 from trainauto.automations.effective_batch import EffectiveBatch
@@ -260,10 +258,7 @@ class DocumentedInterface(Automation):
 
     def _own_meter(self) -> MemoryMeter:
         if self._meter is None:
-            on_cuda = torch.cuda.is_available()
-            self._meter = MemoryMeter(
-                torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu")
-            )
+            self._meter = MemoryMeter.of_this_process()
             self._meter.start_window()
         return self._meter
 

@@ -45,6 +45,13 @@ class MemoryMeter:
         if device.type == "cuda":  # pragma: no cuda
             self.limit_bytes = self.total_bytes = torch.cuda.get_device_properties(device).total_memory
 
+    @classmethod
+    def of_this_process(cls) -> "MemoryMeter":
+        """Return a meter of the card that this process computes on now; of the CPU where there is none."""
+        if torch.cuda.is_available():  # pragma: no cuda
+            return cls(torch.device("cuda", torch.cuda.current_device()))
+        return cls(torch.device("cpu"))
+
     def set_budget(self, budget_bytes: int) -> bool:
         """Let this process use so much and no more; return whether that is enforced.
 

@@ -1,6 +1,6 @@
 """50,000 steps with rare spikes, neighbours and resumes: what failures cost, and that nothing is blocked for ever.
 
-E21, C07, C08, fault 5. Every figure is held against the undisturbed run of the same policy.
+E21, C07, C08. Every figure is held against the undisturbed run of the same policy.
 """
 
 import logging
