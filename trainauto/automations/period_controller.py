@@ -16,7 +16,7 @@ from trainauto.automations.throughput import Plateau
 from trainauto.automations.vram_statistics import VramStatistics
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import PeakReading
-from trainauto.memory.step_policy import Judgement, shrunk_after_oom
+from trainauto.memory.step_policy import Judgement, shrunk_after_oom, work
 from trainauto.memory.surface import CostModel
 
 logger = logging.getLogger(__name__)
@@ -181,6 +181,7 @@ class PeriodController(DocumentedInterface):
         if judgement.plan != plan:
             if judgement.is_pressure and fits:
                 self._failures.left(plan)  # a spike or a neighbour drives it away
+                return self._nearest_way_out(judgement, period, peak, target_bytes)
             return judgement
         if home is not None and not self._cooldown:
             expected = self._steering.expected_bytes(home)
@@ -208,6 +209,15 @@ class PeriodController(DocumentedInterface):
         home = self._failures.way_back(plan, period.axes, period.configured_batch)
         home = None if home is None else self.effective.even(home)
         return home if home not in (None, plan) and self._steering.fits_again(home, period) else None
+
+    def _nearest_way_out(self, judgement: Judgement, period: Period, peak_bytes: int, target_bytes: int) -> Judgement:
+        """Return the plan just below one that has been blocked, where that is enough, instead of a much smaller one."""
+        near = self._failures.way_back(judgement.plan, period.axes, period.configured_batch)
+        if near is None or near == period.plan or peak_bytes * work(near) > target_bytes * work(period.plan):
+            return judgement
+        expected = self._steering.expected_bytes(near)
+        reason = f"peak {peak_bytes / period.limit_bytes:.1%} is a little above the target: {period.plan} -> {near}"
+        return self._even(Judgement(near, reason, expected, is_pressure=True))
 
     def _say_why_it_stays(self, plan: Plan, judgement: Judgement) -> None:
         """Log it once: of the same words with figures that waver a little only the first are news."""

@@ -262,3 +262,11 @@ def test_a_plan_that_somebody_else_set_is_taken_up() -> None:
     run.plan = run.plan.changed(lq_size=64)
     run.run(500)
     assert run.automation.get_vram_stats()["current_lq_size"] > 100  # and steered from there
+
+
+def test_a_plan_that_needs_a_little_more_is_left_for_the_one_below() -> None:
+    """A process that has grown by 3 %: one change to the plan just below, and no detour over a much smaller one."""
+    run = PlayedRun(controller("jump"), lambda step: 1.03 if step > 3000 else 1.0).run(4500)
+    ((_, change),) = run.changes
+    assert 0.93 * need(run.first) < need(change.plan) < need(run.first)
+    assert "a little above the target" in change.reason
