@@ -91,7 +91,7 @@ def engine_failures(folder: Path, gt: Path, policy: str) -> int:
         },
     )
     file = write_options(folder / "run.yml", options)
-    done = train(file)
+    done = train(file, timeout_s=2400)
     assert done.returncode == 0, done.stderr
     return sum(record["ooms"] for record in step_records(run_directory(file)))
 
