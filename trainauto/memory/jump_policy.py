@@ -233,11 +233,14 @@ def _after_probe(now: Situation, measured: str, peak_bytes: int) -> Judgement:
 
 def _correct(now: Situation, measured: str, peak_bytes: int) -> Judgement:
     best = best_plan(now)
-    if best is None or (work(best) <= work(now.plan) and best.batch_size <= now.plan.batch_size):
-        return Judgement(now.plan, f"{measured}, but {_why_not_larger(now, now.plan)}")
+    stays = Judgement(now.plan, f"{measured}, but {_why_not_larger(now, now.plan)}")
+    if best is None or best == now.plan:
+        return stays
     gain = now.cost.predict(shape_of(best)) / peak_bytes - 1
     least = LATER_GAIN if now.corrected else CORRECTION_GAIN
     restores = now.plan.batch_size < best.batch_size <= now.configured_batch
+    if gain <= 0 and not restores:  # only doubt makes the best plan smaller than the one that was measured
+        return stays
     if gain < least and not restores:
         return Judgement(now.plan, f"{measured}, but {best} would use {gain:+.1%}: a change asks for {least:.0%}")
     return _told(now, best, f"{measured}: {now.plan} -> {best}")
