@@ -99,7 +99,8 @@ class Situation:
         if self.is_probe:
             expected = self.cost.predict(shape_of(plan))
             if expected > (1 - PROBE_ROOM) * self.target_bytes:
-                return f"is expected to need {expected / self.limit_bytes:.1%}, too close to the target of {self.target:.0%}"
+                share = expected / self.limit_bytes
+                return f"is expected to need {share:.1%}, too close to the target of {self.target:.0%}"
             if (most := self.most(plan)) > self.limit_bytes:
                 return f"may need {most / self.limit_bytes:.1%}"
         elif (most := self.most(plan)) > self.target_bytes:
