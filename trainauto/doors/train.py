@@ -1,10 +1,12 @@
 """``train``: train the network of an option file."""
 
 import argparse
+import gc
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
+from trainauto.core.process import what_stays
 from trainauto.doors.arguments import Commands, prepare_environment, takes_options
 
 if TYPE_CHECKING:
@@ -35,18 +37,23 @@ def _run(parsed: argparse.Namespace) -> int:
 
     loaded = load_options(parsed.opt, parsed.force_yml)
     prepare_environment(loaded.options)
-    with _early_tracer(loaded.options) as tracer:
-        from trainauto.build import build_run
-        from trainauto.engine.loop import train
-        from trainauto.engine.ranks import any_of, joined, was_restarted
+    with ExitStack() as stack:
+        tracer = stack.enter_context(_early_tracer(loaded.options))
+        with what_stays():
+            from trainauto.build import build_run
+            from trainauto.engine.loop import train
+            from trainauto.engine.ranks import any_of, joined, was_restarted
 
-        with joined(parsed.launcher) as ranks:
+            ranks = stack.enter_context(joined(parsed.launcher))
             # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
             restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
             auto_resume = any_of(ranks, parsed.auto_resume)
-            with build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer) as run:
-                train(run)
-                return run.exit_code
+            run = stack.enter_context(
+                build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
+            )
+            stack.callback(gc.unfreeze)
+        train(run)
+        return run.exit_code
 
 
 def _early_tracer(options: "Options") -> "AbstractContextManager[Child | None]":
