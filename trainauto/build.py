@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from trainauto.assembly.data import (
     build_validator,
     first_plan,
 )
-from trainauto.assembly.foreknowledge import foretell
+from trainauto.assembly.foreknowledge import foretell, kind_of_run
 from trainauto.assembly.joint import (
     check_same_everywhere,
     checkpoints_of,
@@ -33,7 +34,14 @@ from trainauto.assembly.joint import (
 )
 from trainauto.assembly.keeping import changed_options, configured_samples, keep_foresight, keep_options
 from trainauto.assembly.memory import with_memory
-from trainauto.assembly.model import build_model, build_network, build_schedule, choose_precision, run_length
+from trainauto.assembly.model import (
+    build_model,
+    build_network,
+    build_schedule,
+    choose_precision,
+    load_compiler,
+    run_length,
+)
 from trainauto.assembly.plugins import load_plugins
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
@@ -102,10 +110,6 @@ def build_run(
         check_same_everywhere(ranks, loaded, [train_set, *val_sets], surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
         plan = first_plan(options)
-        model = build_model(
-            loaded, network, precision, pretrained=checkpoint is None, parallel=parallel_of(options, ranks)
-        )
-        schedule = build_schedule(loaded, model)
         facts = RunFacts(axes, plan, options.scale, ranks.count)
         automations, resolved = build_automations(loaded, facts, precision.device)
         for automation in automations:
@@ -114,20 +118,26 @@ def build_run(
         metrics = build_metrics(loaded)
         meter = MemoryMeter(precision.device)
         limit_bytes, division = limit_and_division(loaded, ranks, budget_bytes or meter.limit_bytes)
-        known = foretold(
-            ranks,
-            facts.plan,
-            lambda: foretell(
-                loaded,
-                network,
-                facts,
-                precision.device,
-                limit_bytes,
-                automations,
-                calibrated=options.memory.calibration,
-                tracer=tracer,
-            ),
+        tell = partial(
+            foretell,
+            loaded,
+            kind_of_run(loaded, network, precision.device),
+            facts,
+            precision.device,
+            limit_bytes,
+            automations,
+            calibrated=options.memory.calibration,
+            tracer=tracer,
         )
+        with ThreadPoolExecutor(1) as beside:
+            # The process that traces has loaded what it needs by now; here torch loads its compiler meanwhile.
+            foreknowledge = beside.submit(tell) if ranks.is_first else None
+            load_compiler()
+            model = build_model(
+                loaded, network, precision, pretrained=checkpoint is None, parallel=parallel_of(options, ranks)
+            )
+            schedule = build_schedule(loaded, model)
+        known = foretold(ranks, facts.plan, foreknowledge)
         if tracer is not None:
             tracer.end()  # what an earlier run has learned may have made it idle
         configured = division.total(known.configured_samples), known.configured_samples

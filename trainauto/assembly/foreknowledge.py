@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ class Foreknowledge:
 
 def foretell(
     loaded: LoadedOptions,
-    network: nn.Module,
+    kind: Mapping[str, Any],
     facts: RunFacts,
     device: torch.device,
     limit_bytes: int | None,
@@ -79,7 +79,7 @@ def foretell(
 
     Args:
         loaded: the run's options.
-        network: the network to be trained; its weights' names and shapes tell it from others.
+        kind: of run, see :func:`kind_of_run`.
         facts: the run's axes, and the plan of its option file.
         device: where it trains.
         limit_bytes: what it may use there; ``None`` where nobody says.
@@ -92,7 +92,7 @@ def foretell(
         return Foreknowledge(facts.plan, facts.plan.batch_size)
     plan = controller.first_plan(facts.plan)
     samples = plan.batch_size
-    calibration = Calibration(kind_of_run(loaded, network, device))
+    calibration = Calibration(kind)
     controller.kind = calibration.digest
     if limit_bytes is None or controller.policy != "jump":
         return Foreknowledge(plan, plan.batch_size)
@@ -119,7 +119,13 @@ def foretell(
 
 
 def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device) -> dict[str, Any]:
-    """Return everything that a run's memory depends on but its plan and its limit, as plain values."""
+    """Return everything that a run's memory depends on but its plan and its limit, as plain values.
+
+    Args:
+        loaded: its options.
+        network: to be trained; its weights' names and shapes tell it from others.
+        device: where.
+    """
     options = loaded.options
     shapes = [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in network.state_dict().items()]
     chosen = options.model_dump(

@@ -1,7 +1,8 @@
 """What ranks settle before a run: that they have the same one, who may use how much memory, and where it is kept."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,9 @@ def parallel_of(options: Options, ranks: Ranks) -> Parallel | None:
     return sharded if chosen.fully_shard else overlapped
 
 
-def foretold(ranks: Ranks, plan: Plan, foretell: Callable[[], Foreknowledge]) -> Foreknowledge:
-    """Have the first rank find out what is known of the run's memory; the others learn what plan to start with."""
-    known = foretell() if ranks.is_first else Foreknowledge(plan, plan.batch_size)
+def foretold(ranks: Ranks, plan: Plan, foreknowledge: Future[Foreknowledge] | None) -> Foreknowledge:
+    """Return what the first rank has found out of the run's memory; the others learn what plan to start with."""
+    known = foreknowledge.result() if foreknowledge is not None else Foreknowledge(plan, plan.batch_size)
     begin = ranks.from_first(lambda: {"plan": known.plan.to_dict(), "configured_samples": known.configured_samples})
     if ranks.is_first:
         return known

@@ -1,7 +1,9 @@
 """Network, losses, optimizer and schedule from options."""
 
+import importlib
 import inspect
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +18,7 @@ from trainauto.assembly.discriminator import discriminator_options
 from trainauto.assembly.placing import component, placed
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
+from trainauto.core.process import what_stays
 from trainauto.core.reports import LengthUnit
 from trainauto.engine.ranks import ALONE, Ranks
 from trainauto.losses import LOSSES
@@ -32,13 +35,16 @@ from trainauto.options.schema import Component, Options
 
 logger = logging.getLogger(__name__)
 
+COMPILER = "torch._dynamo"
+
 
 def choose_precision(loaded: LoadedOptions, ranks: Ranks = ALONE) -> Precision:
     """Choose device and number format, and set torch up accordingly."""
     options = loaded.options
     if options.num_threads is not None:
         torch.set_num_threads(options.num_threads)
-    torch.use_deterministic_algorithms(options.deterministic)
+    if torch.are_deterministic_algorithms_enabled() != options.deterministic:
+        torch.use_deterministic_algorithms(options.deterministic)  # loads torch's compiler
     has_cuda = torch.cuda.is_available()
     if options.device == "cuda" and not has_cuda:
         with placed(loaded, ("device",)):
@@ -51,6 +57,13 @@ def choose_precision(loaded: LoadedOptions, ranks: Ranks = ALONE) -> Precision:
     device = torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
     dtype = (torch.bfloat16 if options.amp_bf16 else torch.float16) if options.use_amp else torch.float32
     return Precision(device, dtype)
+
+
+def load_compiler() -> None:
+    """Load torch's compiler, as the first optimizer does, but out of the garbage collector's sight."""
+    if COMPILER not in sys.modules:
+        with what_stays():
+            importlib.import_module(COMPILER)
 
 
 def _take_gpu(loaded: LoadedOptions, local_rank: int) -> None:  # pragma: no cuda

@@ -44,14 +44,14 @@ def _run(parsed: argparse.Namespace) -> int:
             from trainauto.engine.loop import train
             from trainauto.engine.ranks import any_of, joined, was_restarted
 
-            ranks = stack.enter_context(joined(parsed.launcher))
-            # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
-            restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
-            auto_resume = any_of(ranks, parsed.auto_resume)
-            run = stack.enter_context(
-                build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
-            )
-            stack.callback(gc.unfreeze)
+        stack.callback(gc.unfreeze)
+        ranks = stack.enter_context(joined(parsed.launcher))
+        # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
+        restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
+        auto_resume = any_of(ranks, parsed.auto_resume)
+        run = stack.enter_context(
+            build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
+        )
         train(run)
         return run.exit_code
 

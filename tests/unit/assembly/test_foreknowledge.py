@@ -57,7 +57,7 @@ def begun(
     one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
 ) -> Foreknowledge:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
-    return foretell(loaded, network, FACTS, CPU, limit, [one], calibrated=calibrated)
+    return foretell(loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [one], calibrated=calibrated)
 
 
 def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:
