@@ -18,6 +18,10 @@ TARGET, MARGIN = 0.85, 0.05
 PERIOD_STEPS, LOOKAHEAD, STEADY_STEPS = 8, 4, 50
 """A period of our controllers, how far the loader runs ahead, and what follows once a method has settled."""
 
+ENOUGH_STEPS = 3
+"""Steps of training after which a plan counts as found where a method measures nothing before, and where all methods
+are held against each other."""
+
 IMAGES, IMAGE_PX = 8, 288
 
 CROPS_PX: dict[str, tuple[int, int]] = {"compact": (32, 96), "span": (16, 64), "rrdbnet": (24, 80), "swinir": (16, 64)}

@@ -14,6 +14,7 @@ from typing import Any
 
 from autobatch_cases import (
     CROPS_PX,
+    ENOUGH_STEPS,
     FIRST_BATCH,
     LARGEST_BATCH,
     LOOKAHEAD,
@@ -59,6 +60,7 @@ def steered(case: Case, policy: str, free_crop: bool, images: Path, folder: Path
         "changes": len(changes),
         "steps": settled,
         "seconds": steps[min(settled, len(steps)) - 1]["time"] - began,
+        "trained_seconds": steps[min(len(steps) - held + ENOUGH_STEPS, len(steps)) - 1]["time"] - began,
         "lost_steps": _lost(steps),
         "typical_bytes": int(median(one["peak"]["allocated"] for one in steady)) if steady else 0,
         "largest_bytes": max((one["peak"]["allocated"] for one in steady), default=0),

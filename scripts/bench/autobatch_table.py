@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from autobatch_cases import PERIOD_STEPS, STEADY_STEPS, TARGET
+from autobatch_cases import ENOUGH_STEPS, PERIOD_STEPS, STEADY_STEPS, TARGET
 
 Record = dict[str, Any]
 OURS = ("jump", "step", "jump, crop free")
@@ -31,6 +31,7 @@ COLUMNS = (
     Column("changes or trials", lambda r: r["changes"], -1, "{:.0f}"),
     Column("steps until settled", lambda r: r["steps"], -1, "{:.0f}"),
     Column("seconds until settled", lambda r: r["seconds"], -1, "{:.1f}"),
+    Column(f"seconds until {ENOUGH_STEPS} steps of the last plan", lambda r: r["trained_seconds"], -1, "{:.1f}"),
     Column("steps lost", lambda r: r["lost_steps"], -1, "{:.0f}"),
     Column("use of the budget", lambda r: r["typical_bytes"] / r["limit"], 1, "{:.1%}"),
     Column("use of the best", lambda r: r["use_of_best"], 1, "{:.1%}"),
@@ -119,12 +120,13 @@ INTRODUCTION = (
     "",
     f"- Ours runs through `train.py`: periods of {PERIOD_STEPS} steps (default 100), target {TARGET:.0%} of the",
     f"  budget, 4 samples in the option file. Settled: a plan has held for a period, and {STEADY_STEPS} steps more.",
-    "  `jump` measures up to four plans before the first batch, three untrained steps each: they count in the seconds,",
+    "  `jump` measures up to four plans before the first batch, two untrained steps each: they count in the seconds,",
     "  and changes are those after the first batch.",
     "- The peers know no target: they search what fits the whole budget, and use more of it for that; whether it",
     "  lasts says the second row. Defaults of their own: Lightning starts from 2, Accelerate from 128 in steps of a",
     "  tenth. Doubling and bisection start from 4, three steps a trial. Settled: the search is over (Accelerate: three",
-    "  steps of the training went well).",
+    "  steps of the training went well). Ours is told apart by a period's steps of training, a search that ends by",
+    f"  none: seconds until {ENOUGH_STEPS} steps of the last plan are trained measure all by the same rule.",
     "- Trials: batches tried. Steps lost: trained, and then thrown away with the weights of the trial. Seconds: from",
     "  the start of the process, imports and traces included.",
     "- Use: median peak of the steps after settling. The best plan is the largest whose peaks all stay within our",

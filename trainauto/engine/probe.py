@@ -44,12 +44,16 @@ def choose_first_plan(run: Run) -> None:
     # A rank that runs out of memory where it meets the others in the backward pass would keep them waiting.
     probes = 0 if run.ranks.reduces_in_backward else MOST_PROBES
     change = _decided(run, [a.begin(reading, probes) for a in run.automations])
+    known: set[Plan] = set()
     for left in reversed(range(probes)):
         if change is None:
             break
         reason = change.reason
         run.controls.apply([change])
         plan = run.loader.plan
+        if plan in known:  # those beside it were no better
+            break
+        known.add(plan)
         peak = agreed_reading(run.ranks, run.loader.division, measured(run, plan))
         taken = "does not fit" if peak is None else f"takes {peak.allocated / MIB:.1f} MiB"
         logger.info("measured before the first batch: %s %s", plan, taken)
