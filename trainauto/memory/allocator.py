@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from trainauto.memory.pools import MIB, SMALL_SIZE_BYTES, Block, DeviceMemory, ExpandablePool, NativePool, rounded_bytes
 
-
 DESCENDING = platform.system() == "Linux"
 """Whether the driver of this platform places large native segments downwards."""
 

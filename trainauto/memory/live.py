@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from trainauto.memory.allocator import AllocationEvent
 from trainauto.memory.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
+from trainauto.memory.in_place import WRITES, holders, one_holder, writes_in_place
 from trainauto.memory.operators import DEVICE_OF, Operator, facts_of
 from trainauto.memory.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES, PhaseWatch
 
@@ -71,6 +72,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.log = StepLog([])
         self._device_type = device_type
         self._reads = reads
+        self._alone = one_holder()
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._idents = 0
@@ -106,11 +108,24 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self._see_all(args, given=False)
             if kwargs:
                 self._see_all(kwargs.values(), given=False)
-        out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
+        if operator.may_write and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):
+            out = self._written(func, args, kwargs or {})
+        else:
+            out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         self._see_all((out,), given=True)
         if operator.writes or operator.copies:
             self._note_values(operator, args, kwargs or {}, out)
         return out
+
+    def _written(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        """Write into the first argument; return another tensor on its storage, for autograd takes results for new."""
+        target: Tensor = args[0]
+        if not isinstance(target, FakeTensor):
+            WRITES[func](*args, **kwargs)
+        self._value += 1
+        self._values[_key(target)] = self._value
+        written: Tensor = torch.ops.aten.alias.default(target)
+        return written
 
     def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
         """Answer a read: the model's own by its rules; others (losses, overflows) by 0, and the step goes on."""

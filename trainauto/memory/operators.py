@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from trainauto.memory.in_place import WRITES
+
 _aten = torch.ops.aten
 
 DEVICE_OF = torch.ops.prim.device.default
@@ -29,6 +31,7 @@ class Operator(NamedTuple):
         copies: its result has the content of its first argument.
         reads: it reads a value out of a tensor.
         is_pure: what it gives follows from the shapes and types it is given.
+        may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
 
     writes: tuple[tuple[int, str], ...]
@@ -37,6 +40,7 @@ class Operator(NamedTuple):
     copies: bool
     reads: bool = False
     is_pure: bool = False
+    may_write: bool = False
 
 
 _known: dict[int, Operator] = {}
@@ -66,6 +70,7 @@ def _facts_of(func: Any) -> Operator:
         copies=func is _aten.clone.default,
         reads=func is _aten._local_scalar_dense.default,
         is_pure=schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags),
+        may_write=func in WRITES,
     )
 
 
