@@ -29,15 +29,22 @@ class StepLog:
         initial: storages that were live when it began.
         events: allocations and frees, in order.
         phases: (number of events so far, phase that begins).
+        workspaces: (number of events so far, workspace that a library took and keeps).
     """
 
     initial: list[AllocationEvent]
     events: list[AllocationEvent] = field(default_factory=list)
     phases: list[tuple[int, str]] = field(default_factory=lambda: [(0, FORWARD)])
+    workspaces: list[tuple[int, AllocationEvent]] = field(default_factory=list)
+
+    @property
+    def before_later_steps(self) -> list[AllocationEvent]:
+        """What was live when the step began, and workspaces that it was the first to need: every later step finds them."""
+        return [*self.initial, *(workspace for _, workspace in self.workspaces)]
 
     def peaks(self) -> dict[str, int]:
-        """Return the highest live bytes of each phase that there was."""
-        sizes = dict(self.initial)
+        """Return the highest live bytes of each phase that there was, as they are in later steps."""
+        sizes = dict(self.before_later_steps)
         live = sum(sizes.values())
         found = dict.fromkeys(PHASES, 0)
         ends = [*(start for start, _ in self.phases[1:]), len(self.events)]
@@ -64,9 +71,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     Args:
         device_type: only storages of such devices are counted.
         reads: answers what the model asks of tensors without data.
+        workspace_bytes: cuBLAS takes so much from torch's allocator at the first product of the thread that runs
+            forward, and again at that of backward, and keeps it (``getCurrentCUDABlasHandle``,
+            ATen/cuda/CublasHandlePool.cpp); 0 on a CPU.
     """
 
-    def __init__(self, device_type: str, reads: ModelReads) -> None:
+    def __init__(self, device_type: str, reads: ModelReads, workspace_bytes: int = 0) -> None:
         super().__init__()
         self.watch = PhaseWatch()
         self.log = StepLog([])
@@ -76,6 +86,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._idents = 0
+        self._workspace_bytes = workspace_bytes
+        self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
         # Storages of equal content have equal values; see `_equal`.
         self._values: dict[int, int] = {}
         self._value = 0
@@ -88,7 +100,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     def begin_step(self) -> None:
         """Begin a new log."""
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
-        self.log = StepLog(live)
+        self.log = StepLog([*live, *self._workspaces.values()])
 
     def is_as_found(self) -> bool:
         """Say whether storages of the same sizes are live as when the step began (garbage in cycles counts as live)."""
@@ -113,9 +125,17 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         self._see_all((out,), given=True)
+        if operator.multiplies and self._workspace_bytes:
+            self._take_workspace(phase == BACKWARD)
         if operator.writes or operator.copies:
             self._note_values(operator, args, kwargs or {}, out)
         return out
+
+    def _take_workspace(self, in_backward: bool) -> None:
+        if in_backward not in self._workspaces:
+            self._idents += 1
+            workspace = self._workspaces[in_backward] = AllocationEvent(self._idents, self._workspace_bytes)
+            self.log.workspaces.append((len(self.log.events), workspace))
 
     def _written(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
         """Write into the first argument; return another tensor on its storage, for autograd takes results for new."""

@@ -16,6 +16,10 @@ HIDDEN_WRITES = frozenset({"running_mean", "running_var"})
 
 _LIFTS = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
 
+_PRODUCTS = frozenset(
+    f"aten::{name}"
+    for name in ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "_addmm_activation")
+)
 
 _DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
@@ -31,6 +35,7 @@ class Operator(NamedTuple):
         copies: its result has the content of its first argument.
         reads: it reads a value out of a tensor.
         is_pure: what it gives follows from the shapes and types it is given.
+        multiplies: on CUDA it is cuBLAS that computes it.
         may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
 
@@ -41,6 +46,7 @@ class Operator(NamedTuple):
     reads: bool = False
     is_pure: bool = False
     may_write: bool = False
+    multiplies: bool = False
 
 
 _known: dict[int, Operator] = {}
@@ -71,6 +77,7 @@ def _facts_of(func: Any) -> Operator:
         reads=func is _aten._local_scalar_dense.default,
         is_pure=schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags),
         may_write=func in WRITES,
+        multiplies=schema.name in _PRODUCTS,
     )
 
 
