@@ -14,7 +14,6 @@ import argparse
 import csv
 import gzip
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,8 +203,7 @@ class Adam:
     def step(self) -> None:
         """Step."""
         for one, moments in zip(self.weights, self.moments, strict=True):
-            assert one.grad is not None
-            gradient = one.grad.data
+            gradient = one.grad.data if one.grad is not None else torch.zeros_like(one)
             moments[0] = 0.9 * moments[0] + 0.1 * gradient
             moments[1] = 0.99 * moments[1] + 0.01 * gradient**2
             one.data = one.data - 0.1 * (moments[0] / (torch.sqrt(moments[1]) + 1e-8))

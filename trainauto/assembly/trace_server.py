@@ -46,6 +46,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
     from trainauto.core.errors import TrainautoError
     from trainauto.core.plan import Plan
     from trainauto.memory.cuda_autocast import cast_as_cuda
+    from trainauto.memory.cuda_operators import compute_as_cuda
     from trainauto.memory.fake import group_as_cuda, warm_up
     from trainauto.memory.workspaces import cublas_workspace_bytes
     from trainauto.options.load import load_options
@@ -53,6 +54,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
     torch.set_num_threads(1)
     if like_cuda and not torch.cuda.is_available():
         cast_as_cuda()
+        compute_as_cuda()
         group_as_cuda()
     warm_up()
     gc.freeze()

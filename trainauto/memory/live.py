@@ -39,7 +39,7 @@ class StepLog:
 
     @property
     def before_later_steps(self) -> list[AllocationEvent]:
-        """What was live when the step began, and workspaces that it was the first to need: every later step finds them."""
+        """What was live when the step began, and workspaces that it was the first to need: later steps find them."""
         return [*self.initial, *(workspace for _, workspace in self.workspaces)]
 
     def peaks(self) -> dict[str, int]:
