@@ -120,16 +120,27 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self._see_all(args, given=False)
             if kwargs:
                 self._see_all(kwargs.values(), given=False)
+        copy = self._copy_of(args[0]) if operator.copies_strided and self._workspace_bytes else None
         if operator.may_write and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):
             out = self._written(func, args, kwargs or {})
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         self._see_all((out,), given=True)
+        if copy is not None:
+            self.log.events.append(AllocationEvent(copy, 0))
         if operator.multiplies and self._workspace_bytes:
             self._take_workspace(phase == BACKWARD)
         if operator.writes or operator.copies:
             self._note_values(operator, args, kwargs or {}, out)
         return out
+
+    def _copy_of(self, tensor: Tensor) -> int | None:
+        """Note the copy that a kernel of CUDA works on; return its ident."""
+        if tensor.is_contiguous():
+            return None
+        self._idents += 1
+        self.log.events.append(AllocationEvent(self._idents, tensor.numel() * tensor.element_size()))
+        return self._idents
 
     def _take_workspace(self, in_backward: bool) -> None:
         if in_backward not in self._workspaces:

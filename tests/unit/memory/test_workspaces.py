@@ -64,3 +64,22 @@ def test_only_where_there_is_a_product() -> None:
     without, forward = (traced(multiplies=product, trains=False, workspace_bytes=8 * MIB) for product in (False, True))
     assert forward.persistent_bytes == without.persistent_bytes + 8 * MIB
     assert traced(multiplies=False, workspace_bytes=8 * MIB).persistent_bytes == without.persistent_bytes
+
+
+@pytest.mark.parametrize(("transposed", "copies"), [(False, 0), (True, 1)])
+def test_reflection_pad_works_on_a_copy_of_what_is_not_contiguous(transposed: bool, copies: int) -> None:
+    def sizes(workspace_bytes: int) -> list[int]:
+        with fake_world():
+            image = torch.ones(1, 3, 64, 64)
+            image = image.transpose(2, 3) if transposed else image
+
+            def step() -> None:
+                torch.nn.functional.pad(image, (1, 1, 1, 1), mode="reflect")
+
+            return [event.size_bytes for event in trace(step, steps=1, workspace_bytes=workspace_bytes).events]
+
+    copy = 3 * 64 * 64 * 4
+    assert sizes(0).count(copy) == 0
+    assert sizes(8 * MIB).count(copy) == copies
+    assert sizes(8 * MIB)[:copies] == [copy] * copies  # before the result, and freed after it
+    assert sizes(8 * MIB).count(0) == sizes(0).count(0) + copies
