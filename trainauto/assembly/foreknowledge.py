@@ -195,7 +195,7 @@ def _traced(
 
 
 def _is_expandable(device: torch.device) -> bool:
-    """Say whether the allocator's segments grow; warn where that was asked for in vain, and of settings unknown here."""
+    """Say whether the allocator's segments grow; warn where that was asked for in vain, and of unknown settings."""
     found = uses_expandable_segments(device)
     asked = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
     if asked and not found:
