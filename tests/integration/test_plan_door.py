@@ -1,6 +1,7 @@
 """What fits, said before a run and without a card; and a run that goes there at once (C44, C46)."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -16,9 +17,10 @@ Write = Callable[..., Path]
 GIB = 2**30
 
 
-def plan(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def plan(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trainauto", "plan", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> None:
@@ -26,9 +28,11 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
     controller = {"DynamicBatchSizeOptimizer": {"target_vram_usage": 0.6, "safety_margin": 0.1}}
     options = tiny_options(gt, network_g={"type": "rrdbnet", "num_block": 1}, training_automations=controller)
     file = write_options(tmp_path / "run.yml", options)
-    done = plan("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png", cwd=tmp_path)
+    asked = ("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png")
+    done = plan(*asked, cwd=tmp_path, PYTORCH_ALLOC_CONF="max_split_size_mb:128")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
+    assert any("do not follow max_split_size_mb" in note for note in found["notes"])
     assert len(found["traced"]) <= 6  # however many cards there are
     large, small = found["cards"]
     assert [large["card"], small["card"]] == ["T4 16GB", "2 GiB"]

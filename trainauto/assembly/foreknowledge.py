@@ -20,7 +20,7 @@ from trainauto.assembly.trace_process import TraceProcess, TraceProcessDied
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.process import ALLOCATOR_SETTINGS
+from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_settings
 from trainauto.memory.calibration import Calibration
 from trainauto.memory.device_use import driver_version
 from trainauto.memory.segments import uses_expandable_segments
@@ -195,9 +195,11 @@ def _traced(
 
 
 def _is_expandable(device: torch.device) -> bool:
-    """Say whether the allocator's segments grow, and warn where that was asked for in vain."""
+    """Say whether the allocator's segments grow; warn where that was asked for in vain, and of unknown settings."""
     found = uses_expandable_segments(device)
     asked = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
     if asked and not found:
         logger.warning("expandable segments were asked for, but this driver or platform does not give them")
+    if unknown := unknown_settings(os.environ):
+        logger.warning("%s", unknown)
     return found

@@ -46,12 +46,15 @@ def _tracer(*, like_cuda: bool) -> Answer:
     from trainauto.core.errors import TrainautoError
     from trainauto.core.plan import Plan
     from trainauto.memory.cuda_autocast import cast_as_cuda
+    from trainauto.memory.cuda_operators import compute_as_cuda
     from trainauto.memory.fake import group_as_cuda, warm_up
+    from trainauto.memory.workspaces import cublas_workspace_bytes
     from trainauto.options.load import load_options
 
     torch.set_num_threads(1)
     if like_cuda and not torch.cuda.is_available():
         cast_as_cuda()
+        compute_as_cuda()
         group_as_cuda()
     warm_up()
     gc.freeze()
@@ -65,7 +68,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
             runs.clear()
             loaded = load_options(Path(path), overrides)
             load_plugins(loaded)
-            runs[key] = FakeRun.of(loaded)
+            runs[key] = FakeRun.of(loaded, workspace_bytes=cublas_workspace_bytes() if like_cuda else 0)
             gc.freeze()
         return runs[key]
 

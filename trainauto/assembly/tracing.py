@@ -48,10 +48,17 @@ class TracedModel:
         batch_of: makes the batch of a plan.
         max_norm: as for :func:`~trainauto.engine.step.optimize_parameters`.
         ends_early: let traces end with the first step that leaves as much as it found.
+        workspace_bytes: of cuBLAS, see :func:`~trainauto.memory.workspaces.cublas_workspace_bytes`.
     """
 
     def __init__(
-        self, model: BaseModel, batch_of: BatchOf, max_norm: float | None, *, ends_early: bool = False
+        self,
+        model: BaseModel,
+        batch_of: BatchOf,
+        max_norm: float | None,
+        *,
+        ends_early: bool = False,
+        workspace_bytes: int = 0,
     ) -> None:
         self.model = model
         self._batch_of = batch_of
@@ -60,6 +67,7 @@ class TracedModel:
         self._rewind = Rewind(model.networks.values(), model.device)
         self._settled = False
         self._ends_early = ends_early
+        self._workspace_bytes = workspace_bytes
         if ends_early:
             _leave_gradients(model.optimizers.values())
 
@@ -79,6 +87,7 @@ class TracedModel:
             held=held,
             device_type=self.model.device.type,
             ends_early=self._ends_early and not copies,
+            workspace_bytes=self._workspace_bytes,
         )
 
     def step(self, plan: Plan) -> None:
@@ -97,15 +106,29 @@ class FakeRun:
         build: builds the model; what it makes is fake.
         batch_of: makes the batch of a plan.
         clips: whether the run clips gradients.
+        workspace_bytes: of cuBLAS on the card that is asked for; 0 on a CPU.
 
     Raises:
         CannotTrace: the model cannot be built on fake tensors.
     """
 
-    def __init__(self, build: Callable[[FakeTensorMode], BaseModel], batch_of: BatchOf, *, clips: bool) -> None:
+    def __init__(
+        self,
+        build: Callable[[FakeTensorMode], BaseModel],
+        batch_of: BatchOf,
+        *,
+        clips: bool,
+        workspace_bytes: int = 0,
+    ) -> None:
         with fake_world() as self._mode, AnsweredReads():
             try:
-                self._traced = TracedModel(build(self._mode), batch_of, ALWAYS_CLIP if clips else None, ends_early=True)
+                self._traced = TracedModel(
+                    build(self._mode),
+                    batch_of,
+                    ALWAYS_CLIP if clips else None,
+                    ends_early=True,
+                    workspace_bytes=workspace_bytes,
+                )
             except TrainautoError:
                 raise
             except Exception as error:
@@ -113,7 +136,7 @@ class FakeRun:
                 raise CannotTrace(f"the model cannot be built on fake tensors: {reason}") from error
 
     @classmethod
-    def of(cls, loaded: LoadedOptions) -> "FakeRun":
+    def of(cls, loaded: LoadedOptions, *, workspace_bytes: int = 0) -> "FakeRun":
         """Build the run of an option file, whose plugins must have been imported.
 
         Where building the network needs data (its code computes with initial weights, say), it is built for real and
@@ -136,7 +159,12 @@ class FakeRun:
             return build_model(loaded, network, precision, pretrained=False)
 
         clips = options.train.grad_clip is not None
-        return cls(build, lambda plan: empty_batch(plan, channels, options.scale), clips=clips)
+        return cls(
+            build,
+            lambda plan: empty_batch(plan, channels, options.scale),
+            clips=clips,
+            workspace_bytes=workspace_bytes,
+        )
 
     def trace(self, plan: Plan, steps: int = 2) -> Trace:
         """Trace a step under a plan.

@@ -4,7 +4,7 @@ import gc
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 ENVIRONMENT = {
@@ -18,6 +18,14 @@ ENVIRONMENT = {
 
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """Where torch looks for the settings of its caching allocator."""
+
+UNKNOWN_SETTINGS = (
+    "max_split_size_mb",
+    "roundup_power2_divisions",
+    "garbage_collection_threshold",
+    "large_segment_size_mb",
+)
+"""Settings of torch's caching allocator that its simulation (``trainauto/memory/allocator.py``) does not follow."""
 
 _UNITS = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?b|b)\s*", re.IGNORECASE)
@@ -51,6 +59,13 @@ def what_stays() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def unknown_settings(environment: Mapping[str, str]) -> str:
+    """Say which settings of torch's allocator its simulation does not follow; empty where there are none."""
+    given = " ".join(environment.get(name, "") for name in ALLOCATOR_SETTINGS)
+    found = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", given)]
+    return f"predictions do not follow {', '.join(found)}: more or less may be reserved than foretold" if found else ""
 
 
 def parse_size_bytes(text: str) -> int:

@@ -1,6 +1,7 @@
 """What ``python -m trainauto plan`` answers: which crops and batches fit on which card, without one."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
+from trainauto.core.process import unknown_settings
 from trainauto.data.dynamic_dataset import Survey
 from trainauto.doors.tables import aligned
 from trainauto.memory.jump_policy import Situation, choose, frontier
@@ -123,6 +125,8 @@ def answer(
     notes.append(
         f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     )
+    if unknown := unknown_settings(os.environ):
+        notes.append(f"{unknown[0].upper()}{unknown[1:]}.")
     answers = tuple(_on_card(loaded, card, controllers[card.name], bounds[card.name], foresight) for card in cards)
     trials = try_plans(loaded, hull, foresight) if measure else None
     return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)

@@ -10,12 +10,16 @@ Kernel workspaces are allocations like any other; whoever makes the events has t
 libraries take with ``cudaMalloc`` themselves are in no figure of torch's allocator, nor in ours.
 """
 
+import platform
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
 from trainauto.memory.pools import MIB, SMALL_SIZE_BYTES, Block, DeviceMemory, ExpandablePool, NativePool, rounded_bytes
+
+DESCENDING = platform.system() == "Linux"
+"""Whether the driver of this platform places large native segments downwards."""
 
 
 class AllocationEvent(NamedTuple):
@@ -41,6 +45,9 @@ class SimulatedOutOfMemory(Exception):  # noqa: N818 - named after torch.OutOfMe
 class CachingAllocator:
     """State of the allocator; figures are named as in ``torch.cuda.memory_stats()``.
 
+    ``descending`` says how native segments are placed (see :class:`~trainauto.memory.pools.NativePool`): by default as
+    the driver of this platform does.
+
     ``limit_bytes`` is the memory of the device, beyond which ``cudaMalloc`` and ``cuMemCreate`` fail. A limit set by
     ``set_per_process_memory_fraction`` is the same to native segments. Before an expandable one grows, ``alloc_block``
     holds the size of a native segment against it, not what has to be mapped: there are more retries, and memory
@@ -54,13 +61,17 @@ class CachingAllocator:
         alloc_retries: how often everything cached was released because the device had too little memory.
     """
 
-    def __init__(self, expandable: bool, limit_bytes: int | None = None) -> None:
+    def __init__(self, expandable: bool, limit_bytes: int | None = None, *, descending: bool = DESCENDING) -> None:
         self.requested_bytes = self.peak_requested_bytes = 0
         self.allocated_bytes = self.peak_allocated_bytes = 0
         self.alloc_retries = 0
         self._device = DeviceMemory(limit_bytes)
-        pool = ExpandablePool if expandable else NativePool
-        self._small, self._large = pool(True, self._device), pool(False, self._device)
+        self._small, self._large = (
+            ExpandablePool(small, self._device)
+            if expandable
+            else NativePool(small, self._device, descending=descending)
+            for small in (True, False)
+        )
         self._live: dict[int, Block] = {}
 
     @property

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from trainauto.memory.allocator import AllocationEvent
 from trainauto.memory.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
+from trainauto.memory.in_place import WRITES, holders, one_holder, writes_in_place
 from trainauto.memory.operators import DEVICE_OF, Operator, facts_of
 from trainauto.memory.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES, PhaseWatch
 
@@ -28,15 +29,22 @@ class StepLog:
         initial: storages that were live when it began.
         events: allocations and frees, in order.
         phases: (number of events so far, phase that begins).
+        workspaces: (number of events so far, workspace that a library took and keeps).
     """
 
     initial: list[AllocationEvent]
     events: list[AllocationEvent] = field(default_factory=list)
     phases: list[tuple[int, str]] = field(default_factory=lambda: [(0, FORWARD)])
+    workspaces: list[tuple[int, AllocationEvent]] = field(default_factory=list)
+
+    @property
+    def before_later_steps(self) -> list[AllocationEvent]:
+        """What was live when the step began, and workspaces that it was the first to need: later steps find them."""
+        return [*self.initial, *(workspace for _, workspace in self.workspaces)]
 
     def peaks(self) -> dict[str, int]:
-        """Return the highest live bytes of each phase that there was."""
-        sizes = dict(self.initial)
+        """Return the highest live bytes of each phase that there was, as they are in later steps."""
+        sizes = dict(self.before_later_steps)
         live = sum(sizes.values())
         found = dict.fromkeys(PHASES, 0)
         ends = [*(start for start, _ in self.phases[1:]), len(self.events)]
@@ -63,17 +71,23 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     Args:
         device_type: only storages of such devices are counted.
         reads: answers what the model asks of tensors without data.
+        workspace_bytes: cuBLAS takes so much from torch's allocator at the first product of the thread that runs
+            forward, and again at that of backward, and keeps it (``getCurrentCUDABlasHandle``,
+            ATen/cuda/CublasHandlePool.cpp); 0 on a CPU.
     """
 
-    def __init__(self, device_type: str, reads: ModelReads) -> None:
+    def __init__(self, device_type: str, reads: ModelReads, workspace_bytes: int = 0) -> None:
         super().__init__()
         self.watch = PhaseWatch()
         self.log = StepLog([])
         self._device_type = device_type
         self._reads = reads
+        self._alone = one_holder()
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._idents = 0
+        self._workspace_bytes = workspace_bytes
+        self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
         # Storages of equal content have equal values; see `_equal`.
         self._values: dict[int, int] = {}
         self._value = 0
@@ -86,7 +100,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     def begin_step(self) -> None:
         """Begin a new log."""
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
-        self.log = StepLog(live)
+        self.log = StepLog([*live, *self._workspaces.values()])
 
     def is_as_found(self) -> bool:
         """Say whether storages of the same sizes are live as when the step began (garbage in cycles counts as live)."""
@@ -106,11 +120,43 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self._see_all(args, given=False)
             if kwargs:
                 self._see_all(kwargs.values(), given=False)
-        out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
+        copy = self._copy_of(args[0]) if operator.copies_strided and self._workspace_bytes else None
+        if operator.may_write and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):
+            out = self._written(func, args, kwargs or {})
+        else:
+            out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         self._see_all((out,), given=True)
+        if copy is not None:
+            self.log.events.append(AllocationEvent(copy, 0))
+        if operator.multiplies and self._workspace_bytes:
+            self._take_workspace(phase == BACKWARD)
         if operator.writes or operator.copies:
             self._note_values(operator, args, kwargs or {}, out)
         return out
+
+    def _copy_of(self, tensor: Tensor) -> int | None:
+        """Note the copy that a kernel of CUDA works on; return its ident."""
+        if tensor.is_contiguous():
+            return None
+        self._idents += 1
+        self.log.events.append(AllocationEvent(self._idents, tensor.numel() * tensor.element_size()))
+        return self._idents
+
+    def _take_workspace(self, in_backward: bool) -> None:
+        if in_backward not in self._workspaces:
+            self._idents += 1
+            workspace = self._workspaces[in_backward] = AllocationEvent(self._idents, self._workspace_bytes)
+            self.log.workspaces.append((len(self.log.events), workspace))
+
+    def _written(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        """Write into the first argument; return another tensor on its storage, for autograd takes results for new."""
+        target: Tensor = args[0]
+        if not isinstance(target, FakeTensor):
+            WRITES[func](*args, **kwargs)
+        self._value += 1
+        self._values[_key(target)] = self._value
+        written: Tensor = torch.ops.aten.alias.default(target)
+        return written
 
     def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
         """Answer a read: the model's own by its rules; others (losses, overflows) by 0, and the step goes on."""

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from trainauto.memory.in_place import WRITES
+
 _aten = torch.ops.aten
 
 DEVICE_OF = torch.ops.prim.device.default
@@ -14,6 +16,10 @@ HIDDEN_WRITES = frozenset({"running_mean", "running_var"})
 
 _LIFTS = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
 
+_PRODUCTS = frozenset(
+    f"aten::{name}"
+    for name in ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "_addmm_activation")
+)
 
 _DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
@@ -29,6 +35,9 @@ class Operator(NamedTuple):
         copies: its result has the content of its first argument.
         reads: it reads a value out of a tensor.
         is_pure: what it gives follows from the shapes and types it is given.
+        multiplies: on CUDA it is cuBLAS that computes it.
+        copies_strided: on CUDA it works on a copy of a first argument that is not contiguous.
+        may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
 
     writes: tuple[tuple[int, str], ...]
@@ -37,6 +46,9 @@ class Operator(NamedTuple):
     copies: bool
     reads: bool = False
     is_pure: bool = False
+    may_write: bool = False
+    multiplies: bool = False
+    copies_strided: bool = False
 
 
 _known: dict[int, Operator] = {}
@@ -66,6 +78,9 @@ def _facts_of(func: Any) -> Operator:
         copies=func is _aten.clone.default,
         reads=func is _aten._local_scalar_dense.default,
         is_pure=schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags),
+        may_write=func in WRITES,
+        multiplies=schema.name in _PRODUCTS,
+        copies_strided=schema.name.startswith("aten::reflection_pad"),  # ATen/native/cuda/ReflectionPad.cu
     )
 
 

@@ -32,8 +32,8 @@ class Trace:
     """One step of a model that has stepped before.
 
     Attributes:
-        persistent_bytes: live when the step begins: weights, optimizer state, averages, and gradients where the last
-            step left them.
+        persistent_bytes: live when the step begins: weights, optimizer state, averages, gradients where the last step
+            left them, and workspaces of libraries where a card was asked for.
         peak_bytes: most that was live at one time.
         phase_peaks_bytes: the same within ``forward``, ``backward``, ``optimizer`` and ``other`` (see
             :class:`~trainauto.memory.phases.PhaseWatch`); a phase that did not occur is missing.
@@ -65,6 +65,7 @@ def trace(
     held: Sequence[Any] = (),
     device_type: str = "cpu",
     ends_early: bool = False,
+    workspace_bytes: int = 0,
 ) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
@@ -80,6 +81,8 @@ def trace(
         device_type: which device's memory to follow.
         ends_early: run no further step after one that leaves storages of the same sizes as it found. The next one would
             find what this one found, so it is this one again: half of the time of a trace.
+        workspace_bytes: of cuBLAS on the card that is asked for, see
+            :func:`~trainauto.memory.workspaces.cublas_workspace_bytes`; 0 on a CPU.
 
     Raises:
         CannotTrace: the step fails, or its memory depends on data.
@@ -87,7 +90,7 @@ def trace(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     reads = ModelReads(large=False)
-    follow = partial(_follow, step, steps, held, device_type, ends_early)
+    follow = partial(_follow, step, steps, held, device_type, ends_early, workspace_bytes)
     try:
         first = follow(reads)
     except CannotTrace as error:
@@ -123,9 +126,10 @@ def _follow(
     held: Sequence[Any],
     device_type: str,
     ends_early: bool,
+    workspace_bytes: int,
     reads: ModelReads,
 ) -> Trace:
-    live = LiveStorages(device_type, reads)
+    live = LiveStorages(device_type, reads, workspace_bytes)
     live.hold(held)
     try:
         for _ in range(steps):
@@ -143,10 +147,10 @@ def _follow(
 def _trace_of(log: StepLog) -> Trace:
     peaks = log.peaks()
     return Trace(
-        persistent_bytes=sum(size for _, size in log.initial),
+        persistent_bytes=sum(size for _, size in log.before_later_steps),
         peak_bytes=max(peaks.values(), default=0),
         phase_peaks_bytes=peaks,
-        initial=tuple(log.initial),
+        initial=tuple(log.before_later_steps),
         events=tuple(log.events),
     )
 

@@ -12,12 +12,13 @@ class Span:
 
 
 class ReferenceAllocator:
-    def __init__(self, expandable: bool, limit: int | None) -> None:
-        self.expandable, self.limit = expandable, limit
+    def __init__(self, expandable: bool, limit: int | None, descending: bool = False) -> None:
+        self.expandable, self.limit, self.descending = expandable, limit, descending
         self.pools: dict[str, list[list[Span]]] = {"small": [], "large": []}
         if expandable:
             self.pools = {name: [[Span(0, 2**50, HOLE)]] for name in self.pools}
         self.ends = {"small": 0, "large": 0}
+        self.top = 2**50
         self.reserved = self.retries = 0
         self.requested: dict[int, int] = {}
 
@@ -71,8 +72,12 @@ class ReferenceAllocator:
         if self.limit is not None and self.reserved + segment > self.limit:
             return None
         self.reserved += segment
-        chain = [Span(self.ends[name], segment, FREE)]
-        self.ends[name] += segment
+        if self.descending and segment >= 32 * MIB:
+            self.top -= segment
+            chain = [Span(self.top, segment, FREE)]
+        else:
+            chain = [Span(self.ends[name], segment, FREE)]
+            self.ends[name] += segment
         self.pools[name].append(chain)
         return chain, chain[0]
 

@@ -130,6 +130,21 @@ def test_of_equal_blocks_that_cannot_grow_the_first_is_taken() -> None:
     assert sizes_mib(allocator) == [[3, 4, -3, 4, 6]]
 
 
+def test_of_equal_segments_of_32_mib_linux_takes_the_newest() -> None:
+    """The driver places those downwards, so the lowest address is that of the last one."""
+    first = {}
+    for descending in (False, True):
+        allocator = CachingAllocator(expandable=False, descending=descending)
+        for ident in (0, 1):
+            allocator.allocate(ident, 40 * MIB)
+        for ident in (0, 1):
+            allocator.free(ident)
+        allocator.allocate(2, 40 * MIB)
+        taken = [segment[0].live for segment in allocator.segments()]  # in the order they were made
+        first[descending] = taken
+    assert first == {False: [True, False], True: [False, True]}
+
+
 @MODES
 def test_freed_neighbours_merge(expandable: bool) -> None:
     allocator = allocator_with(4, 4, 4, 4, 4, expandable=expandable)
@@ -364,11 +379,16 @@ def test_layout_limit_and_return_of_everything(expandable: bool, script: list[in
     assert allocator.reserved_bytes == allocator.allocated_bytes == allocator.requested_bytes == 0
 
 
-@MODES
+@pytest.mark.parametrize(
+    ("expandable", "descending"),
+    [(False, False), (False, True), (True, False)],
+    ids=["native", "native descending", "expandable"],
+)
 @given(script=deeds, limit=limits)
 @settings(deadline=None, max_examples=150)
-def test_the_slow_reference_agrees(expandable: bool, script: list[int], limit: int | None) -> None:
-    ours, reference = CachingAllocator(expandable, limit), ReferenceAllocator(expandable, limit)
+def test_the_slow_reference_agrees(expandable: bool, descending: bool, script: list[int], limit: int | None) -> None:
+    ours = CachingAllocator(expandable, limit, descending=descending)
+    reference = ReferenceAllocator(expandable, limit, descending)
     failed = set()
     for event in events_of(script):
         if event is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainauto.core.process import ALLOCATOR_SETTINGS
+from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_settings
 from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, counted
 from trainauto.reporting.figures import size_text
 
@@ -94,6 +94,8 @@ def allocator_finding(settings: Mapping[str, str], expandable: bool | None, syst
         return Finding("allocator", LOOK, what, f"Several names for the same: keep {ALLOCATOR_SETTINGS[0]}.")
     if "cudaMallocAsync" in given:
         return Finding("allocator", LOOK, what, "Peaks are predicted for torch's own allocator: leave backend out.")
+    if unknown := unknown_settings(settings):
+        return Finding("allocator", LOOK, f"{what}; {unknown}", "Leave them out unless you need them.")
     if expandable is None:
         return Finding("allocator", OK, f"{what}; without a card it cannot be tried")
     if expandable:

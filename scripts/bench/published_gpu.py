@@ -1,0 +1,166 @@
+"""Peaks that others measured on real cards and published, against what traces of the same networks foretell.
+
+    python scripts/bench/published_gpu.py [--networks WORDS] [--write FOLDER]
+
+The 88 peaks are of segmentation networks (``scripts/bench/data/README.md``). FCN, PSPNet, DeepLabV3, DeepLabV3+ and
+UPerNet on ResNet are written in ``published_networks.py`` and traced here, as torch 1.x trained them; of the others
+(UNet, Semantic FPN, half precision) the file's own prediction is taken. Live bytes are those of the trace and DDP's
+buckets; quantiles are of ``ALLOCATED``, what a run believes before its first step.
+
+Exit code 1 where a trace differs from the file's prediction by more than 0.1 %.
+"""
+
+import argparse
+import csv
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+from published_networks import Segmenter
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from trainauto.core.plan import BatchShape  # noqa: E402
+from trainauto.memory.belief import ALLOCATED, UPPER  # noqa: E402
+from trainauto.memory.fake import fake_world  # noqa: E402
+from trainauto.memory.prior import fit_prior  # noqa: E402
+from trainauto.memory.surface import CostModel  # noqa: E402
+from trainauto.memory.trace import trace  # noqa: E402
+
+DATA = Path(__file__).parent / "data" / "published_gpu_memory.csv"
+TRACED = ("fcn", "pspnet", "deeplabv3", "deeplabv3plus", "upernet")
+CLASSES = {"cityscapes": 19, "ade20k": 150, "voc12aug": 21, "pascal_context": 60}
+SAME = 0.001
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Peak:
+    """One published peak.
+
+    Attributes:
+        name: of the configuration.
+        family: of networks.
+        measured: bytes, as published.
+        foretold: live bytes, DDP's buckets among them.
+        filed: the same as the file has it.
+        traced: it was traced here.
+    """
+
+    name: str
+    family: str
+    measured: int
+    foretold: int
+    filed: int
+    traced: bool
+
+    @property
+    def ratio(self) -> float:
+        """Measured over foretold live bytes."""
+        return self.measured / self.foretold
+
+    def of_quantile(self, quantile: float) -> float:
+        """Return the measured bytes over what the run would have thought to stay within."""
+        cost = CostModel(fit_prior({(1, 1): {"step": self.foretold}}), ALLOCATED)
+        return self.measured / cost.predict(BatchShape(1, 1), quantile)
+
+
+def live_bytes(row: Mapping[str, str]) -> int | None:
+    """Trace a row's network; ``None`` where it is not one of those that are written here."""
+    family = row["family"].split()[-1]
+    name = row["id"].split("/")[-1]
+    found = re.search(r"_r(\d+)(b?)[-_]", name)
+    if family not in TRACED or found is None:
+        return None
+    classes = next(number for dataset, number in CLASSES.items() if dataset in name)
+    batch, height, width = (int(row[key]) for key in ("batch", "height", "width"))
+    with fake_world():
+        network = Segmenter(family, int(found[1]), classes, plain_stem=bool(found[2]))
+        weights = sum(weight.numel() for weight in network.parameters())
+        if weights != int(row["params"]):
+            raise SystemExit(f"{name}: {weights} weights are not {row['params']}")
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+        images, labels = torch.empty(batch, 3, height, width), torch.empty(batch, height, width, dtype=torch.long)
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=False)  # what torch 1.x did
+            network(images, labels).backward()
+            optimizer.step()
+
+        return trace(step, held=[network, optimizer, images, labels]).peak_bytes + int(row["ddp_bucket_bytes"])
+
+
+def peaks(words: Sequence[str]) -> list[Peak]:
+    """Return the published peaks whose names hold one of these words, all without any."""
+    found = []
+    with DATA.open(newline="") as lines:
+        for row in csv.DictReader(lines):
+            if words and not any(word in row["id"] for word in words):
+                continue
+            filed, live = int(row["predicted_live_bytes"]), live_bytes(row)
+            name = row["id"].split("/")[-1].split("_20")[0]
+            measured = int(float(row["measured_bytes"]))
+            found.append(Peak(name, row["family"], measured, live or filed, filed, live is not None))
+    return found
+
+
+def page(found: Sequence[Peak]) -> str:
+    """Return the tables in Markdown."""
+    lines = [
+        "# Published peaks of real cards against traces",
+        "",
+        f"`python scripts/bench/published_gpu.py`: {len(found)} peaks of training steps, "
+        f"{sum(one.traced for one in found)} of them traced here, torch {torch.__version__}.",
+        "Where the figures come from: `scripts/bench/data/README.md`. Nothing was measured on a card by us.",
+        "",
+        "| networks | peaks | measured / foretold, median | least | most | within 5 % "
+        f"| above the {UPPER:.0%} quantile | measured / quantile, median |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    families = {family: [one for one in found if one.family == family] for family in {one.family for one in found}}
+    lines += [_row(name, families[name]) for name in sorted(families)]
+    lines += [
+        _row("all", found),
+        "",
+        "| network | measured | foretold | measured / foretold | |",
+        "|---|---:|---:|---:|---|",
+    ]
+    lines += [
+        f"| {one.name} | {one.measured / MIB:.0f} MiB | {one.foretold / MIB:.0f} MiB | {one.ratio:.3f} | "
+        f"{'traced' if one.traced else 'as filed'} |"
+        for one in found
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, found: Sequence[Peak]) -> str:
+    ratios = [one.ratio for one in found]
+    shares = [one.of_quantile(UPPER) for one in found]
+    near = sum(abs(ratio - 1) <= 0.05 for ratio in ratios)
+    return (
+        f"| {name} | {len(found)} | {median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | {near} "
+        f"| {sum(share > 1 for share in shares)} | {median(shares):.1%} |"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+", default=[], metavar="WORD", help="only names that hold one of these")
+    parser.add_argument("--write", type=Path, help="folder for published_gpu.md")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    found = peaks(arguments.networks)
+    text = page(found)
+    print(text)
+    if arguments.write:
+        (arguments.write / "published_gpu.md").write_text(text)
+    return 0 if all(abs(one.foretold / one.filed - 1) <= SAME for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Steps that are followed allocate what the same steps allocate when nobody looks on."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from trainauto.memory import live
+from trainauto.memory.fake import fake_world
+from trainauto.memory.trace import trace
+
+SIDE = 64
+LEAST_BYTES = 4096  # below are scalars and indices, which kernels make for themselves
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def ones(*shape: int) -> Tensor:
+    return torch.ones(*shape, requires_grad=True)
+
+
+def two_branches(x: Tensor) -> Tensor:
+    return x.sin() * x.cos()
+
+
+def three_branches(x: Tensor) -> Tensor:
+    return x.sin() * x.cos() + x.exp()
+
+
+def residual(x: Tensor) -> Tensor:
+    """The gradient of the sum goes to both branches: the first one to be added to may still be held by the other."""
+    return x + x.sin() * x
+
+
+def views(x: Tensor) -> Tensor:
+    return (x[:32] * x[32:]).sin() + x.view(2, 32, SIDE)[1]
+
+
+def gathered(x: Tensor) -> Tensor:
+    return x.sin().gather(0, torch.zeros(48, SIDE, dtype=torch.long)).cos()
+
+
+def indexed(x: Tensor) -> Tensor:
+    return x.sin()[torch.arange(48)].cos()
+
+
+def a_sum_of_the_model(x: Tensor) -> Tensor:
+    """Its own sums are new tensors, also of what nobody else holds."""
+    return (x @ x + torch.ones(SIDE)).sin() + 1
+
+
+def linear(x: Tensor) -> Tensor:
+    """Of an input that is not contiguous: product and bias are two operators."""
+    turned = x.view(2, 32, SIDE).transpose(0, 1)
+    return nn.functional.linear(turned, ones(SIDE, SIDE), ones(SIDE)).sin()
+
+
+def step_of(function: Callable[[Tensor], Tensor]) -> Callable[[], None]:
+    weight = ones(SIDE, SIDE)
+
+    def step() -> None:
+        weight.grad = None
+        function(weight.tanh()).sum().backward()
+
+    return step
+
+
+def alone(step: Callable[[], None]) -> list[int]:
+    """Bytes that a step allocates, and frees (negative), as torch's own profiler sees it, without any mode."""
+    step()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        step()
+    sizes = [event.nbytes() for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
+    sizes = [size for size in sizes if abs(size) >= LEAST_BYTES]
+    # The gradient of the step before, of which the profiler knows at times.
+    return sizes[1:] if sizes[0] < 0 else sizes
+
+
+def followed(function: Callable[[Tensor], Tensor], fake: bool) -> list[int]:
+    if fake:
+        with fake_world():
+            events = trace(step_of(function)).events
+    else:
+        events = trace(step_of(function)).events
+    sizes: dict[int, int] = {}
+    found = []
+    for ident, size in events:
+        if size:
+            sizes[ident] = size
+            found.append(size)
+        elif ident in sizes:  # else the gradient of the step before, which is left out there, too
+            found.append(-sizes[ident])
+    return [size for size in found if abs(size) >= LEAST_BYTES]
+
+
+@pytest.mark.parametrize("fake", [True, False], ids=["fake", "real"])
+@pytest.mark.parametrize(
+    "function",
+    [two_branches, three_branches, residual, views, gathered, indexed, a_sum_of_the_model, linear],
+    ids=lambda function: function.__name__,
+)
+def test_the_same_bytes_in_the_same_order(function: Callable[[Tensor], Tensor], fake: bool) -> None:
+    assert followed(function, fake) == alone(step_of(function))
+
+
+def test_sums_are_correct_on_real_tensors() -> None:
+    """A step that is followed computes what it computes otherwise."""
+    found = []
+    for follows in (False, True):
+        weight = torch.full((SIDE, SIDE), 0.5, requires_grad=True)
+
+        def step(weight: Tensor = weight) -> None:
+            weight.grad = None
+            (three_branches(weight.tanh()).sum() + linear(weight.tanh()).sum()).backward()
+
+        if follows:
+            trace(step, steps=1)
+        else:
+            step()
+        assert weight.grad is not None
+        found.append(weight.grad)
+    assert torch.equal(*found)
+    assert math.isfinite(float(found[0].sum()))
+
+
+def test_a_torch_that_adds_up_otherwise_is_followed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = followed(two_branches, fake=True)
+    monkeypatch.setattr(live, "one_holder", lambda: None)
+    assert len(followed(two_branches, fake=True)) > len(expected)
