@@ -31,5 +31,5 @@ def cublas_workspace_bytes(capability: tuple[int, int] | None = None) -> int:
     if pairs := _PAIR.findall(chosen):
         return sum(int(size_kib) * int(number) * KIB for size_kib, number in pairs)
     if capability is None and torch.cuda.is_available():  # pragma: no cuda
-        capability = torch.cuda.get_device_capability()
+        capability = torch.cuda.get_device_capability(torch.cuda.current_device())
     return CUBLAS_HOPPER_BYTES if capability is not None and capability >= (9, 0) else CUBLAS_BYTES
