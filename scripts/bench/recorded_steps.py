@@ -275,7 +275,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "# Recorded steps of a real card against traces",
         "",
         f"`python scripts/bench/recorded_steps.py`, torch {torch.__version__}: eight runs of three steps, recorded by",
-        "others on a card (`tests/assets/cuda_histories/README.md`), traced here without one, from the first weight on.",
+        "others on a card (`tests/assets/cuda_histories`), traced here without one, from the first weight on.",
         "Live bytes are as asked for, at their highest; reserved bytes are those of torch's allocator, simulated.",
         "",
         "| recorded run | live, recorded | foretold | | reserved, recorded | foretold | |",
