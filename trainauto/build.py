@@ -1,5 +1,6 @@
 """From options to a run: what is built, in the order it is built."""
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ from trainauto.assembly.model import (
     run_length,
 )
 from trainauto.assembly.plugins import load_plugins
+from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
 from trainauto.core.reports import RunSummary
@@ -118,10 +120,11 @@ def build_run(
         metrics = build_metrics(loaded)
         meter = MemoryMeter(precision.device)
         limit_bytes, division = limit_and_division(loaded, ranks, budget_bytes or meter.limit_bytes)
+        steered = any(isinstance(one, DynamicBatchSizeOptimizer) for one in automations)
         tell = partial(
             foretell,
             loaded,
-            kind_of_run(loaded, network, precision.device),
+            kind_of_run(loaded, network, precision.device) if steered and ranks.is_first else {},
             facts,
             precision.device,
             limit_bytes,
@@ -132,11 +135,16 @@ def build_run(
         with ThreadPoolExecutor(1) as beside:
             # The process that traces has loaded what it needs by now; here torch loads its compiler meanwhile.
             foreknowledge = beside.submit(tell) if ranks.is_first else None
-            load_compiler()
-            model = build_model(
-                loaded, network, precision, pretrained=checkpoint is None, parallel=parallel_of(options, ranks)
-            )
-            schedule = build_schedule(loaded, model)
+            try:
+                load_compiler()
+                model = build_model(
+                    loaded, network, precision, pretrained=checkpoint is None, parallel=parallel_of(options, ranks)
+                )
+                schedule = build_schedule(loaded, model)
+            except BaseException:
+                if tracer is not None:
+                    tracer.end()  # nobody wants its answers now
+                raise
         known = foretold(ranks, facts.plan, foreknowledge)
         if tracer is not None:
             tracer.end()  # what an earlier run has learned may have made it idle
@@ -191,6 +199,7 @@ def build_run(
                 yield run
             finally:
                 known.keep()
+                gc.unfreeze()
 
 
 def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:

@@ -119,6 +119,8 @@ class Child:
         return ChildDied(how + self._last_words())
 
     def _last_words(self) -> str:
+        if self._errors.closed:  # it was ended while it was asked
+            return ""
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", errors="replace").strip().splitlines()
         return "; the last it wrote:\n  " + "\n  ".join(lines[-SHOWN_LINES:]) if lines else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import trainauto
 from trainauto.assembly.child import Child
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 MIB = 1024**2
 SAMPLES = "target_batch_size"
+TRACES = 2
+"""Counts what traces follow: what an earlier one told is not taken for what they tell now."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,11 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device)
         device: where.
     """
     options = loaded.options
-    shapes = [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in network.state_dict().items()]
+    shapes = [
+        f"{name} {tuple(tensor.shape)} {tensor.dtype}"
+        for name, tensor in network.state_dict().items()
+        if isinstance(tensor, Tensor)  # a module may keep anything beside them
+    ]
     chosen = options.model_dump(
         mode="json",
         include={
@@ -146,6 +152,7 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device)
         "plugin_sources": [_source_digest(name) for name in options.plugins],
         "weights": hashlib.sha256("\n".join(shapes).encode()).hexdigest(),
         "trainauto": trainauto.__version__,
+        "traces": TRACES,
         "torch": torch.__version__,
         "allocator": {name: os.environ.get(name) for name in ALLOCATOR_SETTINGS},
         "device": _device_facts(device),

@@ -48,7 +48,6 @@ def _tracer(*, like_cuda: bool) -> Answer:
     from trainauto.memory.cuda_autocast import cast_as_cuda
     from trainauto.memory.cuda_operators import compute_as_cuda
     from trainauto.memory.fake import group_as_cuda, warm_up
-    from trainauto.memory.workspaces import cublas_workspace_bytes
     from trainauto.options.load import load_options
 
     torch.set_num_threads(1)
@@ -68,7 +67,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
             runs.clear()
             loaded = load_options(Path(path), overrides)
             load_plugins(loaded)
-            runs[key] = FakeRun.of(loaded, workspace_bytes=cublas_workspace_bytes() if like_cuda else 0)
+            runs[key] = FakeRun.of(loaded, like_cuda=like_cuda)
             gc.freeze()
         return runs[key]
 

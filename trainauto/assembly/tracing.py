@@ -19,6 +19,7 @@ from trainauto.engine.step import optimize_parameters
 from trainauto.memory.fake import as_fake, fake_world
 from trainauto.memory.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.trace import CannotTrace, Trace, trace
+from trainauto.memory.workspaces import cublas_workspace_bytes
 from trainauto.models.base_model import BaseModel
 from trainauto.options.load import LoadedOptions
 
@@ -58,7 +59,7 @@ class TracedModel:
         max_norm: float | None,
         *,
         ends_early: bool = False,
-        workspace_bytes: int = 0,
+        workspace_bytes: int | None = None,
     ) -> None:
         self.model = model
         self._batch_of = batch_of
@@ -106,7 +107,7 @@ class FakeRun:
         build: builds the model; what it makes is fake.
         batch_of: makes the batch of a plan.
         clips: whether the run clips gradients.
-        workspace_bytes: of cuBLAS on the card that is asked for; 0 on a CPU.
+        workspace_bytes: of cuBLAS on the card that is asked for; ``None`` on a CPU.
 
     Raises:
         CannotTrace: the model cannot be built on fake tensors.
@@ -118,7 +119,7 @@ class FakeRun:
         batch_of: BatchOf,
         *,
         clips: bool,
-        workspace_bytes: int = 0,
+        workspace_bytes: int | None = None,
     ) -> None:
         with fake_world() as self._mode, AnsweredReads():
             try:
@@ -136,11 +137,15 @@ class FakeRun:
                 raise CannotTrace(f"the model cannot be built on fake tensors: {reason}") from error
 
     @classmethod
-    def of(cls, loaded: LoadedOptions, *, workspace_bytes: int = 0) -> "FakeRun":
+    def of(cls, loaded: LoadedOptions, *, like_cuda: bool = False) -> "FakeRun":
         """Build the run of an option file, whose plugins must have been imported.
 
         Where building the network needs data (its code computes with initial weights, say), it is built for real and
         then copied.
+
+        Args:
+            loaded: the option file.
+            like_cuda: count what a card's libraries take, also where the run is not on one.
 
         Raises:
             CannotTrace: the run compiles its network, or its model cannot be built on fake tensors.
@@ -163,7 +168,7 @@ class FakeRun:
             build,
             lambda plan: empty_batch(plan, channels, options.scale),
             clips=clips,
-            workspace_bytes=workspace_bytes,
+            workspace_bytes=cublas_workspace_bytes() if like_cuda or precision.device.type == "cuda" else None,
         )
 
     def trace(self, plan: Plan, steps: int = 2) -> Trace:

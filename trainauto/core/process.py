@@ -53,12 +53,14 @@ def what_stays() -> Iterator[None]:
     Torch with its compiler is 300,000 objects. Looking for garbage while they load takes a tenth of the time; each
     later collection would take 0.2 s, and every recovery from a lack of memory waits for one.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def unknown_settings(environment: Mapping[str, str]) -> str:

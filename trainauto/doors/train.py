@@ -1,7 +1,6 @@
 """``train``: train the network of an option file."""
 
 import argparse
-import gc
 import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
@@ -44,7 +43,6 @@ def _run(parsed: argparse.Namespace) -> int:
             from trainauto.engine.loop import train
             from trainauto.engine.ranks import any_of, joined, was_restarted
 
-        stack.callback(gc.unfreeze)
         ranks = stack.enter_context(joined(parsed.launcher))
         # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
         restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())

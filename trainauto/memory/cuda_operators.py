@@ -59,9 +59,10 @@ def _attention(
     return attended
 
 
-def _batch_norm(given: Tensor, *others: Any) -> Tensor:
+def _batch_norm(given: Tensor, weight: Tensor | None, bias: Tensor | None, *others: Any) -> Tensor:
     by_channel = {4: torch.channels_last, 5: torch.channels_last_3d}.get(given.ndim, torch.contiguous_format)
-    if not (given.is_contiguous() or given.is_contiguous(memory_format=by_channel)):
+    is_cudnn = weight is not None and bias is not None and given.ndim >= 3
+    if is_cudnn and not (given.is_contiguous() or given.is_contiguous(memory_format=by_channel)):
         given = given.contiguous()
-    normed: Tensor = _aten.batch_norm.default.decompose(given, *others)
+    normed: Tensor = _aten.batch_norm.default.decompose(given, weight, bias, *others)
     return normed

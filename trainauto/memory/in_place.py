@@ -14,7 +14,9 @@ beside it. How that shows in counts is looked up once, in a graph of which it is
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -29,21 +31,21 @@ WRITES = {
     _aten.index_put.default: _aten.index_put_.default,
     _aten.scatter_add.default: _aten.scatter_add_.default,
     _aten.scatter.src: _aten.scatter_.src,
-    _aten.scatter.value: _aten.scatter_.value,
     _aten.index_add.default: _aten.index_add_.default,
 }
 """What torch calls under a mode, and what it calls without one."""
 
-Holders = tuple[int, int]
+Holders = tuple[int, int, int]
 
 
 def holders(tensor: Tensor) -> Holders:
-    """Return how many hold a tensor, and how many its storage; as seen from within an operator."""
-    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)  # type: ignore[attr-defined]
+    """Return how many hold a tensor, its storage, and its object in Python; as seen from within an operator."""
+    uses: int = tensor._use_count()  # type: ignore[attr-defined]
+    return uses, torch._C._storage_Use_Count(tensor.untyped_storage()._cdata), sys.getrefcount(tensor)
 
 
 def writes_in_place(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], held: Holders, alone: Holders | None
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], held: Holders, alone: Mapping[Any, Collection[Holders]]
 ) -> bool:
     """Say whether torch would write into the first argument, were no mode looking on.
 
@@ -51,16 +53,16 @@ def writes_in_place(
         func: one of :data:`WRITES`.
         args: its arguments, of which the first is a tensor.
         kwargs: of the same call.
-        held: :func:`holders` of the first argument.
+        held: :func:`holders` of the first argument, asked for in the mode's own function.
         alone: what :func:`one_holder` says.
     """
-    if alone is None:
+    if held not in alone.get(func, ()):
         return False
     target = args[0]
     in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
     if func is not ADD:
-        return in_backward and held[1] == alone[1]
-    if held != alone or kwargs or not isinstance(args[1], Tensor) or args[1].dtype != target.dtype:
+        return in_backward
+    if kwargs or not isinstance(args[1], Tensor) or args[1].dtype != target.dtype:
         return False
     if in_backward:
         return args[1].shape == target.shape and _is_dense(target)
@@ -79,28 +81,39 @@ def _is_dense(tensor: Tensor) -> bool:
     return True
 
 
-class _Sums(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes who holds what is added to."""
+class _Writes(TorchDispatchMode):
+    """Notes who holds what would be written in a backward pass."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: list[Holders] = []
+        self.found: dict[Any, set[Holders]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func is ADD:
-            self.found.append(holders(args[0]))
+        if func in WRITES and torch._C._current_graph_task_id() != -1:
+            self.found.setdefault(func, set()).add(holders(args[0]))
         return func(*args, **(kwargs or {}))
 
 
 @functools.cache
-def one_holder() -> Holders | None:
-    """Return the counts of a tensor with one owner in C++; ``None`` where this torch adds up otherwise.
+def one_holder() -> Mapping[Any, Collection[Holders]]:
+    """Return the counts of a tensor with one owner in C++, by the operator that gets it; none where torch has changed.
 
-    It runs a little backward pass: not to be called from within an operator.
+    Under autocast, kernels in Python may lie between (:mod:`trainauto.memory.cuda_autocast`), which hold it, too:
+    there are counts with and without. It runs little backward passes: not to be called from within an operator.
     """
-    with torch.enable_grad(), _Sums() as sums:
-        shared = torch.ones(2, requires_grad=True).tanh()
-        (shared.sin() * shared.cos()).sum().backward()  # type: ignore[no-untyped-call]
-    return sums.found[0] if len(sums.found) == 1 else None
+    first = torch.tensor([0, 1])
+    cases: tuple[Callable[[Tensor], Tensor], ...] = (
+        lambda x: x.sin() * x.cos(),
+        lambda x: x.gather(0, first[None]),
+        lambda x: x[first],
+        lambda x: x.index_select(0, first),
+        lambda x: x.max(dim=0).values,
+    )
+    with torch.inference_mode(False), torch.enable_grad(), _Writes() as writes:
+        for case, casts in product(cases, (False, True)):
+            with torch.autocast("cpu", torch.bfloat16, enabled=casts):
+                case(torch.ones(2, 2, requires_grad=True).tanh()).sum().backward()  # type: ignore[no-untyped-call]
+    found: dict[Any, set[Holders]] = writes.found
+    return found

@@ -73,10 +73,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         reads: answers what the model asks of tensors without data.
         workspace_bytes: cuBLAS takes so much from torch's allocator at the first product of the thread that runs
             forward, and again at that of backward, and keeps it (``getCurrentCUDABlasHandle``,
-            ATen/cuda/CublasHandlePool.cpp); 0 on a CPU.
+            ATen/cuda/CublasHandlePool.cpp). ``None`` follows what a CPU does.
     """
 
-    def __init__(self, device_type: str, reads: ModelReads, workspace_bytes: int = 0) -> None:
+    def __init__(self, device_type: str, reads: ModelReads, workspace_bytes: int | None = None) -> None:
         super().__init__()
         self.watch = PhaseWatch()
         self.log = StepLog([])
@@ -104,7 +104,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     def is_as_found(self) -> bool:
         """Say whether storages of the same sizes are live as when the step began (garbage in cycles counts as live)."""
-        return sorted(size for _, size in self.log.initial) == sorted(size for _, size, _ in self._live.values())
+        now = [*(size for _, size, _ in self._live.values()), *(size for _, size in self._workspaces.values())]
+        return sorted(size for _, size in self.log.before_later_steps) == sorted(now)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -120,8 +121,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self._see_all(args, given=False)
             if kwargs:
                 self._see_all(kwargs.values(), given=False)
-        copy = self._copy_of(args[0]) if operator.copies_strided and self._workspace_bytes else None
-        if operator.may_write and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):
+        copy = self._copy_of(args[0]) if operator.copies_strided and self._workspace_bytes is not None else None
+        is_sum = operator.may_write and isinstance(args[0], Tensor)
+        if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):
             out = self._written(func, args, kwargs or {})
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
@@ -129,7 +131,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if copy is not None:
             self.log.events.append(AllocationEvent(copy, 0))
         if operator.multiplies and self._workspace_bytes:
-            self._take_workspace(phase == BACKWARD)
+            self._take_workspace(phase == BACKWARD, self._workspace_bytes)
         if operator.writes or operator.copies:
             self._note_values(operator, args, kwargs or {}, out)
         return out
@@ -142,10 +144,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.log.events.append(AllocationEvent(self._idents, tensor.numel() * tensor.element_size()))
         return self._idents
 
-    def _take_workspace(self, in_backward: bool) -> None:
+    def _take_workspace(self, in_backward: bool, size_bytes: int) -> None:
         if in_backward not in self._workspaces:
             self._idents += 1
-            workspace = self._workspaces[in_backward] = AllocationEvent(self._idents, self._workspace_bytes)
+            workspace = self._workspaces[in_backward] = AllocationEvent(self._idents, size_bytes)
             self.log.workspaces.append((len(self.log.events), workspace))
 
     def _written(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:

@@ -65,7 +65,7 @@ def trace(
     held: Sequence[Any] = (),
     device_type: str = "cpu",
     ends_early: bool = False,
-    workspace_bytes: int = 0,
+    workspace_bytes: int | None = None,
 ) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
@@ -82,7 +82,7 @@ def trace(
         ends_early: run no further step after one that leaves storages of the same sizes as it found. The next one would
             find what this one found, so it is this one again: half of the time of a trace.
         workspace_bytes: of cuBLAS on the card that is asked for, see
-            :func:`~trainauto.memory.workspaces.cublas_workspace_bytes`; 0 on a CPU.
+            :func:`~trainauto.memory.workspaces.cublas_workspace_bytes`; ``None`` follows what a CPU does.
 
     Raises:
         CannotTrace: the step fails, or its memory depends on data.
@@ -126,7 +126,7 @@ def _follow(
     held: Sequence[Any],
     device_type: str,
     ends_early: bool,
-    workspace_bytes: int,
+    workspace_bytes: int | None,
     reads: ModelReads,
 ) -> Trace:
     live = LiveStorages(device_type, reads, workspace_bytes)

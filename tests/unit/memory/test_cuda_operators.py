@@ -27,12 +27,14 @@ def kept(function, *shape):
 
 def all_kept():
     with fake_world():
+        four = torch.ones(4, requires_grad=True)
         return {
             "dropout": kept(lambda x: F.dropout(x, 0.1), 64, 64),
             "no dropout": kept(lambda x: F.dropout(x, 0.1, training=False).sin(), 64, 64),
             "attention": kept(lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.1), 2, 4, 128, 16),
             "causal": kept(lambda x: F.scaled_dot_product_attention(x, x, x, None, 0.1, True), 2, 4, 128, 16),
-            "norm": kept(lambda x: F.batch_norm(x[:, ::2], None, None, training=True), 2, 8, 64, 64),
+            "norm": kept(lambda x: F.batch_norm(x[:, ::2], None, None, four, four, training=True), 2, 8, 64, 64),
+            "norm without weights": kept(lambda x: F.batch_norm(x[:, ::2], None, None, training=True), 2, 8, 64, 64),
             "norm of a whole": kept(lambda x: F.batch_norm(x, None, None, training=True), 2, 8, 64, 64),
             "norm by channel": kept(
                 lambda x: F.batch_norm(x.contiguous(memory_format=torch.channels_last), None, None, training=True),
@@ -58,5 +60,6 @@ def test_what_forward_keeps_for_backward() -> None:
     assert cpu["attention"] > 16  # the matrix, with and without dropout, and its mask
     assert rounded["attention"] == rounded["causal"] == 1.1  # the result and one number a row
     assert (round(cpu["norm"], 2), round(cuda["norm"], 2)) == (0.5, 1.0)  # the copy of a strided input is kept
+    assert cuda["norm without weights"] == cpu["norm without weights"]  # not for cuDNN
     assert cuda["norm of a whole"] == cpu["norm of a whole"]
     assert cuda["norm by channel"] == cpu["norm by channel"]

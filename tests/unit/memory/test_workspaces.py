@@ -28,12 +28,13 @@ def test_size(
     setting: str | None, capability: tuple[int, int] | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(CUBLAS_CONFIG, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     if setting is not None:
         monkeypatch.setenv(CUBLAS_CONFIG, setting)
     assert cublas_workspace_bytes(capability) == expected
 
 
-def traced(*, multiplies: bool, trains: bool = True, workspace_bytes: int, steps: int = 1) -> Trace:
+def traced(*, multiplies: bool, trains: bool = True, workspace_bytes: int | None, steps: int = 1) -> Trace:
     with fake_world():
         weight = torch.ones(64, 64, requires_grad=True)
 
@@ -49,7 +50,7 @@ def traced(*, multiplies: bool, trains: bool = True, workspace_bytes: int, steps
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_forward_and_backward_have_one_each_through_the_whole_step(steps: int) -> None:
-    without = traced(multiplies=True, workspace_bytes=0, steps=steps)
+    without = traced(multiplies=True, workspace_bytes=None, steps=steps)
     found = traced(multiplies=True, workspace_bytes=8 * MIB, steps=steps)
     assert found.persistent_bytes == without.persistent_bytes + 16 * MIB
     assert found.peak_bytes == without.peak_bytes + 16 * MIB
@@ -68,7 +69,7 @@ def test_only_where_there_is_a_product() -> None:
 
 @pytest.mark.parametrize(("transposed", "copies"), [(False, 0), (True, 1)])
 def test_reflection_pad_works_on_a_copy_of_what_is_not_contiguous(transposed: bool, copies: int) -> None:
-    def sizes(workspace_bytes: int) -> list[int]:
+    def sizes(workspace_bytes: int | None) -> list[int]:
         with fake_world():
             image = torch.ones(1, 3, 64, 64)
             image = image.transpose(2, 3) if transposed else image
@@ -79,7 +80,24 @@ def test_reflection_pad_works_on_a_copy_of_what_is_not_contiguous(transposed: bo
             return [event.size_bytes for event in trace(step, steps=1, workspace_bytes=workspace_bytes).events]
 
     copy = 3 * 64 * 64 * 4
-    assert sizes(0).count(copy) == 0
-    assert sizes(8 * MIB).count(copy) == copies
+    assert sizes(None).count(copy) == 0
+    assert sizes(8 * MIB).count(copy) == sizes(0).count(copy) == copies  # also where cuBLAS may take nothing
     assert sizes(8 * MIB)[:copies] == [copy] * copies  # before the result, and freed after it
-    assert sizes(8 * MIB).count(0) == sizes(0).count(0) + copies
+    assert sizes(8 * MIB).count(0) == sizes(None).count(0) + copies
+
+
+def test_a_step_that_leaves_what_it_found_ends_the_trace_also_with_workspaces() -> None:
+    steps = 0
+    with fake_world():
+        layer = torch.nn.Linear(64, 64, bias=False)
+        layer.weight.grad = torch.zeros(64, 64)
+
+        def step() -> None:
+            nonlocal steps
+            steps += 1
+            layer.weight.grad = None
+            layer(torch.ones(8, 64)).sum().backward()
+
+        found = trace(step, steps=6, held=[layer], ends_early=True, workspace_bytes=8 * MIB)
+    assert steps == 1
+    assert found.persistent_bytes == 16 * MIB + 2 * 64 * 64 * 4
