@@ -3,6 +3,7 @@
 import json
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,10 +21,15 @@ from tests.integration.doors import (
     train,
     write_options,
 )
+from trainauto.automations import Automation
 from trainauto.build import build_run
+from trainauto.core.decisions import PlanChange
 from trainauto.core.plan import Plan
+from trainauto.core.records import PeakReading, Probe
+from trainauto.engine import probe
 from trainauto.engine.probe import measured, untrained_step
 from trainauto.engine.random_state import packed_state
+from trainauto.engine.run import Run
 from trainauto.options.load import load_options
 
 pytestmark = [
@@ -149,3 +155,58 @@ def test_a_probe_that_does_not_fit_costs_nothing(
         peak = measured(run, Plan.of(batch_size=6, lq_size=16))
         assert peak is not None
         assert peak.allocated > 0
+
+
+class Asks(Automation):
+    """Asks for plans one after another, whatever is measured."""
+
+    def __init__(self, *batches: int) -> None:
+        self.batches = list(batches)
+        self.probed: list[int] = []
+
+    def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
+        return self._next()
+
+    def on_probe(self, probe: Probe) -> PlanChange | None:
+        self.probed.append(probe.plan.batch_size)
+        return self._next()
+
+    def _next(self) -> PlanChange | None:
+        return PlanChange(Plan.of(batch_size=self.batches.pop(0), lq_size=16), "asked") if self.batches else None
+
+
+@pytest.mark.parametrize(
+    ("batches", "target", "probed", "steps"),
+    [
+        ((6, 8), None, [6, 8], 4),
+        ((6, 8, 6), None, [6, 8], 4),  # what was measured is not measured again
+        ((6, 8), 1, [6, 8], 2),  # above target, one step says enough
+    ],
+)
+def test_no_more_is_measured_than_decides(
+    batches: tuple[int, ...],
+    target: int | None,
+    probed: list[int],
+    steps: int,
+    tmp_path: Path,
+    write_images: Write,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = options(write_images("gt", 4, (100, 100)))
+    given["training_automations"] = {}
+    del given["memory"]
+    with build_run(load_options(write_options(tmp_path / "run.yml", given))) as run:
+        asks, made = Asks(*batches), []
+
+        def counted(run: Run, plan: Plan) -> None:
+            made.append(plan)
+            untrained_step(run, plan)
+
+        monkeypatch.setattr(probe, "untrained_step", counted)
+        run.automations = (asks,)
+        run.summary = replace(run.summary, memory_target_bytes=target)
+        probe.choose_first_plan(run)
+        assert asks.probed == probed
+        assert len(made) == steps
+        assert run.loader.plan.batch_size == batches[-1]
