@@ -105,6 +105,8 @@ def foretell(
     if foresight is None and not refused:
         foresight, refused = _traced(loaded, axes, device, tracer)
         learned = None
+    if device.type == "cuda" and (unknown := unknown_settings(os.environ)):
+        logger.warning("%s", unknown)
     if foresight is not None:
         reserved = foresight.reserved(expandable=_is_expandable(device)) if device.type == "cuda" else None
         controller.foresee(foresight.peaks_on(device.type), reserved)
@@ -202,11 +204,9 @@ def _traced(
 
 
 def _is_expandable(device: torch.device) -> bool:
-    """Say whether the allocator's segments grow; warn where that was asked for in vain, and of unknown settings."""
+    """Say whether the allocator's segments grow, and warn where that was asked for in vain."""
     found = uses_expandable_segments(device)
     asked = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
     if asked and not found:
         logger.warning("expandable segments were asked for, but this driver or platform does not give them")
-    if unknown := unknown_settings(os.environ):
-        logger.warning("%s", unknown)
     return found

@@ -18,7 +18,7 @@ from trainauto.assembly.discriminator import discriminator_options
 from trainauto.assembly.placing import component, placed
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
-from trainauto.core.process import what_stays
+from trainauto.core.process import without_garbage_collection
 from trainauto.core.reports import LengthUnit
 from trainauto.engine.ranks import ALONE, Ranks
 from trainauto.losses import LOSSES
@@ -62,7 +62,7 @@ def choose_precision(loaded: LoadedOptions, ranks: Ranks = ALONE) -> Precision:
 def load_compiler() -> None:
     """Load torch's compiler, as the first optimizer does, but out of the garbage collector's sight."""
     if COMPILER not in sys.modules:
-        with what_stays():
+        with without_garbage_collection():
             importlib.import_module(COMPILER)
 
 

@@ -47,8 +47,8 @@ def use_expandable_segments() -> None:
 
 
 @contextmanager
-def what_stays() -> Iterator[None]:
-    """Load what lives as long as the process: the garbage collector looks at none of it, now or later.
+def without_garbage_collection() -> Iterator[None]:
+    """Load what lives as long as the process: the garbage collector leaves it alone, now and later.
 
     Torch with its compiler is 300,000 objects. Looking for garbage while they load takes a tenth of the time; each
     later collection would take 0.2 s, and every recovery from a lack of memory waits for one.

@@ -5,7 +5,7 @@ import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
-from trainauto.core.process import what_stays
+from trainauto.core.process import without_garbage_collection
 from trainauto.doors.arguments import Commands, prepare_environment, takes_options
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _run(parsed: argparse.Namespace) -> int:
     prepare_environment(loaded.options)
     with ExitStack() as stack:
         tracer = stack.enter_context(_early_tracer(loaded.options))
-        with what_stays():
+        with without_garbage_collection():
             from trainauto.build import build_run
             from trainauto.engine.loop import train
             from trainauto.engine.ranks import any_of, joined, was_restarted
