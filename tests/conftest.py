@@ -19,6 +19,14 @@ def _few_threads() -> None:
     torch.set_num_threads(2)
 
 
+@pytest.fixture
+def one_thread(_few_threads: None) -> None:
+    """Compute on one thread: what is allocated follows their number."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What one test's runs learn is nothing to another's, nor to the person's own.

@@ -1,7 +1,6 @@
 """Gradient checkpointing in traces: less is foreseen, and as much as really is needed."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +41,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], float]] = {
 """By name: options, and the largest share of the bytes above the persistent ones that remains."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -1,7 +1,7 @@
 """Steps that are followed allocate what the same steps allocate when nobody looks on."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,12 +17,7 @@ SIDE = 64
 LEAST_BYTES = 4096  # below are scalars and indices, which kernels make for themselves
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def ones(*shape: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Gradient checkpointing: the same results, from less that is kept."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -82,12 +82,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model(build: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> SRModel:
