@@ -19,7 +19,7 @@ from trainauto.engine.step import optimize_parameters
 from trainauto.memory.fake import as_fake, fake_world
 from trainauto.memory.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.trace import CannotTrace, Trace, trace
-from trainauto.memory.workspaces import cublas_workspace_bytes
+from trainauto.memory.workspaces import Libraries, card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.options.load import LoadedOptions
 
@@ -49,7 +49,7 @@ class TracedModel:
         batch_of: makes the batch of a plan.
         max_norm: as for :func:`~trainauto.engine.step.optimize_parameters`.
         ends_early: let traces end with the first step that leaves as much as it found.
-        workspace_bytes: of cuBLAS, see :func:`~trainauto.memory.workspaces.cublas_workspace_bytes`.
+        libraries: of the card whose memory is followed; ``None`` on a CPU.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TracedModel:
         max_norm: float | None,
         *,
         ends_early: bool = False,
-        workspace_bytes: int | None = None,
+        libraries: Libraries | None = None,
     ) -> None:
         self.model = model
         self._batch_of = batch_of
@@ -68,7 +68,7 @@ class TracedModel:
         self._rewind = Rewind(model.networks.values(), model.device)
         self._settled = False
         self._ends_early = ends_early
-        self._workspace_bytes = workspace_bytes
+        self._libraries = libraries
         if ends_early:
             _leave_gradients(model.optimizers.values())
 
@@ -88,7 +88,7 @@ class TracedModel:
             held=held,
             device_type=self.model.device.type,
             ends_early=self._ends_early and not copies,
-            workspace_bytes=self._workspace_bytes,
+            libraries=self._libraries,
         )
 
     def step(self, plan: Plan) -> None:
@@ -107,7 +107,10 @@ class FakeRun:
         build: builds the model; what it makes is fake.
         batch_of: makes the batch of a plan.
         clips: whether the run clips gradients.
-        workspace_bytes: of cuBLAS on the card that is asked for; ``None`` on a CPU.
+        libraries: of the card that is asked for; ``None`` on a CPU.
+
+    Attributes:
+        is_benchmarked: cuDNN's benchmark mode is on for it.
 
     Raises:
         CannotTrace: the model cannot be built on fake tensors.
@@ -119,8 +122,9 @@ class FakeRun:
         batch_of: BatchOf,
         *,
         clips: bool,
-        workspace_bytes: int | None = None,
+        libraries: Libraries | None = None,
     ) -> None:
+        self.is_benchmarked = libraries is not None and libraries.benchmark
         with fake_world() as self._mode, AnsweredReads():
             try:
                 self._traced = TracedModel(
@@ -128,7 +132,7 @@ class FakeRun:
                     batch_of,
                     ALWAYS_CLIP if clips else None,
                     ends_early=True,
-                    workspace_bytes=workspace_bytes,
+                    libraries=libraries,
                 )
             except TrainautoError:
                 raise
@@ -168,7 +172,7 @@ class FakeRun:
             build,
             lambda plan: empty_batch(plan, channels, options.scale),
             clips=clips,
-            workspace_bytes=cublas_workspace_bytes() if like_cuda or precision.device.type == "cuda" else None,
+            libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
         )
 
     def trace(self, plan: Plan, steps: int = 2) -> Trace:

@@ -14,9 +14,10 @@ from typing import Any
 from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
-from trainauto.memory.allocator import AllocationEvent, peak_reserved_bytes
+from trainauto.memory.allocator import AllocationEvent, least_reserved_bytes, peak_reserved_bytes
 from trainauto.memory.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.live import LiveStorages, StepLog, UntraceableTensorError
+from trainauto.memory.workspaces import Libraries
 
 MIB = 1024**2
 LARGEST_DIFFERENCE = 0.01
@@ -54,8 +55,12 @@ class Trace:
         return sum(size_bytes for ident, size_bytes in self.initial if ident not in freed)
 
     def reserved_bytes(self, *, expandable: bool) -> int:
-        """Return what torch's CUDA allocator reserves for such steps, by simulation."""
+        """Return what torch's CUDA allocator reserves for such steps where there is plenty, by simulation."""
         return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)
+
+    def least_reserved_bytes(self, *, expandable: bool) -> int:
+        """Return the least that it can do with, by simulation: it gives back what it keeps before it fails."""
+        return least_reserved_bytes(self.events, expandable=expandable, before=self.initial)
 
 
 def trace(
@@ -65,7 +70,7 @@ def trace(
     held: Sequence[Any] = (),
     device_type: str = "cpu",
     ends_early: bool = False,
-    workspace_bytes: int | None = None,
+    libraries: Libraries | None = None,
 ) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
@@ -81,8 +86,7 @@ def trace(
         device_type: which device's memory to follow.
         ends_early: run no further step after one that leaves storages of the same sizes as it found. The next one would
             find what this one found, so it is this one again: half of the time of a trace.
-        workspace_bytes: of cuBLAS on the card that is asked for, see
-            :func:`~trainauto.memory.workspaces.cublas_workspace_bytes`; ``None`` follows what a CPU does.
+        libraries: of the card that is asked for; ``None`` follows what a CPU does.
 
     Raises:
         CannotTrace: the step fails, or its memory depends on data.
@@ -90,7 +94,7 @@ def trace(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     reads = ModelReads(large=False)
-    follow = partial(_follow, step, steps, held, device_type, ends_early, workspace_bytes)
+    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries)
     try:
         first = follow(reads)
     except CannotTrace as error:
@@ -126,10 +130,10 @@ def _follow(
     held: Sequence[Any],
     device_type: str,
     ends_early: bool,
-    workspace_bytes: int | None,
+    libraries: Libraries | None,
     reads: ModelReads,
 ) -> Trace:
-    live = LiveStorages(device_type, reads, workspace_bytes)
+    live = LiveStorages(device_type, reads, libraries)
     live.hold(held)
     try:
         for _ in range(steps):

@@ -9,7 +9,7 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
-from trainauto.memory.belief import ALLOCATED, RESERVED_EXPANDABLE
+from trainauto.memory.belief import ALLOCATED, RESERVED
 from trainauto.memory.prior import Prior, fit_prior
 
 FACTS = RunFacts(AXES, START, 2)
@@ -22,7 +22,7 @@ def prior(more: float = 1.0) -> Prior:
 
 def jumping(**arguments: Any) -> DynamicBatchSizeOptimizer:
     one = controller(policy="jump", max_lq_size=64, max_batch_size=48, **arguments)
-    one.foresee((prior(), ALLOCATED), (prior(1.05), RESERVED_EXPANDABLE))
+    one.foresee((prior(), ALLOCATED), (prior(1.05), RESERVED))
     return one
 
 
