@@ -155,11 +155,16 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
     """And goes on after requests that it refuses, whatever networks print, until it does not answer in time."""
     file = options("talkative")
     here = trace_plan(loaded(file), PLAN)
-    with TraceProcess(file, ["use_amp=false"], segments="native", timeout_s=200) as process:
+    with TraceProcess(file, ["use_amp=false"], segments=None, timeout_s=200) as process:
         found = process.trace(PLAN)
         assert (found.peak_bytes, found.persistent_bytes) == (here.peak_bytes, here.held_bytes)
         assert found.phase_peaks_bytes == here.phase_peaks_bytes
-        assert found.reserved_bytes == here.least_reserved_bytes(expandable=False)
+        assert found.reserved_bytes is None
+        for segments in ("native", "expandable"):
+            process._segments = segments
+            expected = here.least_reserved_bytes(expandable=segments == "expandable")
+            assert process.trace(PLAN).reserved_bytes == expected
+        process._segments = None
         assert process.trace(PLAN.changed(batch_size=8)).peak_bytes > found.peak_bytes
         file.write_text(file.read_text().replace("l1loss", "l7loss"))
         process._overrides = []  # another request than before: the file is read again
