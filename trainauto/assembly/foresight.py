@@ -7,7 +7,7 @@ from typing import Any
 
 from trainauto.assembly.trace_process import PlanBytes, TraceProcess
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.memory.belief import ALLOCATED, BENCHMARKED, PROCESS, RESERVED, Belief
+from trainauto.memory.belief import ON_CARD, PROCESS, RESERVED, Belief, Convolutions
 from trainauto.memory.prior import Prior, Size, fit_prior, reserved_prior
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class Foresight:
         reserved: the least that torch's CUDA allocator can do with for it; ``None`` where no card was asked for.
         persistent_bytes: what is held between steps: weights, optimizer state, averages.
         traced: the traced plans, by forward batch and crop.
-        benchmarked: cuDNN's benchmark mode is on.
+        convolutions: whether there are any, and cuDNN's benchmark mode is on for them.
         seconds: how long the traces took.
     """
 
@@ -33,7 +33,7 @@ class Foresight:
     persistent_bytes: int
     traced: dict[Size, PlanBytes]
     seconds: float
-    benchmarked: bool = False
+    convolutions: Convolutions = "usual"
 
     @classmethod
     def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "Foresight":
@@ -46,7 +46,7 @@ class Foresight:
             persistent_bytes=next(iter(traced.values())).persistent_bytes,
             traced=traced,
             seconds=seconds,
-            benchmarked=any(one.benchmarked for one in traced.values()),
+            convolutions=next(iter(traced.values())).convolutions,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Foresight:
             "seconds": round(self.seconds, 3),
             "persistent_bytes": self.persistent_bytes,
             "window_px": self.live.window_px,
-            "cudnn_benchmark": self.benchmarked,
+            "convolutions": self.convolutions,
             "traced": plans,
         }
 
@@ -76,7 +76,9 @@ class Foresight:
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
-        persistent = int(found["persistent_bytes"])
+        persistent, convolutions = int(found["persistent_bytes"]), found["convolutions"]
+        if convolutions not in ON_CARD:
+            raise ValueError(f"convolutions are {' or '.join(ON_CARD)}, not {convolutions!r}")
         traced = {
             (int(one["batch"]), int(one["lq_size"])): PlanBytes(
                 persistent,
@@ -84,7 +86,7 @@ class Foresight:
                 {str(phase): int(peak) for phase, peak in one["phases"].items()},
                 int(one["reserved_bytes"]) if one["reserved_bytes"] is not None else None,
                 0.0,
-                bool(found["cudnn_benchmark"]),
+                convolutions,
             )
             for one in found["traced"]
         }
@@ -103,7 +105,7 @@ class Foresight:
         On the CPU peaks are counted from what was held before the first step.
         """
         if device_type != "cpu":
-            return self.live, BENCHMARKED if self.benchmarked else ALLOCATED
+            return self.live, ON_CARD[self.convolutions]
         return self.live, replace(PROCESS, constant_bytes=PROCESS.constant_bytes - self.persistent_bytes)
 
     def least_reserved(self) -> tuple[Prior, Belief] | None:

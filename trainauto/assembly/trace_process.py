@@ -9,6 +9,7 @@ from typing import Literal
 
 from trainauto.assembly.child import Child, ChildDied, start_tracing
 from trainauto.core.plan import Plan
+from trainauto.memory.belief import Convolutions
 from trainauto.memory.trace import CannotTrace
 
 TRACE_TIMEOUT_S = 60.0
@@ -31,7 +32,7 @@ class PlanBytes:
         phase_peaks_bytes: the same by phase.
         reserved_bytes: the least that torch's CUDA allocator can do with for such steps, by simulation; ``None`` where
             no card was asked for.
-        benchmarked: convolutions were given the room that they work in under cuDNN's benchmark mode.
+        convolutions: whether there are any, and cuDNN's benchmark mode is on for them.
         seconds: how long it took, building the model included where it had to be built.
     """
 
@@ -40,7 +41,7 @@ class PlanBytes:
     phase_peaks_bytes: Mapping[str, int]
     reserved_bytes: int | None
     seconds: float
-    benchmarked: bool = False
+    convolutions: Convolutions = "usual"
 
 
 class TraceProcessDied(CannotTrace):

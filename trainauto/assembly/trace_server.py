@@ -86,7 +86,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
             "reserved_bytes": (
                 found.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
             ),
-            "benchmarked": run.is_benchmarked,
+            "convolutions": run.convolutions(found),
             "seconds": time.perf_counter() - start,
         }
 

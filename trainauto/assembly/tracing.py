@@ -16,6 +16,7 @@ from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.recovery import Rewind
 from trainauto.engine.step import optimize_parameters
+from trainauto.memory.belief import Convolutions
 from trainauto.memory.fake import as_fake, fake_world
 from trainauto.memory.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.trace import CannotTrace, Trace, trace
@@ -109,9 +110,6 @@ class FakeRun:
         clips: whether the run clips gradients.
         libraries: of the card that is asked for; ``None`` on a CPU.
 
-    Attributes:
-        is_benchmarked: cuDNN's benchmark mode is on for it.
-
     Raises:
         CannotTrace: the model cannot be built on fake tensors.
     """
@@ -124,7 +122,7 @@ class FakeRun:
         clips: bool,
         libraries: Libraries | None = None,
     ) -> None:
-        self.is_benchmarked = libraries is not None and libraries.benchmark
+        self._is_benchmarked = libraries is not None and libraries.benchmark
         with fake_world() as self._mode, AnsweredReads():
             try:
                 self._traced = TracedModel(
@@ -183,6 +181,12 @@ class FakeRun:
         """
         with fake_world(self._mode):
             return self._traced.trace(plan, steps)
+
+    def convolutions(self, found: Trace) -> Convolutions:
+        """Say of a trace what its bytes have to be judged by."""
+        if not found.convolves:
+            return "none"
+        return "benchmarked" if self._is_benchmarked else "usual"
 
 
 def _leave_gradients(optimizers: Iterable[Optimizer]) -> None:

@@ -6,8 +6,10 @@ missed three times in 162 scenarios. Median and upper ratios of cards are fitted
 plan to plan were tuned on simulated networks, apart from those that the tests draw.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import acos, cos, log, sqrt
+from typing import Literal
 
 MIB = 1024**2
 UPPER = 0.99
@@ -52,11 +54,19 @@ Eight recorded steps of transformers lie at 1.003 to 1.019; 29 peaks of others 1
 which 16 MiB are cuBLAS's and foretold by now, or at 0.987 to 1.079.
 """
 
+UNCONVOLVED = Belief(1.012, 1.031, 0.004, 0.003, 0.0, 5 * MIB)
+"""The same where nothing is convolved: those eight steps, and the ends of fifteen others, 0.997 and 1.026."""
+
 BENCHMARKED = Belief(0.974, 1.066, 0.004, 0.003, 0.0, 13 * MIB)
 """The same with convolutions, where cuDNN's benchmark mode is on and traces count the room that it lets them work in.
 
 88 published peaks lie at 0.942 to 1.038, and one at 1.186; they leave room for no constant.
 """
+
+Convolutions = Literal["none", "usual", "benchmarked"]
+"""Whether a step convolves, and whether cuDNN takes the fastest kernels for it, whatever memory they work in."""
+
+ON_CARD: Mapping[Convolutions, Belief] = {"none": UNCONVOLVED, "usual": ALLOCATED, "benchmarked": BENCHMARKED}
 
 RESERVED = Belief(1.0, 1.03, 0.006, 0.006, 13 * MIB, 13 * MIB)
 """What the allocator could not do without, over what the simulated one could not.

@@ -69,6 +69,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     it does not matter. One that an operator takes and nobody gave was there before. What kernels allocate and free
     within themselves is not seen.
 
+    Attributes:
+        convolves: a convolution was among the operators.
+
     Args:
         device_type: only storages of such devices are counted.
         reads: answers what the model asks of tensors without data.
@@ -86,6 +89,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._idents = 0
         self._libraries = libraries
+        self.convolves = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
         # Storages of equal content have equal values; see `_equal`.
         self._values: dict[int, int] = {}
@@ -120,6 +124,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self._see_all(args, given=False)
             if kwargs:
                 self._see_all(kwargs.values(), given=False)
+        self.convolves = self.convolves or operator.convolves
         scratch = self._take_scratch(operator, args)
         is_sum = operator.may_write and isinstance(args[0], Tensor)
         if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):

@@ -37,6 +37,7 @@ class Operator(NamedTuple):
         reads: it reads a value out of a tensor.
         is_pure: what it gives follows from the shapes and types it is given.
         multiplies: on CUDA it is cuBLAS that computes it.
+        convolves: it is a convolution.
         scratch: says what its kernel takes on CUDA while it runs.
         may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
@@ -49,6 +50,7 @@ class Operator(NamedTuple):
     is_pure: bool = False
     may_write: bool = False
     multiplies: bool = False
+    convolves: bool = False
     scratch: Scratch | None = None
 
 
@@ -81,6 +83,7 @@ def _facts_of(func: Any) -> Operator:
         is_pure=schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags),
         may_write=func in WRITES,
         multiplies=schema.name in _PRODUCTS,
+        convolves=schema.name == "aten::convolution",
         scratch=SCRATCH.get(schema.name),
     )
 

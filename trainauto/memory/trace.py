@@ -40,6 +40,7 @@ class Trace:
             :class:`~trainauto.memory.phases.PhaseWatch`); a phase that did not occur is missing.
         initial: allocations that were live when the step began.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
+        convolves: it computes convolutions.
     """
 
     persistent_bytes: int
@@ -47,6 +48,7 @@ class Trace:
     phase_peaks_bytes: Mapping[str, int]
     initial: tuple[AllocationEvent, ...]
     events: tuple[AllocationEvent, ...]
+    convolves: bool = False
 
     @property
     def held_bytes(self) -> int:
@@ -145,10 +147,10 @@ def _follow(
                 break
     except Exception as error:
         raise CannotTrace(_reason(error)) from error
-    return _trace_of(live.log)
+    return _trace_of(live.log, live.convolves)
 
 
-def _trace_of(log: StepLog) -> Trace:
+def _trace_of(log: StepLog, convolves: bool) -> Trace:
     peaks = log.peaks()
     return Trace(
         persistent_bytes=sum(size for _, size in log.before_later_steps),
@@ -156,6 +158,7 @@ def _trace_of(log: StepLog) -> Trace:
         phase_peaks_bytes=peaks,
         initial=tuple(log.before_later_steps),
         events=tuple(log.events),
+        convolves=convolves,
     )
 
 

@@ -148,6 +148,20 @@ def test_options_that_cannot_be_used_are_input_errors(options: Callable[..., Pat
         trace_plan(loaded(options("nothing")))
 
 
+@pytest.mark.parametrize("benchmark", [False, True])
+def test_what_convolutions_work_in_counts_where_cudnn_takes_the_fastest(
+    options: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, benchmark: bool
+) -> None:
+    file = options(network_g={"type": "compact", "num_feat": 24, "num_conv": 6})
+    usual = FakeRun.of(loaded(file), like_cuda=True)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", benchmark)
+    run = FakeRun.of(loaded(file), like_cuda=True)
+    found = run.trace(PLAN)
+    assert run.convolutions(found) == ("benchmarked" if benchmark else "usual")
+    assert (found.peak_bytes > usual.trace(PLAN).peak_bytes) is benchmark
+    assert FakeRun.of(loaded(file)).trace(PLAN).peak_bytes == trace_plan(loaded(file), PLAN).peak_bytes
+
+
 # --- the process ---
 
 
