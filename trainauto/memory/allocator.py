@@ -21,8 +21,8 @@ from trainauto.memory.pools import MIB, SMALL_SIZE_BYTES, Block, DeviceMemory, E
 DESCENDING = platform.system() == "Linux"
 """Whether the driver of this platform places large native segments downwards."""
 
-LEAST_RESOLUTION = 0.01
-"""A finer answer would cost more replays than it is worth: recorded steps of real cards differ by as much."""
+LEAST_RESOLUTION = 0.02
+"""A finer answer would cost more replays than it is worth: six traces of a large network take a twentieth longer."""
 
 
 class AllocationEvent(NamedTuple):
