@@ -66,6 +66,22 @@ UNLISTED_TRANSFORMERS = (0.997, 1.026)
 CONSTANTS_BYTES = (10 * 2**20, 48 * 2**20)
 """What the first of these lie above, cuBLAS's two workspaces of 8.125 MiB included, which traces count."""
 
+HEAD = (
+    "# What a run believes before it has measured anything",
+    "",
+    f"`python scripts/bench/fit_belief.py`, torch {torch.__version__}. Nothing was measured on a card by us: what was",
+    "measured is from others, what was foretold from us.",
+    "",
+    "A ratio is what was measured over what was foretold. It is taken as exp of Student's t with 4 degrees of freedom",
+    "through the median and the 95th percentile of a sample; what is believed of a run is that curve's 99 % quantile.",
+    "`BENCHMARKED` holds for convolutions where cuDNN's benchmark mode is on (it is off unless code of yours switches",
+    "it on), `UNCONVOLVED` where nothing is convolved, `ALLOCATED` for everything else. The tables at hand hold only",
+    "peaks with benchmark mode on; of others a summary is known. The top of the script says what each sample is.",
+    "",
+    "Each family was kept out in turn: its ratios above the quantile that the others tell are what a family nobody has",
+    "seen may come to.",
+)
+
 MOST_ABOVE, LEAST_SHARE, MOST_REFUSED = 1, 0.88, 4
 SAME = 0.003
 MIB = 2**20
@@ -165,7 +181,7 @@ def main() -> int:
         "ALLOCATED": (ALLOCATED, allocated_sample(recorded)),
         "UNCONVOLVED": (UNCONVOLVED, {"eight": recorded, "ends of fifteen": list(UNLISTED_TRANSFORMERS)}),
     }
-    lines = ["# What a run believes before it has measured anything", "", "`python scripts/bench/fit_belief.py`.", ""]
+    lines = [*HEAD, ""]
     met = True
     for name, (belief, sample) in samples.items():
         middle, upper = fitted([ratio for ratios in sample.values() for ratio in ratios])
