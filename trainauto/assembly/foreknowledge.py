@@ -100,10 +100,10 @@ def foretell(
         return Foreknowledge(plan, plan.batch_size)
     learned = calibration.read() if calibrated else None
     axes = controller.bounded(facts.axes)
-    foresight = _kept(learned, axes)
+    foresight, segments = _kept(learned, axes), _segments(device)
     refused = bool(learned and learned.get("refused"))
     if foresight is None and not refused:
-        foresight, refused = _traced(loaded, axes, _segments(device), tracer)
+        foresight, refused = _traced(loaded, axes, segments, tracer)
         learned = None
     if device.type == "cuda" and (unknown := unknown_settings(os.environ)):
         logger.warning("%s", unknown)

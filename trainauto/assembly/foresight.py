@@ -7,7 +7,7 @@ from typing import Any
 
 from trainauto.assembly.trace_process import PlanBytes, TraceProcess
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.memory.belief import ON_CARD, PROCESS, RESERVED, Belief, Convolutions
+from trainauto.memory.belief import ON_CARD, PROCESS, RESERVED, Belief, Kernels
 from trainauto.memory.prior import Prior, Size, fit_prior, reserved_prior
 
 logger = logging.getLogger(__name__)
@@ -21,10 +21,10 @@ class Foresight:
 
     Attributes:
         live: bytes that a step holds at its peak, weights and optimizer included.
-        reserved: the least that torch's CUDA allocator can do with for it; ``None`` where no card was asked for.
+        reserved: the least with which torch's CUDA allocator need not flush for it; ``None`` without a card.
         persistent_bytes: what is held between steps: weights, optimizer state, averages.
         traced: the traced plans, by forward batch and crop.
-        convolutions: whether there are any, and cuDNN's benchmark mode is on for them.
+        kernels: what they take beyond a trace, see :data:`~trainauto.memory.belief.Kernels`.
         seconds: how long the traces took.
     """
 
@@ -33,7 +33,7 @@ class Foresight:
     persistent_bytes: int
     traced: dict[Size, PlanBytes]
     seconds: float
-    convolutions: Convolutions = "usual"
+    kernels: Kernels = "usual"
 
     @classmethod
     def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "Foresight":
@@ -46,7 +46,7 @@ class Foresight:
             persistent_bytes=next(iter(traced.values())).persistent_bytes,
             traced=traced,
             seconds=seconds,
-            convolutions=next(iter(traced.values())).convolutions,
+            kernels=next(iter(traced.values())).kernels,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Foresight:
             "seconds": round(self.seconds, 3),
             "persistent_bytes": self.persistent_bytes,
             "window_px": self.live.window_px,
-            "convolutions": self.convolutions,
+            "kernels": self.kernels,
             "traced": plans,
         }
 
@@ -76,9 +76,9 @@ class Foresight:
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
-        persistent, convolutions = int(found["persistent_bytes"]), found["convolutions"]
-        if convolutions not in ON_CARD:
-            raise ValueError(f"convolutions are {' or '.join(ON_CARD)}, not {convolutions!r}")
+        persistent, kernels = int(found["persistent_bytes"]), found["kernels"]
+        if kernels not in ON_CARD:
+            raise ValueError(f"kernels are {' or '.join(ON_CARD)}, not {kernels!r}")
         traced = {
             (int(one["batch"]), int(one["lq_size"])): PlanBytes(
                 persistent,
@@ -86,7 +86,7 @@ class Foresight:
                 {str(phase): int(peak) for phase, peak in one["phases"].items()},
                 int(one["reserved_bytes"]) if one["reserved_bytes"] is not None else None,
                 0.0,
-                convolutions,
+                kernels,
             )
             for one in found["traced"]
         }
@@ -105,11 +105,11 @@ class Foresight:
         On the CPU peaks are counted from what was held before the first step.
         """
         if device_type != "cpu":
-            return self.live, ON_CARD[self.convolutions]
+            return self.live, ON_CARD[self.kernels]
         return self.live, replace(PROCESS, constant_bytes=PROCESS.constant_bytes - self.persistent_bytes)
 
     def least_reserved(self) -> tuple[Prior, Belief] | None:
-        """Return the same for the least that the allocator can do with on a card; ``None`` where none was asked for."""
+        """Return the same for the least with which the allocator need not flush; ``None`` without a card."""
         return (self.reserved, RESERVED) if self.reserved is not None else None
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+import torch
+
 from trainauto.assembly.child import Child, ChildDied, start_tracing
 from trainauto.core.plan import Plan
-from trainauto.memory.belief import Convolutions
+from trainauto.memory.belief import Kernels
 from trainauto.memory.trace import CannotTrace
 
 TRACE_TIMEOUT_S = 60.0
@@ -30,9 +32,9 @@ class PlanBytes:
             dropping.
         peak_bytes: highest live bytes.
         phase_peaks_bytes: the same by phase.
-        reserved_bytes: the least that torch's CUDA allocator can do with for such steps, by simulation; ``None`` where
-            no card was asked for.
-        convolutions: whether there are any, and cuDNN's benchmark mode is on for them.
+        reserved_bytes: the least with which torch's CUDA allocator need not flush in such steps, by simulation;
+            ``None`` where no card was asked for.
+        kernels: what they take beyond a trace, see :data:`~trainauto.memory.belief.Kernels`.
         seconds: how long it took, building the model included where it had to be built.
     """
 
@@ -41,7 +43,7 @@ class PlanBytes:
     phase_peaks_bytes: Mapping[str, int]
     reserved_bytes: int | None
     seconds: float
-    convolutions: Convolutions = "usual"
+    kernels: Kernels = "usual"
 
 
 class TraceProcessDied(CannotTrace):
@@ -96,9 +98,16 @@ class TraceProcess:
             if self._child is None:
                 raise TraceProcessDied(self._deaths[-1])
             self._requests += 1
-            run = {"options": self._options, "overrides": self._overrides, "segments": self._segments}
+            request = {
+                "id": self._requests,
+                "options": self._options,
+                "overrides": self._overrides,
+                "segments": self._segments,
+                "cudnn_benchmark": torch.backends.cudnn.benchmark,  # code of this process may have switched it on
+                "plan": plan.to_dict(),
+            }
             try:
-                answer = self._child.ask({"id": self._requests, **run, "plan": plan.to_dict()}, self._timeout_s)
+                answer = self._child.ask(request, self._timeout_s)
             except ChildDied as error:
                 self._child.end()
                 self._child = None

@@ -2,7 +2,8 @@
 
     python -m trainauto.assembly.trace_server [--like-cuda]
 
-    {"id": 1, "options": "x4.yml", "overrides": ["use_amp=true"], "segments": "native", "plan": {"batch_size": 8, ...}}
+    {"id": 1, "options": "x4.yml", "overrides": ["use_amp=true"], "segments": "native", "cudnn_benchmark": false,
+     "plan": {"batch_size": 8, "lq_size": 64}}
     {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": ...}
     {"id": 2, "cannot": "aten.nonzero.default gives ..."}
 
@@ -60,11 +61,12 @@ def _tracer(*, like_cuda: bool) -> Answer:
     gc.enable()
     runs: dict[str, FakeRun] = {}
 
-    def run_of(path: str, overrides: Sequence[str]) -> FakeRun:
-        key = json.dumps([path, *overrides])
+    def run_of(path: str, overrides: Sequence[str], benchmark: bool) -> FakeRun:
+        key = json.dumps([path, benchmark, *overrides])
         if key not in runs:
             gc.unfreeze()
             runs.clear()
+            torch.backends.cudnn.benchmark = benchmark
             loaded = load_options(Path(path), overrides)
             load_plugins(loaded)
             runs[key] = FakeRun.of(loaded, like_cuda=like_cuda)
@@ -74,7 +76,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         start, segments = time.perf_counter(), request["segments"]
         try:
-            run = run_of(request["options"], request["overrides"])
+            run = run_of(request["options"], request["overrides"], request["cudnn_benchmark"])
             found = run.trace(Plan.from_dict(request["plan"]))
         except TrainautoError as error:
             return {"id": request["id"], "cannot": str(error)}
@@ -86,7 +88,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
             "reserved_bytes": (
                 found.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
             ),
-            "convolutions": run.convolutions(found),
+            "kernels": run.kernels(found),
             "seconds": time.perf_counter() - start,
         }
 

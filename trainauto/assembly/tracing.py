@@ -16,7 +16,7 @@ from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.recovery import Rewind
 from trainauto.engine.step import optimize_parameters
-from trainauto.memory.belief import Convolutions
+from trainauto.memory.belief import Kernels
 from trainauto.memory.fake import as_fake, fake_world
 from trainauto.memory.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.trace import CannotTrace, Trace, trace
@@ -182,10 +182,10 @@ class FakeRun:
         with fake_world(self._mode):
             return self._traced.trace(plan, steps)
 
-    def convolutions(self, found: Trace) -> Convolutions:
+    def kernels(self, found: Trace) -> Kernels:
         """Say of a trace what its bytes have to be judged by."""
-        if not found.convolves:
-            return "none"
+        if not found.hides_memory:
+            return "plain"
         return "benchmarked" if self._is_benchmarked else "usual"
 
 

@@ -99,11 +99,11 @@ class DynamicBatchSizeOptimizer(PeriodController):
 
         Args:
             peaks: bytes of a step by forward batch and crop, and how the peaks to be measured compare with them.
-            reserved: the same for what the allocator will hold.
+            reserved: the same for the least with which the allocator need not flush.
         """
         if self.policy == "jump":
-            held = CostModel(*reserved) if reserved is not None else None
-            self._steering = self._steered_by(Jump(CostModel(*peaks), held))
+            least = CostModel(*reserved) if reserved is not None else None
+            self._steering = self._steered_by(Jump(CostModel(*peaks), least))
 
     def first_plan(self, plan: Plan) -> Plan:
         """Return the plan a new run starts with instead of ``plan``: with ``target_batch_size`` that many samples."""

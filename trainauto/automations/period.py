@@ -15,14 +15,14 @@ class Observations:
     Attributes:
         peaks: peak use of each step.
         reserved: what the allocator held at most in each step, where that is known.
-        alloc_retries: times the allocator had to give back what it kept, in all of them.
+        flushed_steps: how many of them went on only after the allocator had given back what it kept.
         available: the least that it could have held in any of them; ``None`` where nobody says.
         pixels_per_s: high-quality pixels that each step trained in a second.
     """
 
     peaks: list[int] = field(default_factory=list)
     reserved: list[int] = field(default_factory=list)
-    alloc_retries: int = 0
+    flushed_steps: int = 0
     available: int | None = None
     pixels_per_s: list[float] = field(default_factory=list)
 
@@ -31,7 +31,7 @@ class Observations:
         self.peaks.append(reading.allocated)
         if reading.reserved is not None:
             self.reserved.append(reading.reserved)
-        self.alloc_retries += reading.alloc_retries
+        self.flushed_steps += bool(reading.alloc_retries)
         if reading.available is not None:
             self.available = reading.available if self.available is None else min(self.available, reading.available)
 
@@ -39,6 +39,11 @@ class Observations:
     def typical_peak(self) -> int | None:
         """What the plan needs: a spike is something else."""
         return int(median(self.peaks)) if self.peaks else None
+
+    @property
+    def flushes(self) -> bool:
+        """Say whether most steps went on only so; one that does after a change of plans is something else."""
+        return 2 * self.flushed_steps > len(self.peaks)
 
     @property
     def typical_reserved(self) -> int | None:
@@ -55,7 +60,7 @@ class Observations:
         return {
             "peaks": list(self.peaks),
             "reserved": list(self.reserved),
-            "alloc_retries": self.alloc_retries,
+            "flushed_steps": self.flushed_steps,
             "available": self.available,
             "pixels_per_s": list(self.pixels_per_s),
         }
@@ -66,7 +71,7 @@ class Observations:
         return cls(
             [int(peak) for peak in state["peaks"]],
             [int(held) for held in state["reserved"]],
-            int(state["alloc_retries"]),
+            int(state.get("flushed_steps", 0)),  # earlier versions counted flushes
             state["available"],
             [float(rate) for rate in state["pixels_per_s"]],
         )

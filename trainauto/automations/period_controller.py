@@ -244,7 +244,7 @@ class PeriodController(DocumentedInterface):
             may_grow=self._cooldown == 0 and len(self._statistics.changes) < self.max_adjustments,
             reserved_bytes=self._seen.typical_reserved,
             available_bytes=self._seen.available,
-            alloc_retries=self._seen.alloc_retries,
+            flushes=self._seen.flushes,
             pixels_per_s=self._seen.typical_pixels_per_s,
         )
 

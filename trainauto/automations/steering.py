@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainauto.automations.effective_batch import EffectiveBatch
-from trainauto.core.plan import Axis, Plan
+from trainauto.core.plan import Axis, BatchShape, Plan
 from trainauto.memory import jump_policy, step_policy
 from trainauto.memory.step_policy import Judgement, Measured
 from trainauto.memory.surface import CostModel, shape_of
@@ -34,7 +34,7 @@ class Period:
         may_grow: whether growth is allowed at all now.
         reserved_bytes: what the allocator typically held; ``None`` where nobody says.
         available_bytes: the least it could have held; ``None`` where nobody bounds it.
-        alloc_retries: times the allocator had to give back what it kept before something fitted.
+        flushes: most steps went on only after the allocator had given back what it kept, which takes their time.
         pixels_per_s: how fast the plan was; ``None`` where that was not measured for a whole period.
         probes_left: of a plan that was measured without being trained: how many more may be; ``None`` elsewhere.
     """
@@ -51,7 +51,7 @@ class Period:
     may_grow: bool = True
     reserved_bytes: int | None = None
     available_bytes: int | None = None
-    alloc_retries: int = 0
+    flushes: bool = False
     pixels_per_s: float | None = None
     probes_left: int | None = None
 
@@ -182,7 +182,7 @@ class Jump:
 
     Args:
         cost: what plans need; with a prior it can be asked before the first step.
-        reserved: the least that the allocator can do with, where that was foreseen; otherwise what it was seen to hold.
+        reserved: the least with which the allocator need not flush, where that was foreseen; else what it held.
     """
 
     def __init__(self, cost: CostModel, reserved: CostModel | None = None) -> None:
@@ -206,7 +206,7 @@ class Jump:
             return False
         if period.available_bytes is None or not self.reserved.knows:
             return True
-        return self.reserved.predict(shape) <= period.available_bytes
+        return max(self.cost.predict(shape), self.reserved.predict(shape)) <= period.available_bytes
 
     def judge(self, period: Period) -> Judgement:
         """Take in a period, if there is one, and go to the best plan."""
@@ -214,8 +214,8 @@ class Jump:
             self.cost.observe(shape_of(period.plan), period.typical_bytes)
             self._measured.add(period.plan)
         if period.reserved_bytes is not None and period.available_bytes is not None:
-            self.reserved.observe(shape_of(period.plan), self._least_reserved(period.reserved_bytes, period))
-            if period.alloc_retries:  # it fitted only once the allocator had given back what it kept
+            self._see_reserved(shape_of(period.plan), period.reserved_bytes)
+            if period.flushes:
                 self.reserved.observe_failure(shape_of(period.plan), period.available_bytes)
         situation = jump_policy.Situation(
             plan=period.plan,
@@ -241,18 +241,14 @@ class Jump:
         self._jumped = self._jumped or self.cost.knows
         return judgement
 
-    def _least_reserved(self, reserved_bytes: int, period: Period) -> int:
-        """Return the least that the allocator could have done with, which is at most what it held.
+    def _see_reserved(self, shape: BatchShape, reserved_bytes: int) -> None:
+        """Take in what the allocator held: foreseen or not, the least that it can do with is no more.
 
-        What it keeps of other plans, and in pieces that fit nothing, it gives back before it fails. Where that was
-        foreseen, it is more or less by as much as the peak was.
+        What it keeps of other plans, and in pieces that fit nothing, it gives back before it fails: that it held more
+        than foreseen says nothing.
         """
-        if self.reserved.prior is None or self.cost.prior is None or period.typical_bytes is None:
-            return reserved_bytes
-        shape = shape_of(period.plan)
-        size = shape.samples, shape.extent
-        share = max(1.0, self.reserved.prior.bytes(*size) / self.cost.prior.bytes(*size))
-        return min(reserved_bytes, int(share * period.typical_bytes))
+        if self.reserved.prior is None or reserved_bytes < self.reserved.predict(shape):
+            self.reserved.observe(shape, reserved_bytes)
 
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""

@@ -49,7 +49,7 @@ class CardAnswer:
         reason: why this one, and why none larger.
         expected_bytes: its expected peak of allocated bytes.
         most_bytes: what the peak stays within with 99 % probability.
-        reserved_bytes: the least that the allocator is expected to do with, with expandable segments.
+        reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
         frontier: for each crop the largest batch that fits.
     """
 
@@ -270,7 +270,7 @@ def _on_card(
         )
     )
     shape = shape_of(judgement.plan)
-    expected, most, taken = cost.predict(shape), cost.predict(shape, UPPER), reserved.predict(shape)
+    expected, most = cost.predict(shape), cost.predict(shape, UPPER)
     target_bytes = int(controller.target_vram_usage * limit_bytes)
     fits = most <= target_bytes
     return CardAnswer(
@@ -280,7 +280,7 @@ def _on_card(
         judgement.reason,
         expected,
         most,
-        taken,
+        max(expected, reserved.predict(shape)),
         tuple(frontier(cost, axes, target_bytes, micro_batches=first.micro_batches)),
     )
 

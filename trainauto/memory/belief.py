@@ -54,8 +54,11 @@ Eight recorded steps of transformers lie at 1.003 to 1.019; 29 peaks of others 1
 which 16 MiB are cuBLAS's and foretold by now, or at 0.987 to 1.079.
 """
 
-UNCONVOLVED = Belief(1.012, 1.031, 0.004, 0.003, 0.0, 5 * MIB)
-"""The same where nothing is convolved: those eight steps, and the ends of fifteen others, 0.997 and 1.026."""
+PLAIN = Belief(1.012, 1.031, 0.004, 0.003, 0.0, 5 * MIB)
+"""The same where nothing is convolved, and nothing else either whose kernels take memory for themselves: transformers.
+
+Those eight steps, and the ends of fifteen others, 0.997 and 1.026. That a constant is missing is an assumption.
+"""
 
 BENCHMARKED = Belief(0.974, 1.066, 0.004, 0.003, 0.0, 13 * MIB)
 """The same with convolutions, where cuDNN's benchmark mode is on and traces count the room that it lets them work in.
@@ -63,16 +66,17 @@ BENCHMARKED = Belief(0.974, 1.066, 0.004, 0.003, 0.0, 13 * MIB)
 88 published peaks lie at 0.942 to 1.038, and one at 1.186; they leave room for no constant.
 """
 
-Convolutions = Literal["none", "usual", "benchmarked"]
-"""Whether a step convolves, and whether cuDNN takes the fastest kernels for it, whatever memory they work in."""
+Kernels = Literal["plain", "usual", "benchmarked"]
+"""Whether kernels take memory that no trace knows, and whether cuDNN takes the fastest ones, whatever they work in."""
 
-ON_CARD: Mapping[Convolutions, Belief] = {"none": UNCONVOLVED, "usual": ALLOCATED, "benchmarked": BENCHMARKED}
+ON_CARD: Mapping[Kernels, Belief] = {"plain": PLAIN, "usual": ALLOCATED, "benchmarked": BENCHMARKED}
 
 RESERVED = Belief(1.0, 1.03, 0.006, 0.006, 13 * MIB, 13 * MIB)
-"""What the allocator could not do without, over what the simulated one could not.
+"""The least with which the allocator need not flush, over that of the simulated one.
 
-Fifteen recorded runs reserved 0.992 to 1.014 times what the simulated allocator did; the constant is that of
-``ALLOCATED``.
+Assumed: nobody has recorded it. With plenty of memory fifteen recorded runs reserved 0.992 to 1.014 times what the
+simulated allocator did; the constant is that of ``ALLOCATED``. What plans between traced ones differ by is counted
+beside it (``lumps_bytes`` of the prior).
 """
 
 PROCESS = Belief(1.04, 1.16, 0.01, 0.003, 3 * MIB, 4 * MIB, 0.4 * MIB)

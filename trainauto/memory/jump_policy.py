@@ -55,7 +55,7 @@ class Situation:
         configured_batch: the batch of the option file.
         cost: what plans need, counted as ``peak_bytes`` is.
         peak_bytes: the largest peak of the period under this plan; ``None`` while it was not measured.
-        reserved: the least of the device that the allocator can do with under plans, where that is known.
+        reserved: the least of the device with which the allocator need not flush under plans, where that is known.
         available_bytes: what is left for ``reserved``: free memory and own reserved memory, less headroom.
         blocked: plans that failed; nothing as large as one of them is tried again.
         corrected: the one correction after a jump was made.
@@ -108,10 +108,15 @@ class Situation:
         if self.reserved is None or self.available_bytes is None:
             return None
         quantile = 0.5 if self.is_probe else UPPER
-        most = max(self.cost.predict(shape_of(plan), quantile), self.reserved.predict(shape_of(plan), quantile))
-        if most > self.available_bytes:
+        if (most := self.least_reserved(plan, quantile)) > self.available_bytes:
             return f"may have to reserve {_text(most)} of {_text(self.available_bytes)} available"
         return None
+
+    def least_reserved(self, plan: Plan, quantile: float) -> int:
+        """Return what the allocator has to reserve at least: never less than the peak."""
+        shape = shape_of(plan)
+        least = self.reserved.predict(shape, quantile) if self.reserved is not None else 0
+        return max(self.cost.predict(shape, quantile), least)
 
     def most(self, plan: Plan) -> int:
         """Return the upper quantile of a plan's peak; under pressure also what the present peak is of its own median.
@@ -146,7 +151,7 @@ def choose(now: Situation) -> Judgement:
         return _yield(now, above)
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
     if now.reserved and now.available_bytes is not None:
-        taken = now.reserved.predict(shape_of(now.plan))
+        taken = now.least_reserved(now.plan, 0.5)
         if taken > now.available_bytes:
             return _yield(now, f"{_text(taken)} to reserve is above the {_text(now.available_bytes)} available")
     if use >= now.target - now.margin:

@@ -70,7 +70,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     within themselves is not seen.
 
     Attributes:
-        convolves: a convolution was among the operators.
+        hides_memory: an operator was seen whose kernel takes memory that no trace knows.
 
     Args:
         device_type: only storages of such devices are counted.
@@ -89,7 +89,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._idents = 0
         self._libraries = libraries
-        self.convolves = False
+        self.hides_memory = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
         # Storages of equal content have equal values; see `_equal`.
         self._values: dict[int, int] = {}
@@ -124,7 +124,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self._see_all(args, given=False)
             if kwargs:
                 self._see_all(kwargs.values(), given=False)
-        self.convolves = self.convolves or operator.convolves
+        self.hides_memory = self.hides_memory or operator.hides_memory
         scratch = self._take_scratch(operator, args)
         is_sum = operator.may_write and isinstance(args[0], Tensor)
         if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):

@@ -1,5 +1,6 @@
 """Facts about operators that following their memory needs, looked up once for each."""
 
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,9 @@ _PRODUCTS = frozenset(
     for name in ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "_addmm_activation")
 )
 
+_HIDES_MEMORY = re.compile(r"(?!aten::|prims::)|aten::.*(conv|cudnn|rnn|lstm|gru|fft|linalg|sort|cholesky|_svd|unique)")
+"""Convolutions, recurrent networks, Fourier transforms, linear algebra, sorting, and operators that are not torch's."""
+
 _DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
@@ -37,7 +41,7 @@ class Operator(NamedTuple):
         reads: it reads a value out of a tensor.
         is_pure: what it gives follows from the shapes and types it is given.
         multiplies: on CUDA it is cuBLAS that computes it.
-        convolves: it is a convolution.
+        hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
         scratch: says what its kernel takes on CUDA while it runs.
         may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
@@ -50,7 +54,7 @@ class Operator(NamedTuple):
     is_pure: bool = False
     may_write: bool = False
     multiplies: bool = False
-    convolves: bool = False
+    hides_memory: bool = False
     scratch: Scratch | None = None
 
 
@@ -83,7 +87,7 @@ def _facts_of(func: Any) -> Operator:
         is_pure=schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags),
         may_write=func in WRITES,
         multiplies=schema.name in _PRODUCTS,
-        convolves=schema.name == "aten::convolution",
+        hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
         scratch=SCRATCH.get(schema.name),
     )
 

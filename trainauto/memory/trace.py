@@ -40,7 +40,7 @@ class Trace:
             :class:`~trainauto.memory.phases.PhaseWatch`); a phase that did not occur is missing.
         initial: allocations that were live when the step began.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
-        convolves: it computes convolutions.
+        hides_memory: kernels take memory that no trace knows: those of convolutions above all.
     """
 
     persistent_bytes: int
@@ -48,7 +48,7 @@ class Trace:
     phase_peaks_bytes: Mapping[str, int]
     initial: tuple[AllocationEvent, ...]
     events: tuple[AllocationEvent, ...]
-    convolves: bool = False
+    hides_memory: bool = True
 
     @property
     def held_bytes(self) -> int:
@@ -61,7 +61,7 @@ class Trace:
         return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)
 
     def least_reserved_bytes(self, *, expandable: bool) -> int:
-        """Return the least that it can do with, by simulation: it gives back what it keeps before it fails."""
+        """Return the least with which its steps need not flush, by simulation."""
         return least_reserved_bytes(self.events, expandable=expandable, before=self.initial)
 
 
@@ -147,10 +147,10 @@ def _follow(
                 break
     except Exception as error:
         raise CannotTrace(_reason(error)) from error
-    return _trace_of(live.log, live.convolves)
+    return _trace_of(live.log, live.hides_memory)
 
 
-def _trace_of(log: StepLog, convolves: bool) -> Trace:
+def _trace_of(log: StepLog, hides_memory: bool) -> Trace:
     peaks = log.peaks()
     return Trace(
         persistent_bytes=sum(size for _, size in log.before_later_steps),
@@ -158,7 +158,7 @@ def _trace_of(log: StepLog, convolves: bool) -> Trace:
         phase_peaks_bytes=peaks,
         initial=tuple(log.before_later_steps),
         events=tuple(log.events),
-        convolves=convolves,
+        hides_memory=hides_memory,
     )
 
 

@@ -78,8 +78,9 @@ def _convolution(args: Sequence[Any], libraries: Libraries) -> int:
     given, weight, _, stride, padding, dilation, transposed, _, groups = args[:9]
     if not _is_winograd(libraries, weight, stride, dilation, transposed, groups):
         return 0
-    height, width = (side + 2 * pad - 2 for side, pad in zip(given.shape[2:], padding, strict=True))
-    return _winograd_bytes(weight, given.numel(), given.shape[0] * weight.shape[0] * height * width)
+    height, width = given.shape[-2] + 2 * padding[0] - 2, given.shape[-1] + 2 * padding[-1] - 2
+    samples = given.shape[0] if given.ndim == 4 else 1
+    return _winograd_bytes(weight, given.numel(), samples * weight.shape[0] * height * width)
 
 
 def _convolution_backward(args: Sequence[Any], libraries: Libraries) -> int:
@@ -99,8 +100,8 @@ def _is_winograd(
 ) -> bool:
     """Say whether cuDNN's fastest kernel is taken to be Winograd's in separate passes.
 
-    Published peaks of 72 networks in that mode lie at 0.95 to 1.04 of traces that count it, and at 0.95 to 1.27 of
-    those that do not (docs/benchmarks/published_gpu.md).
+    Published peaks of 72 networks in that mode (V100) lie at 0.942 to 1.008 of traces that count it, at 0.95 to 1.27 of
+    those that do not (docs/benchmarks/published_gpu.md). Cards that compute fp32 in TF32 may take other kernels.
     """
     plain = not transposed and prod(stride) == prod(dilation) == groups == 1
     return libraries.benchmark and plain and weight.dtype == torch.float32 and tuple(weight.shape[2:]) == (3, 3)

@@ -157,7 +157,7 @@ def test_what_convolutions_work_in_counts_where_cudnn_takes_the_fastest(
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", benchmark)
     run = FakeRun.of(loaded(file), like_cuda=True)
     found = run.trace(PLAN)
-    assert run.convolutions(found) == ("benchmarked" if benchmark else "usual")
+    assert run.kernels(found) == ("benchmarked" if benchmark else "usual")
     assert (found.peak_bytes > usual.trace(PLAN).peak_bytes) is benchmark
     assert FakeRun.of(loaded(file)).trace(PLAN).peak_bytes == trace_plan(loaded(file), PLAN).peak_bytes
 
@@ -179,6 +179,11 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
             expected = here.least_reserved_bytes(expandable=segments == "expandable")
             assert process.trace(PLAN).reserved_bytes == expected
         process._segments = None
+        torch.backends.cudnn.benchmark = True
+        try:
+            assert process.trace(PLAN).kernels == "usual"  # on a CPU it is nobody's business
+        finally:
+            torch.backends.cudnn.benchmark = False
         assert process.trace(PLAN.changed(batch_size=8)).peak_bytes > found.peak_bytes
         file.write_text(file.read_text().replace("l1loss", "l7loss"))
         process._overrides = []  # another request than before: the file is read again

@@ -96,7 +96,7 @@ def admitted(now: Situation, plan: Plan) -> bool:
     seen = shape_of(plan)
     fits = now.most(plan) <= now.target * now.limit_bytes
     if now.reserved is not None and now.available_bytes is not None:
-        fits = fits and max(now.reserved.predict(seen, UPPER), now.cost.predict(seen, UPPER)) <= now.available_bytes
+        fits = fits and now.least_reserved(plan, UPPER) <= now.available_bytes
     asked = seen.samples * seen.extent**2
     return fits and not any(asked >= other.forward_batch_size * other["lq_size"] ** 2 for other in now.blocked)
 
@@ -147,7 +147,7 @@ def test_what_a_judgement_may_do(now: Situation) -> None:
         assert smaller
         if plan != now.plan:  # only for want of other memory
             assert now.reserved is not None
-            assert now.reserved.predict(shape_of(now.plan)) > (now.available_bytes or 0)
+            assert now.least_reserved(now.plan, 0.5) > (now.available_bytes or 0)
     elif plan != now.plan and not smaller and not now.plan.batch_size < plan.batch_size <= now.configured_batch:
         assert need(now.cost, plan) >= now.peak_bytes * (1 + (LATER_GAIN if now.corrected else CORRECTION_GAIN))
 

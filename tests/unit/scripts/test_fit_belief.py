@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from trainauto.memory.belief import ALLOCATED, BENCHMARKED, UNCONVOLVED
+from trainauto.memory.belief import ALLOCATED, BENCHMARKED, PLAIN
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_more_is_doubted_where_kernels_may_take_more() -> None:
-    widths = [belief.upper_ratio / belief.median_ratio for belief in (UNCONVOLVED, ALLOCATED, BENCHMARKED)]
+    widths = [belief.upper_ratio / belief.median_ratio for belief in (PLAIN, ALLOCATED, BENCHMARKED)]
     assert widths == sorted(widths)
 
 
