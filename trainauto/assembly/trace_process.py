@@ -52,6 +52,7 @@ class TraceProcess:
         overrides: items of ``--force_yml``.
         like_cuda: without a GPU, let autocast cast and optimizers group tensors as on CUDA: right for what a GPU will
             need. For a run that trains on the CPU itself, say False.
+        ranks: how many processes train the run together.
         timeout_s: bound of one trace.
         child: a process started with the same ``like_cuda`` that is to be the first; it is ended here.
     """
@@ -62,11 +63,13 @@ class TraceProcess:
         overrides: Sequence[str] = (),
         *,
         like_cuda: bool = True,
+        ranks: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
         child: Child | None = None,
     ) -> None:
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._like_cuda = like_cuda
+        self._ranks = ranks
         self._timeout_s = timeout_s
         self._deaths: list[str] = []
         self._requests = 0
@@ -92,7 +95,7 @@ class TraceProcess:
             self._requests += 1
             request = {"id": self._requests, "options": self._options, "overrides": self._overrides}
             try:
-                answer = self._child.ask({**request, "plan": plan.to_dict()}, self._timeout_s)
+                answer = self._child.ask({**request, "ranks": self._ranks, "plan": plan.to_dict()}, self._timeout_s)
             except ChildDied as error:
                 self._child.end()
                 self._child = None

@@ -2,7 +2,7 @@
 
     python -m trainauto.assembly.trace_server [--like-cuda]
 
-    {"id": 1, "options": "x4.yml", "overrides": ["use_amp=true"], "plan": {"batch_size": 8, "lq_size": 64}}
+    {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "plan": {"batch_size": 8, "lq_size": 64}}
     {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": {...}}
     {"id": 2, "cannot": "aten.nonzero.default gives ..."}
 
@@ -60,21 +60,21 @@ def _tracer(*, like_cuda: bool) -> Answer:
     gc.enable()
     runs: dict[str, FakeRun] = {}
 
-    def run_of(path: str, overrides: Sequence[str]) -> FakeRun:
-        key = json.dumps([path, *overrides])
+    def run_of(path: str, overrides: Sequence[str], ranks: int) -> FakeRun:
+        key = json.dumps([path, *overrides, ranks])
         if key not in runs:
             gc.unfreeze()
             runs.clear()
             loaded = load_options(Path(path), overrides)
             load_plugins(loaded)
-            runs[key] = FakeRun.of(loaded, like_cuda=like_cuda)
+            runs[key] = FakeRun.of(loaded, like_cuda=like_cuda, ranks=ranks)
             gc.freeze()
         return runs[key]
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         start = time.perf_counter()
         try:
-            run = run_of(request["options"], request["overrides"])
+            run = run_of(request["options"], request["overrides"], request["ranks"])
             found = run.trace(Plan.from_dict(request["plan"]))
         except TrainautoError as error:
             return {"id": request["id"], "cannot": str(error)}

@@ -34,7 +34,7 @@ def traced(loaded: LoadedOptions) -> PlanBytes:
 class TracesHere:
     """What the process does, without the seconds that it takes to start one."""
 
-    def __init__(self, file: Path, overrides: Sequence[str], *, like_cuda: bool) -> None:
+    def __init__(self, file: Path, overrides: Sequence[str], *, like_cuda: bool, ranks: int) -> None:
         self._loaded = load_options(file, overrides)
 
     def __enter__(self) -> "TracesHere":
