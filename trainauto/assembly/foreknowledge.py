@@ -20,7 +20,7 @@ from trainauto.assembly.trace_process import TraceProcess, TraceProcessDied
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_settings
+from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
 from trainauto.memory.calibration import Calibration
 from trainauto.memory.device_use import driver_version
 from trainauto.memory.segments import uses_expandable_segments
@@ -105,7 +105,7 @@ def foretell(
     if foresight is None and not refused:
         foresight, refused = _traced(loaded, axes, device, facts.ranks, tracer)
         learned = None
-    if device.type == "cuda" and (unknown := unknown_settings(os.environ)):
+    for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
     if foresight is not None:
         reserved = foresight.reserved(expandable=_is_expandable(device)) if device.type == "cuda" else None

@@ -122,6 +122,17 @@ def test_traces_are_of_as_many_ranks_as_train(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [1, 3]
 
 
+@pytest.mark.parametrize(("version", "times"), [("2.13.0", 0), ("2.99.0", 1)])
+def test_a_torch_that_predictions_were_not_checked_with_is_told_once(
+    version: str, times: int, traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    begun(controller(), load_options(OPTIONS), calibrated=False)
+    said = [message for message in caplog.messages if message.startswith("predictions were checked with torch")]
+    assert len(said) == times
+    assert all(version in message for message in said)
+
+
 def test_a_network_that_cannot_be_traced_still_learns(
     traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
