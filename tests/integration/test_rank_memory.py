@@ -15,9 +15,11 @@ MESSAGES = 16 * 1024  # what ranks tell each other lies in tensors of the CPU
 
 
 def test_two_ranks_hold_what_their_traces_say(tmp_path: Path, children_uncovered: None) -> None:
-    """The buffer that sums gradients after the backward pass; DistributedDataParallel's buckets."""
-    network = {"type": "compact", "num_feat": 48, "num_conv": 6}
-    weights_bytes = 4 * (3 * 48 * 9 + 48 + 6 * (48 * 48 * 9 + 48) + 7 * 48 + 48 * 12 * 9 + 12)
+    """The buffer that sums gradients after the backward pass; DistributedDataParallel's buckets, two of them."""
+    wide = 96
+    network = {"type": "compact", "num_feat": wide, "num_conv": 6}
+    weights = 3 * wide * 9 + wide + 6 * (wide * wide * 9 + wide) + 7 * wide + wide * 12 * 9 + 12
+    weights_bytes = 4 * weights
     files = []
     for overlaps in (False, True):
         changes = {"network_g": network, "train": {"grad_clip": 1e-9}, "distributed": {"ddp_overlap": overlaps}}
