@@ -113,8 +113,10 @@ def _is_one_operator(node: Any) -> bool:
     namespace, separator, _ = node.name.partition("::")
     if not separator or namespace == "autograd":
         return False
-    # Autocast casts the arguments, which a mode sees, and then calls the same operator.
-    is_cast = any((one.name, one.overload_name) == (node.name, node.overload_name) for one in node.children)
+    # Autocast casts the arguments, which a mode sees, and then calls the same operator once; kernels that call their
+    # own operator (roll, a dimension at a time) do so more often.
+    same = [one for one in node.children if (one.name, one.overload_name) == (node.name, node.overload_name)]
+    is_cast = len(same) == 1
     whole = f"{node.name}.{node.overload_name}" if node.overload_name else node.name
     return not is_cast and whole not in _made_of_others()
 

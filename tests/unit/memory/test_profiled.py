@@ -50,6 +50,14 @@ def test_intermediates_of_operators_made_of_others_are_tensors() -> None:
     assert [event.size_bytes for event in events if event.is_tensor] == [a.nbytes, a.nbytes, -a.nbytes, -a.nbytes]
 
 
+def test_a_kernel_that_calls_its_own_operator_is_one() -> None:
+    """``roll`` by two dimensions rolls by one, and then by the other."""
+    a = torch.ones(64, 64)
+    (events,) = profiled(lambda: a.roll((1, 1), (0, 1)))
+    assert [event.size_bytes for event in events if event.is_tensor] == [a.nbytes, -a.nbytes]
+    assert len(events) > 2
+
+
 def test_what_autocast_makes_of_arguments_are_tensors() -> None:
     a = torch.ones(2, 64, 64)
 
