@@ -29,7 +29,7 @@ from trainauto.memory.cuda_autocast import cast_as_cuda  # noqa: E402
 from trainauto.memory.fake import fake_world  # noqa: E402
 from trainauto.memory.host_reads import ModelReads  # noqa: E402
 from trainauto.memory.live import LiveStorages  # noqa: E402
-from trainauto.memory.workspaces import CUBLAS_BYTES  # noqa: E402
+from trainauto.memory.workspaces import CUBLAS_BYTES, Libraries  # noqa: E402
 
 HISTORIES = ROOT / "tests" / "assets" / "cuda_histories"
 VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN, BATCH, STEPS = 10_000, 512, 4, 16, 1344, 10, 3
@@ -234,7 +234,7 @@ def run(recording: Recording) -> None:
 
 def traced(recording: Recording) -> list[AllocationEvent]:
     """Return what a run allocates and frees, from its first weight on, with the workspaces of cuBLAS."""
-    live = LiveStorages("cpu", ModelReads(large=False), CUBLAS_BYTES)
+    live = LiveStorages("cpu", ModelReads(large=False), Libraries(CUBLAS_BYTES))
     live.begin_step()
     with fake_world(), live.watch.watching(), live:
         run(recording)
@@ -262,6 +262,7 @@ def compared(folder: Path, recording: Recording) -> dict[str, Any]:
         "live": live,
         "live_foretold": allocator.peak_requested_bytes,
         "live_error": allocator.peak_requested_bytes / live - 1,
+        "blocks_foretold": allocator.peak_allocated_bytes,
         "reserved": reserved,
         "reserved_foretold": allocator.peak_reserved_bytes,
         "reserved_error": allocator.peak_reserved_bytes / reserved - 1,

@@ -42,7 +42,7 @@ class InThisProcess:
         """Trace a step under a plan; reserved bytes are not asked for here."""
         found = self._run.trace(plan)
         peaks = found.phase_peaks_bytes
-        return PlanBytes(found.held_bytes, found.peak_bytes, peaks, found.peak_bytes, found.peak_bytes, 0.0)
+        return PlanBytes(found.held_bytes, found.peak_bytes, peaks, None, 0.0)
 
 
 def foretold(case: Case, run: FakeRun) -> Foresight:

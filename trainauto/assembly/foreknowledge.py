@@ -16,7 +16,7 @@ import trainauto
 from trainauto.assembly.child import Child
 from trainauto.assembly.foresight import Foresight, foresee
 from trainauto.assembly.last_resort import warn_if_nothing_fits
-from trainauto.assembly.trace_process import TraceProcess, TraceProcessDied
+from trainauto.assembly.trace_process import Segments, TraceProcess, TraceProcessDied
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 MIB = 1024**2
 SAMPLES = "target_batch_size"
-TRACES = 2
+TRACES = 3
 """Counts what traces follow: what an earlier one told is not taken for what they tell now."""
 
 
@@ -103,13 +103,12 @@ def foretell(
     foresight = _kept(learned, axes)
     refused = bool(learned and learned.get("refused"))
     if foresight is None and not refused:
-        foresight, refused = _traced(loaded, axes, device, facts.ranks, tracer)
+        foresight, refused = _traced(loaded, axes, _segments(device), facts.ranks, tracer)
         learned = None
     for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
     if foresight is not None:
-        reserved = foresight.reserved(expandable=_is_expandable(device)) if device.type == "cuda" else None
-        controller.foresee(foresight.peaks_on(device.type), reserved)
+        controller.foresee(foresight.peaks_on(device.type), foresight.least_reserved())
         warn_if_nothing_fits(loaded, foresight, axes, device.type, limit_bytes, ranks=facts.ranks)
     try:
         settled = controller.recall(learned["controller"], facts, limit_bytes) if learned else None
@@ -159,6 +158,7 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device,
         "trainauto": trainauto.__version__,
         "traces": TRACES,
         "torch": torch.__version__,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "allocator": {name: os.environ.get(name) for name in ALLOCATOR_SETTINGS},
         "device": _device_facts(device),
     }
@@ -195,22 +195,23 @@ def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> Foresight | N
 
 
 def _traced(
-    loaded: LoadedOptions, axes: Sequence[Axis], device: torch.device, ranks: int, child: Child | None
+    loaded: LoadedOptions, axes: Sequence[Axis], segments: Segments | None, ranks: int, child: Child | None
 ) -> tuple[Foresight | None, bool]:
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
-    on_cuda = device.type == "cuda"
     try:
-        with TraceProcess(loaded.path, loaded.overrides, like_cuda=on_cuda, ranks=ranks, child=child) as tracer:
+        with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, child=child) as tracer:
             return foresee(tracer, axes), False
     except CannotTrace as error:
         logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)
         return None, not isinstance(error, TraceProcessDied)
 
 
-def _is_expandable(device: torch.device) -> bool:
-    """Say whether the allocator's segments grow, and warn where that was asked for in vain."""
+def _segments(device: torch.device) -> Segments | None:
+    """Say how the allocator takes memory from a card, and warn where segments that grow were asked for in vain."""
+    if device.type != "cuda":
+        return None
     found = uses_expandable_segments(device)
     asked = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
     if asked and not found:
         logger.warning("expandable segments were asked for, but this driver or platform does not give them")
-    return found
+    return "expandable" if found else "native"

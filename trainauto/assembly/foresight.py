@@ -7,7 +7,7 @@ from typing import Any
 
 from trainauto.assembly.trace_process import PlanBytes, TraceProcess
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.memory.belief import ALLOCATED, PROCESS, RESERVED_EXPANDABLE, RESERVED_NATIVE, Belief
+from trainauto.memory.belief import ON_CARD, PROCESS, RESERVED, Belief, Convolutions
 from trainauto.memory.prior import Prior, Size, fit_prior, reserved_prior
 
 logger = logging.getLogger(__name__)
@@ -21,33 +21,32 @@ class Foresight:
 
     Attributes:
         live: bytes that a step holds at its peak, weights and optimizer included.
-        reserved_native: what torch's CUDA allocator takes from the card for it, by simulation.
-        reserved_expandable: the same with expandable segments.
+        reserved: the least that torch's CUDA allocator can do with for it; ``None`` where no card was asked for.
         persistent_bytes: what is held between steps: weights, optimizer state, averages.
         traced: the traced plans, by forward batch and crop.
+        convolutions: whether there are any, and cuDNN's benchmark mode is on for them.
         seconds: how long the traces took.
     """
 
     live: Prior
-    reserved_native: Prior
-    reserved_expandable: Prior
+    reserved: Prior | None
     persistent_bytes: int
     traced: dict[Size, PlanBytes]
     seconds: float
+    convolutions: Convolutions = "usual"
 
     @classmethod
     def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "Foresight":
         """Fit what traced plans tell; extents are padded to multiples of ``window_px`` by the network."""
         live = fit_prior({size: one.phase_peaks_bytes for size, one in traced.items()}, window_px)
+        reserved = {size: one.reserved_bytes for size, one in traced.items() if one.reserved_bytes is not None}
         return cls(
             live=live,
-            reserved_native=reserved_prior(live, {size: one.reserved_native_bytes for size, one in traced.items()}),
-            reserved_expandable=reserved_prior(
-                live, {size: one.reserved_expandable_bytes for size, one in traced.items()}
-            ),
+            reserved=reserved_prior(live, reserved) if reserved else None,
             persistent_bytes=next(iter(traced.values())).persistent_bytes,
             traced=traced,
             seconds=seconds,
+            convolutions=next(iter(traced.values())).convolutions,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,8 +57,7 @@ class Foresight:
                 "lq_size": side,
                 "live_bytes": one.peak_bytes,
                 "phases": dict(one.phase_peaks_bytes),
-                "reserved_native_bytes": one.reserved_native_bytes,
-                "reserved_expandable_bytes": one.reserved_expandable_bytes,
+                "reserved_bytes": one.reserved_bytes,
             }
             for (batch, side), one in self.traced.items()
         ]
@@ -67,6 +65,7 @@ class Foresight:
             "seconds": round(self.seconds, 3),
             "persistent_bytes": self.persistent_bytes,
             "window_px": self.live.window_px,
+            "convolutions": self.convolutions,
             "traced": plans,
         }
 
@@ -77,15 +76,17 @@ class Foresight:
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
-        persistent = int(found["persistent_bytes"])
+        persistent, convolutions = int(found["persistent_bytes"]), found["convolutions"]
+        if convolutions not in ON_CARD:
+            raise ValueError(f"convolutions are {' or '.join(ON_CARD)}, not {convolutions!r}")
         traced = {
             (int(one["batch"]), int(one["lq_size"])): PlanBytes(
                 persistent,
                 int(one["live_bytes"]),
                 {str(phase): int(peak) for phase, peak in one["phases"].items()},
-                int(one["reserved_native_bytes"]),
-                int(one["reserved_expandable_bytes"]),
+                int(one["reserved_bytes"]) if one["reserved_bytes"] is not None else None,
                 0.0,
+                convolutions,
             )
             for one in found["traced"]
         }
@@ -104,14 +105,12 @@ class Foresight:
         On the CPU peaks are counted from what was held before the first step.
         """
         if device_type != "cpu":
-            return self.live, ALLOCATED
+            return self.live, ON_CARD[self.convolutions]
         return self.live, replace(PROCESS, constant_bytes=PROCESS.constant_bytes - self.persistent_bytes)
 
-    def reserved(self, *, expandable: bool) -> tuple[Prior, Belief]:
-        """Return the same for what the allocator reserves on a card."""
-        if expandable:
-            return self.reserved_expandable, RESERVED_EXPANDABLE
-        return self.reserved_native, RESERVED_NATIVE
+    def least_reserved(self) -> tuple[Prior, Belief] | None:
+        """Return the same for the least that the allocator can do with on a card; ``None`` where none was asked for."""
+        return (self.reserved, RESERVED) if self.reserved is not None else None
 
 
 def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from trainauto.assembly.foresight import Foresight
-from trainauto.assembly.trace_process import TraceProcess
+from trainauto.assembly.trace_process import Segments, TraceProcess
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.memory.surface import UPPER, CostModel, shape_of
 from trainauto.memory.trace import CannotTrace
@@ -73,8 +73,8 @@ def _advice(
     if memory.gradient_checkpointing:
         return f"Gradient checkpointing is on already. {otherwise}"
     try:
-        overrides = [*loaded.overrides, SWITCH]
-        with TraceProcess(loaded.path, overrides, like_cuda=device_type == "cuda", ranks=ranks) as tracer:
+        segments: Segments | None = "expandable" if device_type == "cuda" else None
+        with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments, ranks=ranks) as tracer:
             checkpointed = tracer.trace(smallest)
     except CannotTrace as error:
         return f"What gradient checkpointing would save is not known ({error}). {otherwise}"

@@ -5,13 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 from trainauto.assembly.child import Child, ChildDied, start_tracing
 from trainauto.core.plan import Plan
+from trainauto.memory.belief import Convolutions
 from trainauto.memory.trace import CannotTrace
 
 TRACE_TIMEOUT_S = 60.0
 """Of building a model and tracing it: some twenty times what both take."""
+Segments = Literal["native", "expandable"]
+"""How torch's allocator takes memory from a card: piece by piece, or in segments that grow."""
+
 MOST_DEATHS = 2
 """A model that aborts its process does so again."""
 
@@ -25,17 +30,18 @@ class PlanBytes:
             dropping.
         peak_bytes: highest live bytes.
         phase_peaks_bytes: the same by phase.
-        reserved_native_bytes: what torch's CUDA allocator reserves for such steps, by simulation.
-        reserved_expandable_bytes: the same with ``expandable_segments``.
+        reserved_bytes: the least that torch's CUDA allocator can do with for such steps, by simulation; ``None`` where
+            no card was asked for.
+        convolutions: whether there are any, and cuDNN's benchmark mode is on for them.
         seconds: how long it took, building the model included where it had to be built.
     """
 
     persistent_bytes: int
     peak_bytes: int
     phase_peaks_bytes: Mapping[str, int]
-    reserved_native_bytes: int
-    reserved_expandable_bytes: int
+    reserved_bytes: int | None
     seconds: float
+    convolutions: Convolutions = "usual"
 
 
 class TraceProcessDied(CannotTrace):
@@ -50,11 +56,11 @@ class TraceProcess:
     Args:
         options: the option file.
         overrides: items of ``--force_yml``.
-        like_cuda: without a GPU, let autocast cast and optimizers group tensors as on CUDA: right for what a GPU will
-            need. For a run that trains on the CPU itself, say False.
+        segments: of torch's allocator on the card that is asked for. Without a GPU, autocast casts and optimizers group
+            tensors as there. ``None`` for a run that trains on the CPU itself.
         ranks: how many processes train the run together.
         timeout_s: bound of one trace.
-        child: a process started with the same ``like_cuda`` that is to be the first; it is ended here.
+        child: a process started for a card, or for none, as this one; it is the first, and is ended here.
     """
 
     def __init__(
@@ -62,13 +68,13 @@ class TraceProcess:
         options: Path,
         overrides: Sequence[str] = (),
         *,
-        like_cuda: bool = True,
+        segments: Segments | None = "expandable",
         ranks: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
         child: Child | None = None,
     ) -> None:
         self._options, self._overrides = str(options.resolve()), list(overrides)
-        self._like_cuda = like_cuda
+        self._segments = segments
         self._ranks = ranks
         self._timeout_s = timeout_s
         self._deaths: list[str] = []
@@ -79,7 +85,7 @@ class TraceProcess:
     def start(self) -> None:
         """Start it now, so that torch is loaded while the caller does something else. It does not wait."""
         if self._child is None and len(self._deaths) < MOST_DEATHS:
-            self._child = start_tracing(like_cuda=self._like_cuda)
+            self._child = start_tracing(like_cuda=self._segments is not None)
 
     def trace(self, plan: Plan) -> PlanBytes:
         """Trace a step under a plan.
@@ -93,9 +99,10 @@ class TraceProcess:
             if self._child is None:
                 raise TraceProcessDied(self._deaths[-1])
             self._requests += 1
-            request = {"id": self._requests, "options": self._options, "overrides": self._overrides}
+            run = {"options": self._options, "overrides": self._overrides, "segments": self._segments}
             try:
-                answer = self._child.ask({**request, "ranks": self._ranks, "plan": plan.to_dict()}, self._timeout_s)
+                request = {"id": self._requests, **run, "ranks": self._ranks, "plan": plan.to_dict()}
+                answer = self._child.ask(request, self._timeout_s)
             except ChildDied as error:
                 self._child.end()
                 self._child = None
@@ -103,15 +110,8 @@ class TraceProcess:
                 raise TraceProcessDied(self._deaths[-1]) from None
         if "cannot" in answer:
             raise CannotTrace(answer["cannot"])
-        reserved = answer["reserved_bytes"]
-        return PlanBytes(
-            answer["persistent_bytes"],
-            answer["peak_bytes"],
-            answer["phase_peaks_bytes"],
-            reserved["native"],
-            reserved["expandable"],
-            answer["seconds"],
-        )
+        del answer["id"]
+        return PlanBytes(**answer)
 
     def close(self) -> None:
         """End the process, if there is one."""

@@ -2,8 +2,8 @@
 
     python -m trainauto.assembly.trace_server [--like-cuda]
 
-    {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "plan": {"batch_size": 8, "lq_size": 64}}
-    {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": {...}}
+    {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "segments": "native", "plan": {"batch_size": 8, ...}}
+    {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": ...}
     {"id": 2, "cannot": "aten.nonzero.default gives ..."}
 
 The first line it writes says that it is ready. It ends with its stdin. ``TraceProcess`` of
@@ -72,7 +72,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
         return runs[key]
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
-        start = time.perf_counter()
+        start, segments = time.perf_counter(), request["segments"]
         try:
             run = run_of(request["options"], request["overrides"], request["ranks"])
             found = run.trace(Plan.from_dict(request["plan"]))
@@ -83,9 +83,10 @@ def _tracer(*, like_cuda: bool) -> Answer:
             "persistent_bytes": found.held_bytes,
             "peak_bytes": found.peak_bytes,
             "phase_peaks_bytes": dict(found.phase_peaks_bytes),
-            "reserved_bytes": {
-                mode: found.reserved_bytes(expandable=mode == "expandable") for mode in ("native", "expandable")
-            },
+            "reserved_bytes": (
+                found.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
+            ),
+            "convolutions": run.convolutions(found),
             "seconds": time.perf_counter() - start,
         }
 

@@ -17,10 +17,11 @@ from trainauto.engine.gradient_sum import GradientSum
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.recovery import Rewind
 from trainauto.engine.step import optimize_parameters, parameters_of
+from trainauto.memory.belief import Convolutions
 from trainauto.memory.fake import as_fake, fake_world
 from trainauto.memory.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.trace import CannotTrace, Trace, trace
-from trainauto.memory.workspaces import cublas_workspace_bytes
+from trainauto.memory.workspaces import Libraries, card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
 from trainauto.options.load import LoadedOptions
@@ -51,7 +52,7 @@ class TracedModel:
         batch_of: makes the batch of a plan.
         max_norm: as for :func:`~trainauto.engine.step.optimize_parameters`.
         ends_early: let traces end with the first step that leaves as much as it found.
-        workspace_bytes: of cuBLAS, see :func:`~trainauto.memory.workspaces.cublas_workspace_bytes`.
+        libraries: of the card whose memory is followed; ``None`` on a CPU.
         sums_after: gradients are summed over ranks after the backward pass: what that takes is held all the time.
     """
 
@@ -62,7 +63,7 @@ class TracedModel:
         max_norm: float | None,
         *,
         ends_early: bool = False,
-        workspace_bytes: int | None = None,
+        libraries: Libraries | None = None,
         sums_after: bool = False,
     ) -> None:
         self.model = model
@@ -72,7 +73,7 @@ class TracedModel:
         self._rewind = Rewind(model.networks.values(), model.device)
         self._settled = False
         self._ends_early = ends_early
-        self._workspace_bytes = workspace_bytes
+        self._libraries = libraries
         weights = [weight for one in model.passes() for weight in parameters_of(one)]
         # The run's own buffer (engine/ranks.py), which no operator of a step on one rank touches.
         self._sum_buffers = GradientSum(weights).buffers if sums_after else []
@@ -95,7 +96,7 @@ class TracedModel:
             held=held,
             device_type=self.model.device.type,
             ends_early=self._ends_early and not copies,
-            workspace_bytes=self._workspace_bytes,
+            libraries=self._libraries,
         )
 
     def step(self, plan: Plan) -> None:
@@ -114,7 +115,7 @@ class FakeRun:
         build: builds the model; what it makes is fake.
         batch_of: makes the batch of a plan.
         clips: whether the run clips gradients.
-        workspace_bytes: of cuBLAS on the card that is asked for; ``None`` on a CPU.
+        libraries: of the card that is asked for; ``None`` on a CPU.
         sums_after: as for :class:`TracedModel`.
 
     Raises:
@@ -127,9 +128,10 @@ class FakeRun:
         batch_of: BatchOf,
         *,
         clips: bool,
-        workspace_bytes: int | None = None,
+        libraries: Libraries | None = None,
         sums_after: bool = False,
     ) -> None:
+        self._is_benchmarked = libraries is not None and libraries.benchmark
         with fake_world() as self._mode, AnsweredReads():
             try:
                 self._traced = TracedModel(
@@ -137,7 +139,7 @@ class FakeRun:
                     batch_of,
                     ALWAYS_CLIP if clips else None,
                     ends_early=True,
-                    workspace_bytes=workspace_bytes,
+                    libraries=libraries,
                     sums_after=sums_after,
                 )
             except TrainautoError:
@@ -182,7 +184,7 @@ class FakeRun:
             build,
             lambda plan: empty_batch(plan, channels, options.scale),
             clips=clips,
-            workspace_bytes=cublas_workspace_bytes() if like_cuda or precision.device.type == "cuda" else None,
+            libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
             sums_after=together is not None and not overlaps and not together.fully_shard,
         )
 
@@ -194,6 +196,12 @@ class FakeRun:
         """
         with fake_world(self._mode):
             return self._traced.trace(plan, steps)
+
+    def convolutions(self, found: Trace) -> Convolutions:
+        """Say of a trace what its bytes have to be judged by."""
+        if not found.convolves:
+            return "none"
+        return "benchmarked" if self._is_benchmarked else "usual"
 
 
 def _leave_gradients(optimizers: Iterable[Optimizer]) -> None:

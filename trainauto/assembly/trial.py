@@ -81,7 +81,7 @@ def try_plans(loaded: LoadedOptions, axes: Sequence[Axis], foresight: Foresight)
     try:
         first = child.build()
         if first["kind"] == "cpu":
-            with TraceProcess(loaded.path, loaded.overrides, like_cuda=False) as tracer:
+            with TraceProcess(loaded.path, loaded.overrides, segments=None) as tracer:
                 foresight = foresee(tracer, axes)
         cost = CostModel(*foresight.peaks_on(first["kind"]))
         plans = spread_plans(cost, axes, first["limit_bytes"])

@@ -182,7 +182,7 @@ class Jump:
 
     Args:
         cost: what plans need; with a prior it can be asked before the first step.
-        reserved: what they make the allocator hold, where that was foreseen; otherwise it is measured.
+        reserved: the least that the allocator can do with, where that was foreseen; otherwise what it was seen to hold.
     """
 
     def __init__(self, cost: CostModel, reserved: CostModel | None = None) -> None:
@@ -214,7 +214,7 @@ class Jump:
             self.cost.observe(shape_of(period.plan), period.typical_bytes)
             self._measured.add(period.plan)
         if period.reserved_bytes is not None and period.available_bytes is not None:
-            self.reserved.observe(shape_of(period.plan), period.reserved_bytes)
+            self.reserved.observe(shape_of(period.plan), self._least_reserved(period.reserved_bytes, period))
             if period.alloc_retries:  # it fitted only once the allocator had given back what it kept
                 self.reserved.observe_failure(shape_of(period.plan), period.available_bytes)
         situation = jump_policy.Situation(
@@ -240,6 +240,19 @@ class Jump:
             self._corrected = self._jumped
         self._jumped = self._jumped or self.cost.knows
         return judgement
+
+    def _least_reserved(self, reserved_bytes: int, period: Period) -> int:
+        """Return the least that the allocator could have done with, which is at most what it held.
+
+        What it keeps of other plans, and in pieces that fit nothing, it gives back before it fails. Where that was
+        foreseen, it is more or less by as much as the peak was.
+        """
+        if self.reserved.prior is None or self.cost.prior is None or period.typical_bytes is None:
+            return reserved_bytes
+        shape = shape_of(period.plan)
+        size = shape.samples, shape.extent
+        share = max(1.0, self.reserved.prior.bytes(*size) / self.cost.prior.bytes(*size))
+        return min(reserved_bytes, int(share * period.typical_bytes))
 
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""

@@ -51,7 +51,7 @@ class CardAnswer:
         reason: why this one, and why none larger.
         expected_bytes: its expected peak of allocated bytes.
         most_bytes: what the peak stays within with 99 % probability.
-        reserved_bytes: what the allocator is expected to take from the card, with expandable segments.
+        reserved_bytes: the least that the allocator is expected to do with, with expandable segments.
         frontier: for each crop the largest batch that fits.
     """
 
@@ -190,7 +190,7 @@ def as_json(found: Answer) -> str:
             "reason": one.reason,
             "expected_peak_bytes": one.expected_bytes,
             "upper_peak_bytes": one.most_bytes,
-            "expected_reserved_bytes": one.reserved_bytes,
+            "least_reserved_bytes": one.reserved_bytes,
             "frontier": [plan.to_dict() for plan in one.frontier],
         }
         for one in found.cards
@@ -254,7 +254,8 @@ def _on_card(
     foresight: Foresight,
 ) -> CardAnswer:
     limit_bytes = int(card.memory_gib * GIB)
-    cost, reserved = CostModel(*foresight.peaks_on("cuda")), CostModel(*foresight.reserved(expandable=True))
+    cost = CostModel(*foresight.peaks_on("cuda"))
+    reserved = CostModel(*(foresight.least_reserved() or foresight.peaks_on("cuda")))
     first = controller.effective.forward(first_plan(loaded.options))
     judgement = choose(
         Situation(

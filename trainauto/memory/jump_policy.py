@@ -55,7 +55,7 @@ class Situation:
         configured_batch: the batch of the option file.
         cost: what plans need, counted as ``peak_bytes`` is.
         peak_bytes: the largest peak of the period under this plan; ``None`` while it was not measured.
-        reserved: what plans make the allocator take from the device, where that is known.
+        reserved: the least of the device that the allocator can do with under plans, where that is known.
         available_bytes: what is left for ``reserved``: free memory and own reserved memory, less headroom.
         blocked: plans that failed; nothing as large as one of them is tried again.
         corrected: the one correction after a jump was made.
@@ -108,8 +108,9 @@ class Situation:
         if self.reserved is None or self.available_bytes is None:
             return None
         quantile = 0.5 if self.is_probe else UPPER
-        if (most := self.reserved.predict(shape_of(plan), quantile)) > self.available_bytes:
-            return f"may reserve {_text(most)} of {_text(self.available_bytes)} available"
+        most = max(self.cost.predict(shape_of(plan), quantile), self.reserved.predict(shape_of(plan), quantile))
+        if most > self.available_bytes:
+            return f"may have to reserve {_text(most)} of {_text(self.available_bytes)} available"
         return None
 
     def most(self, plan: Plan) -> int:
@@ -147,7 +148,7 @@ def choose(now: Situation) -> Judgement:
     if now.reserved and now.available_bytes is not None:
         taken = now.reserved.predict(shape_of(now.plan))
         if taken > now.available_bytes:
-            return _yield(now, f"{_text(taken)} reserved is above the {_text(now.available_bytes)} available")
+            return _yield(now, f"{_text(taken)} to reserve is above the {_text(now.available_bytes)} available")
     if use >= now.target - now.margin:
         return Judgement(now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}")
     if not now.may_grow:

@@ -15,6 +15,7 @@ from trainauto.memory.host_reads import AnsweredReads, ModelReads, answer_of, ki
 from trainauto.memory.in_place import WRITES, holders, one_holder, writes_in_place
 from trainauto.memory.operators import DEVICE_OF, Operator, facts_of
 from trainauto.memory.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES, PhaseWatch
+from trainauto.memory.workspaces import Libraries
 
 
 class UntraceableTensorError(Exception):
@@ -68,15 +69,16 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     it does not matter. One that an operator takes and nobody gave was there before. What kernels allocate and free
     within themselves is not seen.
 
+    Attributes:
+        convolves: a convolution was among the operators.
+
     Args:
         device_type: only storages of such devices are counted.
         reads: answers what the model asks of tensors without data.
-        workspace_bytes: cuBLAS takes so much from torch's allocator at the first product of the thread that runs
-            forward, and again at that of backward, and keeps it (``getCurrentCUDABlasHandle``,
-            ATen/cuda/CublasHandlePool.cpp). ``None`` follows what a CPU does.
+        libraries: of the card whose memory is followed; ``None`` follows what a CPU does.
     """
 
-    def __init__(self, device_type: str, reads: ModelReads, workspace_bytes: int | None = None) -> None:
+    def __init__(self, device_type: str, reads: ModelReads, libraries: Libraries | None = None) -> None:
         super().__init__()
         self.watch = PhaseWatch()
         self.log = StepLog([])
@@ -86,7 +88,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._idents = 0
-        self._workspace_bytes = workspace_bytes
+        self._libraries = libraries
+        self.convolves = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
         # Storages of equal content have equal values; see `_equal`.
         self._values: dict[int, int] = {}
@@ -121,27 +124,31 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self._see_all(args, given=False)
             if kwargs:
                 self._see_all(kwargs.values(), given=False)
-        copy = self._copy_of(args[0]) if operator.copies_strided and self._workspace_bytes is not None else None
+        self.convolves = self.convolves or operator.convolves
+        scratch = self._take_scratch(operator, args)
         is_sum = operator.may_write and isinstance(args[0], Tensor)
         if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):
             out = self._written(func, args, kwargs or {})
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         self._see_all((out,), given=True)
-        if copy is not None:
-            self.log.events.append(AllocationEvent(copy, 0))
-        if operator.multiplies and self._workspace_bytes:
-            self._take_workspace(phase == BACKWARD, self._workspace_bytes)
+        if scratch is not None:
+            self.log.events.append(AllocationEvent(scratch, 0))
+        if operator.multiplies and self._libraries is not None and self._libraries.cublas_bytes:
+            self._take_workspace(phase == BACKWARD, self._libraries.cublas_bytes)
         if operator.writes or operator.copies:
             self._note_values(operator, args, kwargs or {}, out)
         return out
 
-    def _copy_of(self, tensor: Tensor) -> int | None:
-        """Note the copy that a kernel of CUDA works on; return its ident."""
-        if tensor.is_contiguous():
+    def _take_scratch(self, operator: Operator, args: Sequence[Any]) -> int | None:
+        """Note what a kernel of CUDA takes while it runs; return its ident."""
+        if operator.scratch is None or self._libraries is None:
+            return None
+        size_bytes = operator.scratch(args, self._libraries)
+        if not size_bytes:
             return None
         self._idents += 1
-        self.log.events.append(AllocationEvent(self._idents, tensor.numel() * tensor.element_size()))
+        self.log.events.append(AllocationEvent(self._idents, size_bytes))
         return self._idents
 
     def _take_workspace(self, in_backward: bool, size_bytes: int) -> None:

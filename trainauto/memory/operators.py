@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 
 from trainauto.memory.in_place import WRITES
+from trainauto.memory.workspaces import SCRATCH, Scratch
 
 _aten = torch.ops.aten
 
@@ -36,7 +37,8 @@ class Operator(NamedTuple):
         reads: it reads a value out of a tensor.
         is_pure: what it gives follows from the shapes and types it is given.
         multiplies: on CUDA it is cuBLAS that computes it.
-        copies_strided: on CUDA it works on a copy of a first argument that is not contiguous.
+        convolves: it is a convolution.
+        scratch: says what its kernel takes on CUDA while it runs.
         may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
 
@@ -48,7 +50,8 @@ class Operator(NamedTuple):
     is_pure: bool = False
     may_write: bool = False
     multiplies: bool = False
-    copies_strided: bool = False
+    convolves: bool = False
+    scratch: Scratch | None = None
 
 
 _known: dict[int, Operator] = {}
@@ -80,7 +83,8 @@ def _facts_of(func: Any) -> Operator:
         is_pure=schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags),
         may_write=func in WRITES,
         multiplies=schema.name in _PRODUCTS,
-        copies_strided=schema.name.startswith("aten::reflection_pad"),  # ATen/native/cuda/ReflectionPad.cu
+        convolves=schema.name == "aten::convolution",
+        scratch=SCRATCH.get(schema.name),
     )
 
 

@@ -14,9 +14,10 @@ from typing import Any
 from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
-from trainauto.memory.allocator import AllocationEvent, peak_reserved_bytes
+from trainauto.memory.allocator import AllocationEvent, least_reserved_bytes, peak_reserved_bytes
 from trainauto.memory.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.live import LiveStorages, StepLog, UntraceableTensorError
+from trainauto.memory.workspaces import Libraries
 
 MIB = 1024**2
 LARGEST_DIFFERENCE = 0.01
@@ -39,6 +40,7 @@ class Trace:
             :class:`~trainauto.memory.phases.PhaseWatch`); a phase that did not occur is missing.
         initial: allocations that were live when the step began.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
+        convolves: it computes convolutions.
     """
 
     persistent_bytes: int
@@ -46,6 +48,7 @@ class Trace:
     phase_peaks_bytes: Mapping[str, int]
     initial: tuple[AllocationEvent, ...]
     events: tuple[AllocationEvent, ...]
+    convolves: bool = False
 
     @property
     def held_bytes(self) -> int:
@@ -59,8 +62,12 @@ class Trace:
         return [size_bytes or -sizes[ident] for ident, size_bytes in self.events]
 
     def reserved_bytes(self, *, expandable: bool) -> int:
-        """Return what torch's CUDA allocator reserves for such steps, by simulation."""
+        """Return what torch's CUDA allocator reserves for such steps where there is plenty, by simulation."""
         return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)
+
+    def least_reserved_bytes(self, *, expandable: bool) -> int:
+        """Return the least that it can do with, by simulation: it gives back what it keeps before it fails."""
+        return least_reserved_bytes(self.events, expandable=expandable, before=self.initial)
 
 
 def trace(
@@ -70,7 +77,7 @@ def trace(
     held: Sequence[Any] = (),
     device_type: str = "cpu",
     ends_early: bool = False,
-    workspace_bytes: int | None = None,
+    libraries: Libraries | None = None,
 ) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
@@ -86,8 +93,7 @@ def trace(
         device_type: which device's memory to follow.
         ends_early: run no further step after one that leaves storages of the same sizes as it found. The next one would
             find what this one found, so it is this one again: half of the time of a trace.
-        workspace_bytes: of cuBLAS on the card that is asked for, see
-            :func:`~trainauto.memory.workspaces.cublas_workspace_bytes`; ``None`` follows what a CPU does.
+        libraries: of the card that is asked for; ``None`` follows what a CPU does.
 
     Raises:
         CannotTrace: the step fails, or its memory depends on data.
@@ -95,7 +101,7 @@ def trace(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     reads = ModelReads(large=False)
-    follow = partial(_follow, step, steps, held, device_type, ends_early, workspace_bytes)
+    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries)
     try:
         first = follow(reads)
     except CannotTrace as error:
@@ -131,10 +137,10 @@ def _follow(
     held: Sequence[Any],
     device_type: str,
     ends_early: bool,
-    workspace_bytes: int | None,
+    libraries: Libraries | None,
     reads: ModelReads,
 ) -> Trace:
-    live = LiveStorages(device_type, reads, workspace_bytes)
+    live = LiveStorages(device_type, reads, libraries)
     live.hold(held)
     try:
         for _ in range(steps):
@@ -146,10 +152,10 @@ def _follow(
                 break
     except Exception as error:
         raise CannotTrace(_reason(error)) from error
-    return _trace_of(live.log)
+    return _trace_of(live.log, live.convolves)
 
 
-def _trace_of(log: StepLog) -> Trace:
+def _trace_of(log: StepLog, convolves: bool) -> Trace:
     peaks = log.peaks()
     return Trace(
         persistent_bytes=sum(size for _, size in log.before_later_steps),
@@ -157,6 +163,7 @@ def _trace_of(log: StepLog) -> Trace:
         phase_peaks_bytes=peaks,
         initial=tuple(log.before_later_steps),
         events=tuple(log.events),
+        convolves=convolves,
     )
 
 

@@ -32,7 +32,7 @@ def live(batch: int, side: int) -> int:
 
 
 def traced() -> Foresight:
-    found = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, 0, 0, 0.1) for b in (1, 64) for x in (8, 64)}
+    found = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, None, 0.1) for b in (1, 64) for x in (8, 64)}
     return Foresight.of(found, 1, 0.4)
 
 

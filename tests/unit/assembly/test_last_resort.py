@@ -27,14 +27,13 @@ def options(folder: Path, **memory: Any) -> LoadedOptions:
 
 def traced(loaded: LoadedOptions) -> PlanBytes:
     found = trace_plan(loaded, SMALLEST)
-    peaks = (found.persistent_bytes, found.peak_bytes, found.phase_peaks_bytes, found.peak_bytes, found.peak_bytes)
-    return PlanBytes(*peaks, seconds=0.0)
+    return PlanBytes(found.persistent_bytes, found.peak_bytes, found.phase_peaks_bytes, None, seconds=0.0)
 
 
 class TracesHere:
     """What the process does, without the seconds that it takes to start one."""
 
-    def __init__(self, file: Path, overrides: Sequence[str], *, like_cuda: bool, ranks: int) -> None:
+    def __init__(self, file: Path, overrides: Sequence[str], *, segments: str | None, ranks: int) -> None:
         self._loaded = load_options(file, overrides)
 
     def __enter__(self) -> "TracesHere":

@@ -159,6 +159,20 @@ def test_options_that_cannot_be_used_are_input_errors(options: Callable[..., Pat
         trace_plan(loaded(options("nothing")))
 
 
+@pytest.mark.parametrize("benchmark", [False, True])
+def test_what_convolutions_work_in_counts_where_cudnn_takes_the_fastest(
+    options: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, benchmark: bool
+) -> None:
+    file = options(network_g={"type": "compact", "num_feat": 24, "num_conv": 6})
+    usual = FakeRun.of(loaded(file), like_cuda=True)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", benchmark)
+    run = FakeRun.of(loaded(file), like_cuda=True)
+    found = run.trace(PLAN)
+    assert run.convolutions(found) == ("benchmarked" if benchmark else "usual")
+    assert (found.peak_bytes > usual.trace(PLAN).peak_bytes) is benchmark
+    assert FakeRun.of(loaded(file)).trace(PLAN).peak_bytes == trace_plan(loaded(file), PLAN).peak_bytes
+
+
 # --- the process ---
 
 
@@ -166,12 +180,16 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
     """And goes on after requests that it refuses, whatever networks print, until it does not answer in time."""
     file = options("talkative")
     here = FakeRun.of(loaded(file), ranks=2).trace(PLAN)
-    with TraceProcess(file, ["use_amp=false"], like_cuda=False, ranks=2, timeout_s=200) as process:
+    with TraceProcess(file, ["use_amp=false"], segments=None, ranks=2, timeout_s=200) as process:
         found = process.trace(PLAN)
         assert (found.peak_bytes, found.persistent_bytes) == (here.peak_bytes, here.held_bytes)
         assert found.phase_peaks_bytes == here.phase_peaks_bytes
-        assert found.reserved_native_bytes == here.reserved_bytes(expandable=False)
-        assert found.reserved_expandable_bytes == here.reserved_bytes(expandable=True)
+        assert found.reserved_bytes is None
+        for segments in ("native", "expandable"):
+            process._segments = segments
+            expected = here.least_reserved_bytes(expandable=segments == "expandable")
+            assert process.trace(PLAN).reserved_bytes == expected
+        process._segments = None
         assert process.trace(PLAN.changed(batch_size=8)).peak_bytes > found.peak_bytes
         file.write_text(file.read_text().replace("l1loss", "l7loss"))
         process._overrides = []  # another request than before: the file is read again

@@ -7,7 +7,7 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import Decision, PlanChange, RunFacts
 from trainauto.core.plan import Axis, BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord
-from trainauto.memory.belief import ALLOCATED, RESERVED_EXPANDABLE
+from trainauto.memory.belief import ALLOCATED, RESERVED
 from trainauto.memory.prior import Prior, fit_prior
 
 LIMIT = 12 * 2**30
@@ -29,7 +29,7 @@ def traced(more: float = 1.0) -> Prior:
 def controller(policy: str, **arguments: Any) -> DynamicBatchSizeOptimizer:
     """Return one with the documents' defaults; what kernels need beyond the trace is 3 %."""
     one = DynamicBatchSizeOptimizer(policy=policy, **arguments)  # type: ignore[arg-type]
-    one.foresee((traced(1 / 1.03), ALLOCATED), (traced(1.02), RESERVED_EXPANDABLE))
+    one.foresee((traced(1 / 1.03), ALLOCATED), (traced(1.02), RESERVED))
     return one
 
 

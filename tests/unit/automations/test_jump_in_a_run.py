@@ -1,16 +1,19 @@
 """The controller with ``policy: jump``: what it takes from a trace, from neighbours, from an earlier run."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.unit.automations.test_dynamic_batch_size import AXES, LIMIT, START, controller, memory
 from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.automations.steering import Jump, Period
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
-from trainauto.memory.belief import ALLOCATED, RESERVED_EXPANDABLE
+from trainauto.memory.belief import ALLOCATED, RESERVED
 from trainauto.memory.prior import Prior, fit_prior
+from trainauto.memory.surface import CostModel, shape_of
 
 FACTS = RunFacts(AXES, START, 2)
 GRID = [(2, 32), (2, 64), (8, 64), (8, 128)]
@@ -22,7 +25,7 @@ def prior(more: float = 1.0) -> Prior:
 
 def jumping(**arguments: Any) -> DynamicBatchSizeOptimizer:
     one = controller(policy="jump", max_lq_size=64, max_batch_size=48, **arguments)
-    one.foresee((prior(), ALLOCATED), (prior(1.05), RESERVED_EXPANDABLE))
+    one.foresee((prior(), ALLOCATED), (prior(1.05), RESERVED))
     return one
 
 
@@ -197,3 +200,20 @@ def record_of(plan: Plan, limit: int) -> StepRecord:
     reading = PeakReading(int(0.82 * limit), limit=limit)
     shape = BatchShape(plan.batch_size, plan["lq_size"])
     return StepRecord(1, plan, plan, shape, 0, {}, {}, {}, 0, 0.1, pixels=1000, peak=reading)
+
+
+def test_what_the_allocator_keeps_of_other_plans_is_not_what_a_plan_needs() -> None:
+    """It held half as much again after the crop had grown, and would have given that back before it failed."""
+    jump = Jump(CostModel(prior(), ALLOCATED), CostModel(prior(1.05), RESERVED))
+    peak = memory(START)
+    seen = Period(START, peak, peak, LIMIT, 0.85, 0.05, AXES, 4, reserved_bytes=int(1.5 * peak), available_bytes=LIMIT)
+    jump.judge(seen)
+    assert jump.reserved.predict(shape_of(START)) == pytest.approx(1.05 * peak, rel=0.01)
+    # What was never foreseen is what it was seen to hold.
+    alone = Jump(CostModel(prior(), ALLOCATED))
+    alone.judge(seen)
+    assert alone.reserved.predict(shape_of(START)) == pytest.approx(1.5 * peak, rel=0.01)
+    # Nor does it need more than it held.
+    jump.judge(replace(seen, reserved_bytes=int(1.01 * peak)))
+    jump.judge(replace(seen, reserved_bytes=int(1.01 * peak)))
+    assert jump.reserved.predict(shape_of(START)) < 1.03 * peak

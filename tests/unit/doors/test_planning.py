@@ -16,7 +16,7 @@ def traced() -> Foresight:
     found = {}
     for batch, side in ((1, 8), (1, 64), (64, 8), (64, 64)):
         peak = 2**20 + 3000 * batch * side**2
-        found[batch, side] = PlanBytes(2**20, peak, {"step": peak}, peak, peak, 0.1)
+        found[batch, side] = PlanBytes(2**20, peak, {"step": peak}, peak, 0.1)
     return Foresight.of(found, 1, 0.4)
 
 

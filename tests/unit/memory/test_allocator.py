@@ -12,8 +12,6 @@ from trainauto.memory.allocator import (
     AllocationEvent,
     CachingAllocator,
     SimulatedOutOfMemory,
-    peak_reserved_bytes,
-    repeated,
     replay,
 )
 from trainauto.memory.oom import is_out_of_memory
@@ -405,40 +403,3 @@ def test_the_slow_reference_agrees(expandable: bool, descending: bool, script: l
         found = [[(b.size_bytes, b.requested_bytes) for b in segment] for segment in ours.segments()]
         assert found == reference.segments()
         assert (ours.reserved_bytes, ours.alloc_retries) == (reference.reserved, reference.retries)
-
-
-# a step, again and again
-
-
-def events(*pairs: tuple[int, float]) -> list[AllocationEvent]:
-    return [AllocationEvent(ident, int(size_mib * MIB)) for ident, size_mib in pairs]
-
-
-def test_what_outlives_a_step_is_freed_where_the_next_one_frees_its_like() -> None:
-    before = events((0, 7), (1, 3))  # a weight, the gradient of the first step
-    step = events((2, 9), (1, 0), (3, 3), (4, 5), (2, 0))  # 3 is the new gradient; 4 has nothing like it before
-    once = [*before, *events((5, 9), (1, 0), (6, 3), (7, 5), (5, 0), (7, 0))]
-    assert list(repeated(step, 1, before)) == once
-    assert list(repeated(step, 2, before)) == [*once, *events((8, 9), (6, 0), (9, 3), (10, 5), (8, 0), (10, 0))]
-    assert list(repeated(step, 0, before)) == before
-
-
-def test_gradients_of_one_size_are_freed_in_their_order() -> None:
-    step = events((0, 0), (1, 0), (2, 3), (3, 3))
-    names = [event.ident for event in repeated(step, 2, events((0, 3), (1, 3)))]
-    assert names == [0, 1, 0, 1, 4, 5, 4, 5, 6, 7]
-
-
-def test_a_step_that_makes_the_same_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="allocation 1 is made, but it is live already"):
-        peak_reserved_bytes(events((1, 5), (1, 5)), expandable=False)
-    with pytest.raises(ValueError, match="allocation 1 is freed, but it is not live"):
-        peak_reserved_bytes(events((1, 0)), expandable=False)
-
-
-@pytest.mark.parametrize(("expandable", "first", "steady"), [(False, 70, 120), (True, 80, 100)])
-def test_the_cache_that_a_step_leaves_may_not_fit_the_next(expandable: bool, first: int, steady: int) -> None:
-    # what stays is cut from the 50 MiB that were just freed: the next step finds no 50 in one piece
-    before, step = events((0, 20)), events((1, 50), (1, 0), (2, 20), (0, 0))
-    reserved = [peak_reserved_bytes(step, expandable=expandable, before=before, warm_steps=n) for n in range(4)]
-    assert [size // MIB for size in reserved] == [first, steady, steady, steady]

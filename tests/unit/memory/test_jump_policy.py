@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.memory.worlds import GIB, KIB, MARGIN, MIB, TARGET, TRACED
+from tests.unit.memory.worlds import DOUBTFUL, GIB, KIB, MARGIN, MIB, TARGET, TRACED
 from trainauto.core.plan import Axis, Plan
-from trainauto.memory.belief import PROCESS, RESERVED_EXPANDABLE, UPPER
+from trainauto.memory.belief import PROCESS, RESERVED, UPPER
 from trainauto.memory.jump_policy import CORRECTION_GAIN, LATER_GAIN, Situation, best_plan, choose, frontier
 from trainauto.memory.surface import CostModel, fit_prior, shape_of
 
@@ -20,7 +20,7 @@ LIMIT = 8 * GIB
 
 def a_cost(constant: float = 100, square: float = 100, **options: Any) -> CostModel:
     form = {(b, x): {"backward": constant * MIB + square * KIB * b * x**2} for b, x in TRACED}
-    return CostModel(fit_prior(form), **options)
+    return CostModel(fit_prior(form), **{"belief": DOUBTFUL, **options})
 
 
 def need(cost: CostModel, plan: Plan) -> int:
@@ -83,7 +83,7 @@ def situations(draw: st.DrawFn) -> Situation:
         configured_batch=draw(st.integers(1, 20)),
         cost=cost,
         peak_bytes=peak,
-        reserved=a_cost(50, draw(st.floats(20, 400)), belief=RESERVED_EXPANDABLE) if draw(st.booleans()) else None,
+        reserved=a_cost(50, draw(st.floats(20, 400)), belief=RESERVED) if draw(st.booleans()) else None,
         available_bytes=draw(st.integers(GIB, LIMIT)),
         blocked=tuple(draw(st.lists(plans, max_size=2))),
         corrected=draw(st.booleans()),
@@ -96,7 +96,7 @@ def admitted(now: Situation, plan: Plan) -> bool:
     seen = shape_of(plan)
     fits = now.most(plan) <= now.target * now.limit_bytes
     if now.reserved is not None and now.available_bytes is not None:
-        fits = fits and now.reserved.predict(seen, UPPER) <= now.available_bytes
+        fits = fits and max(now.reserved.predict(seen, UPPER), now.cost.predict(seen, UPPER)) <= now.available_bytes
     asked = seen.samples * seen.extent**2
     return fits and not any(asked >= other.forward_batch_size * other["lq_size"] ** 2 for other in now.blocked)
 
@@ -243,16 +243,16 @@ def test_a_peak_a_little_above_the_target_costs_one_sample() -> None:
 
 
 def test_reserved_memory_counts_besides() -> None:
-    reserved = a_cost(belief=RESERVED_EXPANDABLE)
+    reserved = a_cost(belief=RESERVED)
     free = choose(situation(a_plan(4, 48), reserved=reserved, available_bytes=LIMIT)).plan
     crowded = situation(a_plan(4, 48), reserved=reserved, available_bytes=LIMIT // 2)
     found = choose(crowded)
     assert found.plan["lq_size"] < free["lq_size"]
-    assert "may reserve" in found.reason
+    assert "may have to reserve" in found.reason
     # In the band, but others took what the allocator would need.
     short = choose(situation(a_plan(4, 112), 0.82, reserved=reserved, available_bytes=LIMIT // 2))
     assert short.plan.batch_size < 4
-    assert "reserved is above" in short.reason
+    assert "to reserve is above" in short.reason
 
 
 def test_nothing_known_nothing_done() -> None:

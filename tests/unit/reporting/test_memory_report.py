@@ -45,8 +45,7 @@ def foresight(device_type: str) -> dict[str, Any]:
         "lq_size": 64,
         "live_bytes": 110 * MIB,
         "phases": {"forward": 90 * MIB, "backward": 110 * MIB, "optimizer": 40 * MIB, "other": 20 * MIB},
-        "reserved_native_bytes": 120 * MIB,
-        "reserved_expandable_bytes": 115 * MIB,
+        "reserved_bytes": 115 * MIB,
     }
     more = {**one, "batch": 64, "lq_size": 64}
     held = {"seconds": 2.5, "persistent_bytes": 10 * MIB, "device_type": device_type, "limit_bytes": 200 * MIB}
