@@ -124,7 +124,7 @@ def build_run(
         tell = partial(
             foretell,
             loaded,
-            kind_of_run(loaded, network, precision.device) if steered and ranks.is_first else {},
+            kind_of_run(loaded, network, precision.device, ranks.count) if steered and ranks.is_first else {},
             facts,
             precision.device,
             limit_bytes,

@@ -21,7 +21,18 @@ def test_this_machine_in_80_columns(
     assert main(["doctor", "-opt", "run.yml"]) == 1
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.splitlines()) <= 80
-    for name in ("Python", "packages", "torch build", "driver", "budget", "host name", "memory", "cores", "ulimit"):
+    for name in (
+        "Python",
+        "packages",
+        "torch build",
+        "driver",
+        "traces",
+        "budget",
+        "host name",
+        "memory",
+        "cores",
+        "ulimit",
+    ):
         assert f"  {name}" in printed
     assert "broken  options       run.yml" in printed
     assert "scale: four" in printed

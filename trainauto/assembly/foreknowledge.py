@@ -20,7 +20,7 @@ from trainauto.assembly.trace_process import Segments, TraceProcess, TraceProces
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_settings
+from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
 from trainauto.memory.calibration import Calibration
 from trainauto.memory.device_use import driver_version
 from trainauto.memory.segments import uses_expandable_segments
@@ -103,13 +103,13 @@ def foretell(
     foresight, segments = _kept(learned, axes), _segments(device)
     refused = bool(learned and learned.get("refused"))
     if foresight is None and not refused:
-        foresight, refused = _traced(loaded, axes, segments, tracer)
+        foresight, refused = _traced(loaded, axes, segments, facts.ranks, tracer)
         learned = None
-    if device.type == "cuda" and (unknown := unknown_settings(os.environ)):
+    for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
     if foresight is not None:
         controller.foresee(foresight.peaks_on(device.type), foresight.least_reserved())
-        warn_if_nothing_fits(loaded, foresight, axes, device.type, limit_bytes)
+        warn_if_nothing_fits(loaded, foresight, axes, device.type, limit_bytes, ranks=facts.ranks)
     try:
         settled = controller.recall(learned["controller"], facts, limit_bytes) if learned else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -121,13 +121,14 @@ def foretell(
     return Foreknowledge(plan, samples, foresight, calibration if calibrated else None, controller, refused)
 
 
-def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device) -> dict[str, Any]:
+def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device, ranks: int = 1) -> dict[str, Any]:
     """Return everything that a run's memory depends on but its plan and its limit, as plain values.
 
     Args:
         loaded: its options.
         network: to be trained; its weights' names and shapes tell it from others.
         device: where.
+        ranks: how many processes train it together.
     """
     options = loaded.options
     shapes = [
@@ -149,6 +150,8 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device)
         # The samples of a step are held beside its largest forward pass, which is what plans are reasoned about by.
         "accum_iter": options.datasets.train.accum_iter,
         SAMPLES: next((one.arguments[SAMPLES] for one in controllers if SAMPLES in one.arguments), None),
+        # One rank holds no room for sums, two hold as much as any other number.
+        "sums": options.distributed.model_dump(mode="json", exclude={"batches"}) if ranks > 1 else None,
         "checkpointing": options.memory.model_dump(mode="json", exclude={"budget", "cpu_budget", "calibration"}),
         "plugin_sources": [_source_digest(name) for name in options.plugins],
         "weights": hashlib.sha256("\n".join(shapes).encode()).hexdigest(),
@@ -192,11 +195,11 @@ def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> Foresight | N
 
 
 def _traced(
-    loaded: LoadedOptions, axes: Sequence[Axis], segments: Segments | None, child: Child | None
+    loaded: LoadedOptions, axes: Sequence[Axis], segments: Segments | None, ranks: int, child: Child | None
 ) -> tuple[Foresight | None, bool]:
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
-        with TraceProcess(loaded.path, loaded.overrides, segments=segments, child=child) as tracer:
+        with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, child=child) as tracer:
             return foresee(tracer, axes), False
     except CannotTrace as error:
         logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)

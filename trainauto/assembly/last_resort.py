@@ -17,7 +17,13 @@ SWITCH = "memory:gradient_checkpointing=true"
 
 
 def warn_if_nothing_fits(
-    loaded: LoadedOptions, foresight: Foresight, axes: Sequence[Axis], device_type: str, limit_bytes: int
+    loaded: LoadedOptions,
+    foresight: Foresight,
+    axes: Sequence[Axis],
+    device_type: str,
+    limit_bytes: int,
+    *,
+    ranks: int = 1,
 ) -> bool:
     """Say so in the log if one sample of the smallest crop is expected above the limit, and what could be done.
 
@@ -30,6 +36,7 @@ def warn_if_nothing_fits(
         axes: crop and batch with their bounds.
         device_type: where it runs.
         limit_bytes: what it may use.
+        ranks: how many processes train it together.
 
     Returns:
         Whether nothing is expected to fit.
@@ -47,13 +54,19 @@ def warn_if_nothing_fits(
         expected / MIB,
         most / MIB,
         limit_bytes / MIB,
-        _advice(loaded, foresight, smallest, device_type, expected, limit_bytes),
+        _advice(loaded, foresight, smallest, device_type, expected, limit_bytes, ranks),
     )
     return True
 
 
 def _advice(
-    loaded: LoadedOptions, foresight: Foresight, smallest: Plan, device_type: str, expected: int, limit_bytes: int
+    loaded: LoadedOptions,
+    foresight: Foresight,
+    smallest: Plan,
+    device_type: str,
+    expected: int,
+    limit_bytes: int,
+    ranks: int,
 ) -> str:
     memory = loaded.options.memory
     otherwise = "Take a smaller network or crop, use_amp, or more memory."
@@ -61,7 +74,7 @@ def _advice(
         return f"Gradient checkpointing is on already. {otherwise}"
     try:
         segments: Segments | None = "expandable" if device_type == "cuda" else None
-        with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments) as tracer:
+        with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments, ranks=ranks) as tracer:
             checkpointed = tracer.trace(smallest)
     except CannotTrace as error:
         return f"What gradient checkpointing would save is not known ({error}). {otherwise}"

@@ -60,6 +60,7 @@ class TraceProcess:
         overrides: items of ``--force_yml``.
         segments: of torch's allocator on the card that is asked for. Without a GPU, autocast casts and optimizers group
             tensors as there. ``None`` for a run that trains on the CPU itself.
+        ranks: how many processes train the run together.
         timeout_s: bound of one trace.
         child: a process started for a card, or for none, as this one; it is the first, and is ended here.
     """
@@ -70,11 +71,13 @@ class TraceProcess:
         overrides: Sequence[str] = (),
         *,
         segments: Segments | None = "expandable",
+        ranks: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
         child: Child | None = None,
     ) -> None:
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._segments = segments
+        self._ranks = ranks
         self._timeout_s = timeout_s
         self._deaths: list[str] = []
         self._requests = 0
@@ -103,6 +106,7 @@ class TraceProcess:
                 "options": self._options,
                 "overrides": self._overrides,
                 "segments": self._segments,
+                "ranks": self._ranks,
                 "cudnn_benchmark": torch.backends.cudnn.benchmark,  # code of this process may have switched it on
                 "plan": plan.to_dict(),
             }

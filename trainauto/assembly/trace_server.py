@@ -2,7 +2,7 @@
 
     python -m trainauto.assembly.trace_server [--like-cuda]
 
-    {"id": 1, "options": "x4.yml", "overrides": ["use_amp=true"], "segments": "native", "cudnn_benchmark": false,
+    {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "segments": "native", "cudnn_benchmark": false,
      "plan": {"batch_size": 8, "lq_size": 64}}
     {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": ...}
     {"id": 2, "cannot": "aten.nonzero.default gives ..."}
@@ -61,22 +61,23 @@ def _tracer(*, like_cuda: bool) -> Answer:
     gc.enable()
     runs: dict[str, FakeRun] = {}
 
-    def run_of(path: str, overrides: Sequence[str], benchmark: bool) -> FakeRun:
-        key = json.dumps([path, benchmark, *overrides])
+    def run_of(path: str, overrides: Sequence[str], ranks: int, benchmark: bool) -> FakeRun:
+        key = json.dumps([path, *overrides, ranks, benchmark])
         if key not in runs:
             gc.unfreeze()
             runs.clear()
             torch.backends.cudnn.benchmark = benchmark
             loaded = load_options(Path(path), overrides)
             load_plugins(loaded)
-            runs[key] = FakeRun.of(loaded, like_cuda=like_cuda)
+            runs[key] = FakeRun.of(loaded, like_cuda=like_cuda, ranks=ranks)
             gc.freeze()
         return runs[key]
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         start, segments = time.perf_counter(), request["segments"]
         try:
-            run = run_of(request["options"], request["overrides"], request["cudnn_benchmark"])
+            of_run = (request[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark"))
+            run = run_of(*of_run)
             found = run.trace(Plan.from_dict(request["plan"]))
         except TrainautoError as error:
             return {"id": request["id"], "cannot": str(error)}

@@ -13,15 +13,17 @@ from trainauto.assembly.model import build_model, build_network, channels_of, ch
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
+from trainauto.engine.gradient_sum import GradientSum
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.recovery import Rewind
-from trainauto.engine.step import optimize_parameters
+from trainauto.engine.step import optimize_parameters, parameters_of
 from trainauto.memory.belief import Kernels
 from trainauto.memory.fake import as_fake, fake_world
 from trainauto.memory.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.trace import CannotTrace, Trace, trace
 from trainauto.memory.workspaces import Libraries, card_libraries
 from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import bucketed
 from trainauto.options.load import LoadedOptions
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class TracedModel:
         max_norm: as for :func:`~trainauto.engine.step.optimize_parameters`.
         ends_early: let traces end with the first step that leaves as much as it found.
         libraries: of the card whose memory is followed; ``None`` on a CPU.
+        sums_after: gradients are summed over ranks after the backward pass: what that takes is held all the time.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class TracedModel:
         *,
         ends_early: bool = False,
         libraries: Libraries | None = None,
+        sums_after: bool = False,
     ) -> None:
         self.model = model
         self._batch_of = batch_of
@@ -70,6 +74,9 @@ class TracedModel:
         self._settled = False
         self._ends_early = ends_early
         self._libraries = libraries
+        weights = [weight for one in model.passes() for weight in parameters_of(one)]
+        # The run's own buffer (engine/ranks.py), which no operator of a step on one rank touches.
+        self._sum_buffers = GradientSum(weights).buffers if sums_after else []
         if ends_early:
             _leave_gradients(model.optimizers.values())
 
@@ -80,7 +87,7 @@ class TracedModel:
             CannotTrace: see :func:`~trainauto.memory.trace.trace`.
         """
         averages = [average.network for average in self.model.averages.values()]
-        held = [*self.model.networks.values(), *averages, *self.model.optimizers.values()]
+        held = [*self.model.networks.values(), *averages, *self.model.optimizers.values(), *self._sum_buffers]
         # The very first step also copies buffers of which no later one is known to copy any.
         copies = not self._settled and any(True for network in self.model.networks.values() for _ in network.buffers())
         return trace(
@@ -109,6 +116,7 @@ class FakeRun:
         batch_of: makes the batch of a plan.
         clips: whether the run clips gradients.
         libraries: of the card that is asked for; ``None`` on a CPU.
+        sums_after: as for :class:`TracedModel`.
 
     Raises:
         CannotTrace: the model cannot be built on fake tensors.
@@ -121,6 +129,7 @@ class FakeRun:
         *,
         clips: bool,
         libraries: Libraries | None = None,
+        sums_after: bool = False,
     ) -> None:
         self._is_benchmarked = libraries is not None and libraries.benchmark
         with fake_world() as self._mode, AnsweredReads():
@@ -131,6 +140,7 @@ class FakeRun:
                     ALWAYS_CLIP if clips else None,
                     ends_early=True,
                     libraries=libraries,
+                    sums_after=sums_after,
                 )
             except TrainautoError:
                 raise
@@ -139,7 +149,7 @@ class FakeRun:
                 raise CannotTrace(f"the model cannot be built on fake tensors: {reason}") from error
 
     @classmethod
-    def of(cls, loaded: LoadedOptions, *, like_cuda: bool = False) -> "FakeRun":
+    def of(cls, loaded: LoadedOptions, *, like_cuda: bool = False, ranks: int = 1) -> "FakeRun":
         """Build the run of an option file, whose plugins must have been imported.
 
         Where building the network needs data (its code computes with initial weights, say), it is built for real and
@@ -148,6 +158,8 @@ class FakeRun:
         Args:
             loaded: the option file.
             like_cuda: count what a card's libraries take, also where the run is not on one.
+            ranks: how many processes train it together: more than one hold room for the sum of their gradients. What
+                ``fully_shard`` leaves to other ranks is counted as if it were here.
 
         Raises:
             CannotTrace: the run compiles its network, or its model cannot be built on fake tensors.
@@ -158,12 +170,14 @@ class FakeRun:
             raise CannotTrace("use_compile is set: what a compiled network keeps is the compiler's decision")
         precision = choose_precision(loaded)
         channels = 0
+        together = options.distributed if ranks > 1 else None
+        overlaps = together is not None and together.ddp_overlap
 
         def build(mode: FakeTensorMode) -> BaseModel:
             nonlocal channels
             network = _network(loaded, mode)
             channels = channels_of(network)
-            return build_model(loaded, network, precision, pretrained=False)
+            return build_model(loaded, network, precision, pretrained=False, parallel=bucketed if overlaps else None)
 
         clips = options.train.grad_clip is not None
         return cls(
@@ -171,6 +185,7 @@ class FakeRun:
             lambda plan: empty_batch(plan, channels, options.scale),
             clips=clips,
             libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
+            sums_after=together is not None and not overlaps and not together.fully_shard,
         )
 
     def trace(self, plan: Plan, steps: int = 2) -> Trace:

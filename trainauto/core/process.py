@@ -27,6 +27,10 @@ UNKNOWN_SETTINGS = (
 )
 """Settings of torch's caching allocator that its simulation (``trainauto/memory/allocator.py``) does not follow."""
 
+CHECKED_TORCH = ((2, 11), (2, 13))
+"""Oldest and newest torch that what traces and the simulated allocator take for granted was checked with: where torch
+writes in place, autocast's lists, the workspaces of cuBLAS, the allocator's constants, DDP's buckets."""
+
 _UNITS = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?b|b)\s*", re.IGNORECASE)
 
@@ -68,6 +72,21 @@ def unknown_settings(environment: Mapping[str, str]) -> str:
     given = " ".join(environment.get(name, "") for name in ALLOCATOR_SETTINGS)
     found = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", given)]
     return f"predictions do not follow {', '.join(found)}: more or less may be reserved than foretold" if found else ""
+
+
+def unknown_torch(version: str) -> str:
+    """Say so where predictions were not checked with a version of torch; empty where they were."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    oldest, newest = CHECKED_TORCH
+    if found is not None and oldest <= (int(found[1]), int(found[2])) <= newest:
+        return ""
+    checked = " to ".join(f"{major}.{minor}" for major, minor in CHECKED_TORCH)
+    return f"predictions were checked with torch {checked}, not with {version}: it may allocate otherwise"
+
+
+def unknown_to_predictions(environment: Mapping[str, str], torch_version: str) -> list[str]:
+    """Return what predictions do not know of this process, in words; nothing where they know all."""
+    return [text for text in (unknown_settings(environment), unknown_torch(torch_version)) if text]
 
 
 def parse_size_bytes(text: str) -> int:

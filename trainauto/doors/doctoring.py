@@ -100,9 +100,12 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
         yield from problems
         built: Facts = {}
         if "error" in torch:
-            yield Finding("the rest", UNKNOWN, "cards, allocator, budget, distributed, the run: they need torch")
+            yield Finding(
+                "the rest", UNKNOWN, "cards, allocator, traces, budget, distributed, the run: they need torch"
+            )
         else:
             yield from guarded("cards", lambda: _cards(prober, settings))
+            yield from guarded("traces", lambda: software.traces_finding(prober.ask("traced_steps")))
             yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
             yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
             if loaded is not None:

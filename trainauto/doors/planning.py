@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from trainauto.assembly.automating import CONTROLLER, choose_automation, is_controller
 from trainauto.assembly.child import Child
 from trainauto.assembly.data import build_axes, build_train_set, first_plan
@@ -19,7 +21,7 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
-from trainauto.core.process import unknown_settings
+from trainauto.core.process import unknown_to_predictions
 from trainauto.data.dynamic_dataset import Survey
 from trainauto.doors.tables import aligned
 from trainauto.memory.jump_policy import Situation, choose, frontier
@@ -125,8 +127,7 @@ def answer(
     notes.append(
         f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     )
-    if unknown := unknown_settings(os.environ):
-        notes.append(f"{unknown[0].upper()}{unknown[1:]}.")
+    notes += [f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)]
     answers = tuple(_on_card(loaded, card, controllers[card.name], bounds[card.name], foresight) for card in cards)
     trials = try_plans(loaded, hull, foresight) if measure else None
     return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)

@@ -34,6 +34,11 @@ class GradientSum:
             self._buffers[dtype, device] = torch.zeros(room, dtype=dtype, device=device)
         self._figures = torch.zeros(1 + len(parameters), dtype=torch.int32)
 
+    @property
+    def buffers(self) -> list[Tensor]:
+        """What it holds beside the gradients, on their device."""
+        return list(self._buffers.values())
+
     def run(self, parameters: Sequence[nn.Parameter], status: int) -> int:
         """Sum the gradients of ``parameters`` if all ranks have theirs; return the worst status of all.
 

@@ -56,6 +56,11 @@ class Trace:
         freed = {ident for ident, size_bytes in self.events if not size_bytes}
         return sum(size_bytes for ident, size_bytes in self.initial if ident not in freed)
 
+    def sizes(self) -> list[int]:
+        """Return the bytes of the events alone, negative where they were freed."""
+        sizes = dict([*self.initial, *(event for event in self.events if event.size_bytes)])
+        return [size_bytes or -sizes[ident] for ident, size_bytes in self.events]
+
     def reserved_bytes(self, *, expandable: bool) -> int:
         """Return what torch's CUDA allocator reserves for such steps where there is plenty, by simulation."""
         return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)

@@ -5,14 +5,15 @@ memory ends the group, and torchrun starts it again from the last checkpoint.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.errors import CheckpointError
@@ -25,6 +26,9 @@ Networks = Mapping[str, nn.Module]
 
 Optimizers = Mapping[str, tuple[nn.Module, Optimizer]]
 """Optimizers by name, each with the network it steps."""
+
+BUCKET_BYTES = 25 * 1024**2
+"""Bound of a bucket of ``DistributedDataParallel`` but the first, its default."""
 
 Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
 """Takes a network and its averages, may change them in place, and returns what to run forward."""
@@ -39,6 +43,58 @@ def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
     quiet = "forward_sync_buffers" if "forward_sync_buffers" in taken else "broadcast_buffers"  # its name before 2.13
     settings: dict[str, Any] = {quiet: False, "gradient_as_bucket_view": True}
     return DistributedDataParallel(network, **settings)
+
+
+class Bucketed(nn.Module):
+    """A network whose gradients lie where :func:`overlapped` keeps them, without other ranks: for traces.
+
+    ``DistributedDataParallel`` holds buckets as large as all gradients from when it is made on (``initialize_buckets``,
+    torch/csrc/distributed/c10d/reducer.cpp). With ``gradient_as_bucket_view`` a gradient is copied into its part of one
+    as soon as backward has it, and is a view of that from then on (``mark_variable_ready_dense``); within ``no_sync``
+    it stays where backward left it. Buckets are those of the second step and later, filled from the last weights to the
+    first (``rebuild_buckets``): one of 1 MiB, others of 25 MiB.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        from torch._C._distributed_c10d import _DEFAULT_FIRST_BUCKET_BYTES, _compute_bucket_assignment_by_size
+
+        super().__init__()
+        self.module = network
+        self._fills = True
+        weights: list[Tensor] = [weight for weight in reversed([*network.parameters()]) if weight.requires_grad]
+        for places in _compute_bucket_assignment_by_size(weights, [_DEFAULT_FIRST_BUCKET_BYTES, BUCKET_BYTES])[0]:
+            chosen = [weights[place] for place in places]
+            bucket = torch.zeros(sum(one.numel() for one in chosen), dtype=chosen[0].dtype, device=chosen[0].device)
+            start = 0
+            for weight in chosen:
+                part = bucket.as_strided(weight.shape, weight.stride(), start)
+                weight.register_post_accumulate_grad_hook(partial(self._fill, part))  # type: ignore[no-untyped-call]
+                start += weight.numel()
+
+    def forward(self, *given: Any) -> Any:
+        """Run the network."""
+        return self.module(*given)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Leave gradients where backward left them."""
+        self._fills = False
+        try:
+            yield
+        finally:
+            self._fills = True
+
+    def _fill(self, part: Tensor, weight: Tensor) -> None:
+        gradient = weight.grad
+        if self._fills and gradient is not None and gradient.untyped_storage()._cdata != part.untyped_storage()._cdata:
+            part.copy_(gradient)
+            weight.grad = part
+
+
+def bucketed(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
+    """Keep gradients as :func:`overlapped` does, on a process of its own."""
+    del averages
+    return Bucketed(network)
 
 
 def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:

@@ -1,6 +1,7 @@
 """What a run begins with: an earlier run's plan, traces, or nothing; and a damaged file costs a line in the log."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from trainauto.archs import ARCHS
 from trainauto.assembly import foreknowledge
 from trainauto.assembly.foreknowledge import Foreknowledge, foretell, kind_of_run
 from trainauto.assembly.foresight import Foresight
-from trainauto.assembly.trace_process import PlanBytes, TraceProcessDied
+from trainauto.assembly.trace_process import PlanBytes, TraceProcess, TraceProcessDied
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
@@ -106,6 +107,32 @@ def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog:
     assert "traces of an earlier run are damaged" in caplog.text
 
 
+def test_traces_are_of_as_many_ranks_as_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def foresee(tracer: TraceProcess, _axes: Any) -> Foresight:
+        seen.append(tracer._ranks)
+        return traced()
+
+    monkeypatch.setattr(foreknowledge, "foresee", foresee)
+    loaded = load_options(OPTIONS)
+    for ranks in (1, 3):
+        facts = replace(FACTS, ranks=ranks)
+        foretell(loaded, {}, facts, CPU, LIMIT, [controller()], calibrated=False)
+    assert seen == [1, 3]
+
+
+@pytest.mark.parametrize(("version", "times"), [("2.13.0", 0), ("2.99.0", 1)])
+def test_a_torch_that_predictions_were_not_checked_with_is_told_once(
+    version: str, times: int, traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    begun(controller(), load_options(OPTIONS), calibrated=False)
+    said = [message for message in caplog.messages if message.startswith("predictions were checked with torch")]
+    assert len(said) == times
+    assert all(version in message for message in said)
+
+
 def test_a_network_that_cannot_be_traced_still_learns(
     traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -152,6 +179,16 @@ def test_kinds_differ_by_what_memory_depends_on(changed: str) -> None:
     assert kind_of_run(loaded, network, CPU) != kind_of_run(load_options(OPTIONS, [changed]), network, CPU)
     wider = ARCHS.get("compact")(num_feat=16, num_conv=1, scale=2)
     assert kind_of_run(loaded, network, CPU) != kind_of_run(loaded, wider, CPU)
+
+
+def test_how_ranks_sum_gradients_is_part_of_the_kind_of_run() -> None:
+    network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
+    plain, overlaps = load_options(OPTIONS), load_options(OPTIONS, ["distributed:ddp_overlap=true"])
+    one, two = (kind_of_run(plain, network, CPU, ranks) for ranks in (1, 2))
+    assert one != two
+    assert two == kind_of_run(plain, network, CPU, 4)
+    assert two != kind_of_run(overlaps, network, CPU, 2)
+    assert one == kind_of_run(overlaps, network, CPU, 1)
 
 
 def test_samples_of_a_step_are_part_of_the_kind_of_run() -> None:

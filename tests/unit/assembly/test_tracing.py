@@ -20,6 +20,7 @@ from trainauto.assembly.trace_process import TraceProcess
 from trainauto.assembly.tracing import FakeRun, trace_plan
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
+from trainauto.engine.gradient_sum import GradientSum
 from trainauto.memory.trace import CannotTrace
 from trainauto.options.load import LoadedOptions, load_options
 
@@ -110,6 +111,16 @@ def test_what_the_run_is_set_to_is_what_is_traced(options: Callable[..., Path]) 
     assert pieces.persistent_bytes == averaged.persistent_bytes
 
 
+def test_ranks_hold_room_for_the_sum_of_gradients(options: Callable[..., Path]) -> None:
+    file = options()
+    alone = FakeRun.of(loaded(file)).trace(PLAN)
+    buffer_bytes = sum(buffer.nbytes for buffer in GradientSum(_compact_parameters()).buffers)
+    together = FakeRun.of(loaded(file), ranks=2).trace(PLAN)
+    assert together.held_bytes - alone.held_bytes == together.peak_bytes - alone.peak_bytes == buffer_bytes
+    sharded = FakeRun.of(loaded(options(distributed={"fully_shard": True})), ranks=2).trace(PLAN)
+    assert sharded.peak_bytes == alone.peak_bytes
+
+
 def test_a_step_for_every_plan_is_enough(options: Callable[..., Path]) -> None:
     """It is what an answer about cards costs: half of what two steps would."""
     run = FakeRun.of(loaded(options()))
@@ -168,8 +179,8 @@ def test_what_convolutions_work_in_counts_where_cudnn_takes_the_fastest(
 def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]) -> None:
     """And goes on after requests that it refuses, whatever networks print, until it does not answer in time."""
     file = options("talkative")
-    here = trace_plan(loaded(file), PLAN)
-    with TraceProcess(file, ["use_amp=false"], segments=None, timeout_s=200) as process:
+    here = FakeRun.of(loaded(file), ranks=2).trace(PLAN)
+    with TraceProcess(file, ["use_amp=false"], segments=None, ranks=2, timeout_s=200) as process:
         found = process.trace(PLAN)
         assert (found.peak_bytes, found.persistent_bytes) == (here.peak_bytes, here.held_bytes)
         assert found.phase_peaks_bytes == here.phase_peaks_bytes

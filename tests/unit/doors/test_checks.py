@@ -132,6 +132,17 @@ def test_allocator(settings: dict[str, str], expandable: bool | None, state: str
     assert all(name in found.fact for name in settings)
 
 
+def test_traces() -> None:
+    tried = {"differ": [], "steps": 7, "version": "2.13.0+cpu"}
+    assert software.traces_finding(tried).state == OK
+    newer = software.traces_finding({**tried, "version": "2.99.0"})
+    assert (newer.state, "2.99.0" in newer.fact, "7 small steps" in newer.fact) == (LOOK, True, True)
+    differs = software.traces_finding({**tried, "differ": ["gather", "a bias"]})
+    assert (differs.state, "2 of 7 small steps: gather, a bias" in differs.fact) == (LOOK, True)
+    died = software.traces_finding({"error": "the process that tried it was ended by SIGABRT"})
+    assert (died.state, "SIGABRT" in died.fact) == (UNKNOWN, True)
+
+
 def test_memory_is_what_the_group_leaves() -> None:
     text = "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\nHugePages_Total:       0\n"
     assert machine.machine_memory(text) == (16 * GIB, 8 * GIB)

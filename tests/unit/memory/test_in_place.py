@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 from trainauto.memory import live
 from trainauto.memory.fake import fake_world
+from trainauto.memory.profiled import profiled
 from trainauto.memory.trace import trace
 
 SIDE = 64
@@ -105,31 +106,15 @@ def step_of(function: Callable[[Tensor], Tensor]) -> Callable[[], None]:
 
 
 def alone(step: Callable[[], None]) -> list[int]:
-    """Bytes that a step allocates, and frees (negative), as torch's own profiler sees it, without any mode."""
-    step()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
-        step()
-    sizes = [event.nbytes() for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
-    sizes = [size for size in sizes if abs(size) >= LEAST_BYTES]
-    # The gradient of the step before, of which the profiler knows at times.
-    return sizes[1:] if sizes[0] < 0 else sizes
+    """Bytes that a second step allocates, and frees (negative), without any mode."""
+    _, events = profiled(step, step)
+    return [event.size_bytes for event in events if event.is_tensor and abs(event.size_bytes) >= LEAST_BYTES]
 
 
 def followed(function: Callable[[Tensor], Tensor], fake: bool) -> list[int]:
-    if fake:
-        with fake_world():
-            events = trace(step_of(function)).events
-    else:
-        events = trace(step_of(function)).events
-    sizes: dict[int, int] = {}
-    found = []
-    for ident, size in events:
-        if size:
-            sizes[ident] = size
-            found.append(size)
-        elif ident in sizes:  # else the gradient of the step before, which is left out there, too
-            found.append(-sizes[ident])
-    return [size for size in found if abs(size) >= LEAST_BYTES]
+    with fake_world() if fake else nullcontext():
+        traced = trace(step_of(function))
+    return [size for size in traced.sizes() if abs(size) >= LEAST_BYTES]
 
 
 @pytest.mark.parametrize("fake", [True, False], ids=["fake", "real"])

@@ -109,8 +109,8 @@ def play(world: World, traced: bool, periods: int = 12) -> tuple[Plan, int, int,
     return plan, changes, above, beyond
 
 
-@pytest.mark.parametrize(("traced", "count", "most_changes"), [(True, 300, 3), (False, 150, 5)],
-    # one of 150 worlds that were drawn anew needs a fifth change without a trace)
+# One of 150 worlds needs a fifth change where nothing was traced.
+@pytest.mark.parametrize(("traced", "count", "most_changes"), [(True, 300, 3), (False, 150, 5)])
 def test_it_settles_near_the_best_plan_and_never_above_target(traced: bool, count: int, most_changes: int) -> None:
     changes, above, beyond, shares, strict = [], 0, 0, [], []
     for world in worlds(FIRST_TEST_SEED + 50_000, count):

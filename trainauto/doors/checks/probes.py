@@ -74,6 +74,15 @@ def budget_on_cpu() -> dict[str, Any]:
     return {"is_set": is_set, "refused": False, "error": ""}
 
 
+def traced_steps() -> dict[str, Any]:
+    """Trace a few small steps and run them; return which of them ``differ``, of how many, under which torch."""
+    import torch
+
+    from trainauto.memory.trace_check import STEPS, differing_steps
+
+    return {"differ": differing_steps(), "steps": len(STEPS), "version": torch.__version__}
+
+
 def host_name() -> dict[str, Any]:
     """Look up this machine's own name, as processes that meet for a run do."""
     host, start = socket.gethostname(), time.perf_counter()
@@ -107,5 +116,14 @@ def process_groups() -> dict[str, Any]:
 
 PROBES: dict[str, Callable[..., dict[str, Any]]] = {
     one.__name__: one
-    for one in (import_package, torch_facts, nvml_facts, card_facts, budget_on_cpu, host_name, process_groups)
+    for one in (
+        import_package,
+        torch_facts,
+        nvml_facts,
+        card_facts,
+        budget_on_cpu,
+        traced_steps,
+        host_name,
+        process_groups,
+    )
 }

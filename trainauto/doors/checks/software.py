@@ -8,7 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
+from trainauto.core.process import unknown_torch
+from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, counted
 
 PACKAGE = "trainauto"
 PROJECT_FILE = Path(__file__).parents[3] / "pyproject.toml"
@@ -116,3 +117,22 @@ def torch_finding(facts: Mapping[str, Any], has_nvidia_card: bool) -> Finding:
     if not facts["cuda"] and has_nvidia_card:
         return Finding("torch build", LOOK, f"{fact}, and there is an NVIDIA card", "Install torch's CUDA build.")
     return Finding("torch build", OK, fact)
+
+
+def traces_finding(found: Mapping[str, Any]) -> Finding:
+    """Judge whether traces still show what this torch allocates.
+
+    Args:
+        found: names of small steps that ``differ`` from their traces, number of ``steps``, ``version`` of torch.
+    """
+    if "differ" not in found:
+        return Finding("traces", UNKNOWN, f"they could not be tried: {found.get('error', '')}")
+    differ, steps = found["differ"], counted(found["steps"], "small step")
+    if differ:
+        fact = f"torch {found['version']} allocates otherwise than traced in {len(differ)} of {steps}: "
+        advice = "Predictions may be off. Peaks are measured all the same, and a run's plans follow them."
+        return Finding("traces", LOOK, fact + ", ".join(differ), advice)
+    fact = f"{steps} on the CPU allocated what their traces say, to the byte"
+    if unknown := unknown_torch(found["version"]):
+        return Finding("traces", LOOK, f"{fact}; {unknown}", "What a card needs may still have changed.")
+    return Finding("traces", OK, fact)

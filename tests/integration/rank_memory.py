@@ -1,0 +1,58 @@
+"""One rank that steps for real, and the bytes its third step takes, as torch's profiler sees them without any mode.
+
+python rank_memory.py OUT OPTIONS...
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from trainauto.assembly.joint import parallel_of
+from trainauto.assembly.model import build_model, build_network, choose_precision
+from trainauto.assembly.tracing import empty_batch
+from trainauto.core.plan import Plan
+from trainauto.engine.optimizer_state import make_optimizer_state
+from trainauto.engine.ranks import Ranks, joined
+from trainauto.engine.recovery import Rewind
+from trainauto.engine.step import optimize_parameters, parameters_of
+from trainauto.memory.profiled import profiled
+from trainauto.models.base_model import BaseModel
+from trainauto.options.load import LoadedOptions, load_options
+
+STEPS = 3  # DistributedDataParallel makes its buckets anew in the second
+
+
+def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Ranks) -> dict[str, int]:
+    made: list[tuple[BaseModel, Rewind]] = []
+
+    def build() -> None:
+        parallel = parallel_of(loaded.options, ranks)
+        model = build_model(loaded, build_network(loaded), choose_precision(loaded, ranks), parallel=parallel)
+        make_optimizer_state(model.optimizers.values())
+        if parallel is None:
+            ranks.prepare(weight for one in model.passes() for weight in parameters_of(one))
+        made.append((model, Rewind(model.networks.values(), model.device)))
+
+    def step() -> None:
+        model, rewind = made[0]
+        batch = empty_batch(plan, 3, loaded.options.scale)
+        optimize_parameters(model, batch, max_norm=1e-9, rewind=rewind, ranks=ranks)
+
+    held = peak = live = 0
+    for call in profiled(build, *[step] * STEPS):
+        held = peak = live
+        for event in call:
+            live += event.size_bytes if event.is_tensor else 0
+            peak = max(peak, live)
+    return {"held": held, "peak": peak}
+
+
+def main(out: str, *options: str) -> None:
+    with joined("pytorch") as ranks:
+        plan = Plan.of(batch_size=2, lq_size=16, micro_batches=2)
+        found = [bytes_of(load_options(Path(one)), plan, ranks) for one in options]
+    Path(out).write_text(json.dumps({"plan": plan.to_dict(), "found": found}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

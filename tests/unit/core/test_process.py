@@ -1,0 +1,25 @@
+"""What predictions do not know of a process."""
+
+import pytest
+
+from trainauto.core.process import unknown_to_predictions, unknown_torch
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu128", "2.13.0+cpu", "2.13.1.post2"])
+def test_these_were_checked(version: str) -> None:
+    assert unknown_torch(version) == ""
+
+
+@pytest.mark.parametrize("version", ["2.9.1", "2.10.0+cu128", "2.14.0.dev20270101", "2.14.0", "3.0.0", "unknown"])
+def test_others_were_not(version: str) -> None:
+    assert unknown_torch(version) == (
+        f"predictions were checked with torch 2.11 to 2.13, not with {version}: it may allocate otherwise"
+    )
+
+
+def test_all_that_is_not_known_is_told_once() -> None:
+    settings = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:128"}
+    assert unknown_to_predictions({}, "2.13.0") == []
+    about_settings, about_torch = unknown_to_predictions(settings, "2.99.0")
+    assert "max_split_size_mb" in about_settings
+    assert "2.99.0" in about_torch
