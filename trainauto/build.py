@@ -48,6 +48,7 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
 from trainauto.core.reports import RunSummary
+from trainauto.core.run_lock import RunLock
 from trainauto.data import DynamicDataset, Survey
 from trainauto.engine.controls import Controls
 from trainauto.engine.last_resort import LastResort
@@ -94,12 +95,15 @@ def build_run(
         tracer: a process that traces, started before; it is ended here.
 
     Raises:
-        InputError: options, plugins, data or weights cannot be used, or ranks were given different ones.
+        InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
+            process trains the run.
         CheckpointError: the run to go on with is damaged or of another network.
     """
     options = loaded.options
-    with HeldMessages() as held:
-        earlier, checkpoints, checkpoint = earlier_run(options, ranks, auto_resume=auto_resume, restarted=restarted)
+    with HeldMessages() as held, RunLock() as lock:
+        earlier, checkpoints, checkpoint = earlier_run(
+            options, ranks, lock, auto_resume=auto_resume, restarted=restarted
+        )
         load_plugins(loaded)
         precision = choose_precision(loaded, ranks)
         budget_bytes = options.memory.budget_bytes(precision.device.type)
@@ -149,7 +153,7 @@ def build_run(
         if tracer is not None:
             tracer.end()  # what an earlier run has learned may have made it idle
         configured = division.total(known.configured_samples), known.configured_samples
-        directory = earlier or new_run(loaded, ranks)
+        directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, options, ranks)
         sinks: Sequence[Sink] = ()
         if ranks.is_first:
@@ -182,6 +186,7 @@ def build_run(
                 last_resort=LastResort(allowed=options.memory.allow_gradient_checkpointing),
                 limit_bytes=limit_bytes,
                 ranks=ranks,
+                lock=lock,
             )
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
             seed_rank(options.manual_seed, ranks.rank)

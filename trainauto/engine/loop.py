@@ -59,6 +59,7 @@ def train(run: Run) -> RunEnd:
 def _train_until_done(run: Run) -> None:
     batches = iter(run.loader)
     while not (run.finished or run.is_stopping):
+        run.lock.check()
         start = time.perf_counter()
         try:
             with without_memory_limit():

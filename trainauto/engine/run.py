@@ -11,6 +11,7 @@ from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.reports import ReporterLike, RunSummary
+from trainauto.core.run_lock import RunLock
 from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.engine.agreement import check_same_weights
 from trainauto.engine.checkpoint import Checkpoints
@@ -59,6 +60,7 @@ class Run:
         limit_bytes: memory that a rank may use: the least of all, or where batches follow memory, the most.
         ranks: who trains it together; only the first has automations, reports, and writes.
         signal: number of the signal that all ranks know of, or 0.
+        lock: the first rank's right to write into the run's folder.
     """
 
     summary: RunSummary
@@ -87,6 +89,7 @@ class Run:
     limit_bytes: int | None = None
     ranks: Ranks = ALONE
     signal: int = 0
+    lock: RunLock = field(default_factory=RunLock)
     rewind: Rewind = field(init=False)
     expectations: Expectations = field(init=False)
 
@@ -118,9 +121,10 @@ class Run:
         """Write a checkpoint of this moment; once is enough for a step. Every rank must ask, and the first one writes.
 
         Raises:
-            TrainautoError: the weights of the ranks are no longer the same.
+            TrainautoError: the weights of the ranks are no longer the same, or another process has taken the run over.
         """
         if self.last_checkpoint is None or not self.last_checkpoint.name.endswith(f"{self.progress.steps:08d}"):
+            self.lock.check()
             with without_memory_limit():
                 check_same_weights(self.ranks, self.model)
                 others = self.ranks.gather(packed_state())[1:]
