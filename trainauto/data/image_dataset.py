@@ -221,4 +221,6 @@ def _likely_scale(lq: tuple[int, int], gt: tuple[int, int]) -> str:
     ratio = round(gt[0] / lq[0])
     if ratio >= 1 and gt == (lq[0] * ratio, lq[1] * ratio):
         return f"This pair is for `scale: {ratio}`."
+    if gt[0] * lq[0] == gt[1] * lq[1]:
+        return "One of them lies on its side: images are turned as their EXIF tag says. Save both upright."
     return "Shrink the high-quality image again, or crop both to matching sizes."

@@ -9,45 +9,55 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.data.upright import AS_STORED, orientation_of, upright, upright_size_px
 
 Pixels = NDArray[np.uint8]
 """An image as (H, W, C), RGB or one grey channel."""
 
+TIFF_SUFFIXES = frozenset({".tif", ".tiff"})
+
 
 def read_image(path: str, channels: int) -> Pixels:
-    """Decode an image to 8 bits with 1 or 3 channels; alpha is dropped, 16 bits are reduced, EXIF rotation is ignored.
-
-    Rotation is ignored because the two images of a pair rarely carry the same tag.
+    """Decode an image to 8 bits with 1 or 3 channels, upright; alpha is dropped, 16 bits are reduced.
 
     Raises:
         InputError: the file cannot be read or decoded; names it.
     """
     flags = (cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
+    is_tiff = Path(path).suffix.lower() in TIFF_SUFFIXES
     try:
-        # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there.
-        readable = path.isascii() or os.name != "nt"
+        # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there. It turns
+        # TIFF whatever it is told, and fails to do so on the straight way.
+        readable = (path.isascii() or os.name != "nt") and not is_tiff
         image = cv2.imread(path, flags) if readable else cv2.imdecode(np.fromfile(path, np.uint8), flags)
+        orientation = AS_STORED if is_tiff else _orientation(path)
     except (OSError, cv2.error) as error:
         raise InputError(f"cannot read image {path}: {error}") from error
     if image is None:
         raise InputError(
             Problem(f"cannot decode image {path}", advice="The file is damaged or no image; remove or replace it.")
         )
-    if channels == 1:
-        return np.asarray(image[:, :, None], np.uint8)
-    # A view: only the crop that is taken from it is ever copied into RGB order.
-    return np.asarray(image[:, :, ::-1], np.uint8)
+    # A view: only the crop that is taken from it is ever copied, into RGB order.
+    return np.asarray(upright(image[:, :, None] if channels == 1 else image[:, :, ::-1], orientation), np.uint8)
+
+
+def _orientation(path: str) -> int:
+    try:
+        with Image.open(path) as image:
+            return orientation_of(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return AS_STORED  # what Pillow cannot open, it has found no tag in
 
 
 def image_size_px(path: str) -> tuple[int, int]:
-    """Return (height, width) from the header, after a look at the end of the file for signs of truncation.
+    """Return (height, width) of the upright image from its header, after a look at the file's end for truncation.
 
     Raises:
         InputError: no image, or one that ends too early; names the file.
     """
     try:
         with Image.open(path) as image:
-            width, height = image.size
+            height, width = upright_size_px(image)
             kind = image.format
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error

@@ -14,12 +14,16 @@ from trainauto.data.image_io import Pixels, read_image
 
 GIB = 1024**3
 
+DECODED = "|upright"
+"""How pixels were decoded, as it stands in the names of their files; another word leaves older files behind."""
+
 
 class PixelCache:
     """One ``.npy`` file an image, made on first use and reopened as a memory map.
 
-    The name of a cache file covers the image's path, size and time of change, so that an edited image is decoded again.
-    Several processes may fill the cache at once: files appear whole.
+    The name of a cache file covers the image's path, size and time of change, so that an edited image is decoded again,
+    and how it was decoded: files of versions that left photographs on their side are replaced. Several processes may
+    fill the cache at once: files appear whole.
 
     Args:
         folder: where the files go; made when it is needed.
@@ -62,7 +66,9 @@ class PixelCache:
             raise InputError(problem) from error
         remove_leftovers(self.folder)
         missing_bytes = sum(
-            height * width * self.channels for path, height, width in sizes_px if not self._file_of(path).exists()
+            height * width * self.channels
+            for path, height, width in sizes_px
+            if not self._file_of(path).exists() and not self._file_of(path, decoded="").exists()
         )
         free_bytes = shutil.disk_usage(self.folder).free
         if missing_bytes > free_bytes * 0.95:
@@ -84,13 +90,14 @@ class PixelCache:
 
         # A full disk costs speed, not the run: the caller then decodes directly.
         with suppress(OSError):
+            self._file_of(path, decoded="").unlink(missing_ok=True)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(cached, save)
 
-    def _file_of(self, path: str) -> Path:
+    def _file_of(self, path: str, decoded: str = DECODED) -> Path:
         try:
             stat = Path(path).stat()
         except OSError as error:
             raise InputError(f"cannot read image {path}: {error}") from error
-        identity = f"{Path(path).resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{self.channels}"
+        identity = f"{Path(path).resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{self.channels}{decoded}"
         return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.npy"

@@ -1,17 +1,20 @@
 """Folders to samples: pairing, preflight, crops, cache."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from trainauto.core.errors import InputError
 from trainauto.data import GTImageDataset, PairedImageDataset, SampleKey
 from trainauto.data.geometry import shrunk
 from trainauto.data.image_files import list_images
 from trainauto.data.image_io import image_size_px, read_image
+from trainauto.data.pictures import read_picture
 from trainauto.data.pixel_cache import PixelCache
 
 Write = Callable[..., Path]
@@ -57,6 +60,70 @@ def test_images_smaller_than_the_crop_are_mirrored(write_images: Write) -> None:
     assert sample["lq"].shape == (3, 16, 16)
     assert sample["gt"].shape == (3, 32, 32)
     assert dataset.survey().smallest_lq_px == 6
+
+
+KINDS = (".jpg", ".png", ".webp", ".tif")
+
+
+def save_turned(file: Path, shown: np.ndarray, orientation: int) -> None:
+    """Write an image that is to be seen as ``shown``, stored as a camera would that was held in another way."""
+    stored = {2: np.fliplr, 3: lambda a: np.rot90(a, 2), 4: np.flipud, 5: lambda a: a.swapaxes(0, 1)}
+    stored |= {6: np.rot90, 7: lambda a: np.rot90(a, 2).swapaxes(0, 1), 8: lambda a: np.rot90(a, -1)}
+    picture = Image.fromarray(np.ascontiguousarray(stored.get(orientation, lambda a: a)(shown)))
+    exif = picture.getexif()
+    exif[0x0112] = orientation
+    picture.save(file, exif=exif, **({"lossless": True} if file.suffix == ".webp" else {"quality": 100}))
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+@pytest.mark.parametrize("orientation", range(10))
+def test_upright_everywhere(tmp_path: Path, photograph: np.ndarray, suffix: str, orientation: int) -> None:
+    """As seen: in sizes, in training, in the cache, and in what ``upscale`` reads (0 and 9 are no orientations)."""
+    shown, file = photograph[:40, :60], tmp_path / f"turned{suffix}"
+    save_turned(file, shown, orientation)
+    assert image_size_px(str(file)) == (40, 60)
+    cache = PixelCache(str(tmp_path / "cache"), 3)
+    for found in (read_image(str(file), 3), cache.read(str(file)), cache.read(str(file))):
+        assert found.shape == shown.shape
+        assert np.abs(found.astype(int) - shown).mean() < 3
+    assert np.array_equal(read_picture(str(file), 3).pixels, read_image(str(file), 3))
+    assert read_image(str(file), 1).shape == (40, 60, 1)
+
+
+def test_alpha_is_turned_with_its_colours(tmp_path: Path, photograph: np.ndarray) -> None:
+    for suffix, orientation in ((".png", 6), (".webp", 5), (".tif", 3)):
+        shown = np.dstack([photograph[:40, :60], np.tile(np.arange(60, dtype=np.uint8) + 1, (40, 1))])
+        save_turned(tmp_path / f"alpha{suffix}", shown, orientation)
+        found = read_picture(str(tmp_path / f"alpha{suffix}"), 3)
+        assert np.array_equal(found.pixels, shown[..., :3])
+        assert found.alpha is not None
+        assert np.array_equal(found.alpha, shown[..., 3])
+    save_turned(tmp_path / "alpha.tif", shown, 6)
+    with pytest.raises(InputError, match=r"alpha\.tif upright.*\n.*as PNG"):
+        read_picture(str(tmp_path / "alpha.tif"), 3)
+
+
+def test_a_pair_of_which_one_lies_on_its_side_is_refused(tmp_path: Path, photograph: np.ndarray) -> None:
+    for side, size, orientation in (("gt", 2, 6), ("lq", 1, 1)):
+        (tmp_path / side).mkdir()
+        shown = photograph[: 40 * size, : 60 * size]
+        save_turned(tmp_path / side / "a.png", shown if side == "gt" else shown.swapaxes(0, 1), orientation)
+    dataset = PairedImageDataset(str(tmp_path / "gt"), str(tmp_path / "lq"), scale=2)
+    with pytest.raises(InputError, match=r"120x80.*\n  One of them lies on its side.*EXIF"):
+        dataset.survey()
+
+
+def test_files_of_a_cache_of_before_are_not_taken(tmp_path: Path, photograph: np.ndarray) -> None:
+    save_turned(tmp_path / "a.png", photograph[:40, :60], 6)
+    cache = PixelCache(str(tmp_path / "cache"), 3)
+    cache.read(str(tmp_path / "a.png"))
+    ((now,), stat) = list(cache.folder.iterdir()), (tmp_path / "a.png").stat()
+    identity = f"{(tmp_path / 'a.png').resolve()}|{stat.st_size}|{stat.st_mtime_ns}|3"
+    before = cache.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.npy"
+    np.save(before, np.zeros((60, 40, 3), np.uint8))
+    now.unlink()
+    assert cache.read(str(tmp_path / "a.png")).shape == (40, 60, 3)
+    assert list(cache.folder.iterdir()) == [now], "what nobody reads any more takes no room"
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
