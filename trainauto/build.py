@@ -64,6 +64,7 @@ from trainauto.options.schema import Options
 from trainauto.reporting.held import HeldMessages
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.run_directory import RunDirectory
+from trainauto.reporting.run_log import validated_sets
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.standard import standard_sinks
 
@@ -213,6 +214,10 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
         run.restore(checkpoint)
     if run.ranks.is_first:
         directory.rewind(run.progress.steps)
+    every, step = run.frequencies.validate, run.progress.steps
+    if every and step and (step % every == 0 or run.finished):
+        made = run.ranks.from_first(lambda: sorted(validated_sets(directory, step)))
+        run.missed = [one for one in run.validators if one.dataset.name not in made]
     for line in changes:
         logger.warning("changed since this run was last started: %s", line)
     if changes and run.controls.stop_reason:

@@ -7,13 +7,14 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from trainauto.core.errors import CheckpointError
-from trainauto.core.files import directory_written_atomically, remove_leftovers, write_json_atomically
+from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
 
 FORMAT = 3
 STATE_FILE = "state.pt"
@@ -57,11 +58,20 @@ class Checkpoints:
         target = self.path(step)
         with directory_written_atomically(target) as folder:
             write_weights(folder)
-            torch.save({"format": FORMAT, **state}, folder / STATE_FILE)
-        best = vars(self.best) if self.best else None
-        write_json_atomically(self.folder / LATEST_FILE, {"step": step, "folder": target.name, "best": best})
-        self._delete_old(step)
+            _write_state(folder / STATE_FILE, state)
+        self.point_at(step)
         return target
+
+    def renew(self, step: int, state: Mapping[str, Any]) -> None:
+        """Replace the state of a checkpoint whose weights are those of now."""
+        write_atomically(self.path(step) / STATE_FILE, partial(_write_state, state=state))
+
+    def point_at(self, step: int) -> None:
+        """Have ``latest.json`` say which checkpoint is the newest and which the best; delete those no longer kept."""
+        best = vars(self.best) if self.best else None
+        pointer = {"step": step, "folder": self.path(step).name, "best": best}
+        write_json_atomically(self.folder / LATEST_FILE, pointer)
+        self._delete_old(step)
 
     def latest(self) -> Path | None:
         """Return the newest checkpoint, or ``None``. Also restores which one is the best."""
@@ -121,3 +131,7 @@ class Checkpoints:
                 # Under a name that a later run sweeps up, should this one be killed half-way through.
                 doomed = self.path(step).rename(self.folder / f".{self.path(step).name}.tmp")
                 shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _write_state(file: Path, state: Mapping[str, Any]) -> None:
+    torch.save({"format": FORMAT, **state}, file)

@@ -106,7 +106,7 @@ class BaseModel(ABC):
     def validation(
         self, validator: Validator, step: int, judges: Judges | None = None
     ) -> tuple[ValidationRecord, list[Picture]] | None:
-        """Run one validation set; ``None`` if the judges wanted to stop between two images."""
+        """Run one validation set; ``None`` if the judges wanted to stop."""
         return validator.run(self.enlarge, step, judges)
 
     def save(self, folder: Path) -> None:

@@ -141,6 +141,7 @@ def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
         ],
         "seconds": round(record.seconds, 3),
         "tile_px": record.tile_px,
+        "ooms": record.ooms,
         "peak": None if record.peak is None else asdict(record.peak),
     }
 
