@@ -46,6 +46,7 @@ from trainauto.assembly.model import (
 from trainauto.assembly.plugins import load_plugins
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
+from trainauto.core.errors import OtherNetwork
 from trainauto.core.plan import Plan
 from trainauto.core.reports import RunSummary
 from trainauto.core.run_lock import RunLock
@@ -98,7 +99,8 @@ def build_run(
     Raises:
         InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
             process trains the run.
-        CheckpointError: the run to go on with is damaged or of another network.
+        OtherNetwork: the run to go on with is of another network.
+        CheckpointError: it cannot be read.
     """
     options = loaded.options
     with HeldMessages() as held, RunLock() as lock:
@@ -211,7 +213,10 @@ def build_run(
 def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:
     """Take up the run where its checkpoint is, under the options of now; the logs are cut only when that has worked."""
     if checkpoint:
-        run.restore(checkpoint)
+        try:
+            run.restore(checkpoint)
+        except OtherNetwork as error:
+            raise _explained(error, changes) from error
     if run.ranks.is_first:
         directory.rewind(run.progress.steps)
     every, step = run.frequencies.validate, run.progress.steps
@@ -225,6 +230,16 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
             "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
         )
         run.controls.stop_reason = ""
+
+
+def _explained(error: OtherNetwork, changes: Sequence[str]) -> OtherNetwork:
+    """Return the error with what was changed since, as far as networks follow from it, and what to do."""
+    of_networks = [line for line in changes if line.startswith(("network_", "scale", "model_type", "plugins"))]
+    changed = "".join(f"\n  changed since: {line}" for line in of_networks)
+    return OtherNetwork(
+        f"{error}{changed}\n  Nothing was written. Take that back, or leave --auto_resume out: a run of its own begins,"
+        " from these weights with path: pretrain_network_g (strict_load_g: false takes what fits)."
+    )
 
 
 def _frequencies(options: Options) -> Frequencies:

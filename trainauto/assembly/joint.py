@@ -12,7 +12,7 @@ from trainauto.assembly.placing import placed
 from trainauto.core.division import Division
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
-from trainauto.core.run_lock import RunLock, RunTaken
+from trainauto.core.run_lock import RunLock
 from trainauto.data import DynamicDataset, Survey
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.meeting import launch_of_now
@@ -120,12 +120,11 @@ def earlier_run(
         restarted: it is that only if this launch has begun it, or gone on with it.
 
     Raises:
-        InputError: the first rank has them and this one does not see them.
-        RunTaken: another process has the run; all ranks say so.
+        InputError: another process has the run, all its checkpoints are damaged, or this rank does not see them.
     """
     if not (auto_resume or restarted):
         return None, None, None
-    taken: list[RunTaken] = []
+    refused: list[InputError] = []
 
     def look() -> list[str] | None:
         directory = RunDirectory.current(Path(options.path.experiments_root), options.name)
@@ -133,15 +132,15 @@ def earlier_run(
             return []
         try:
             lock.take(directory.path)
-        except RunTaken as error:
-            taken.append(error)
+            newest = checkpoints_of(directory, options, ranks).newest_whole()
+        except InputError as error:
+            refused.append(error)
             return None
-        newest = checkpoints_of(directory, options, ranks).latest()
         return [str(directory.path), *([str(newest)] if newest else [])]
 
     told = ranks.from_first(look)
     if told is None:
-        raise taken[0] if taken else RunTaken("another process has the run; rank 0 says which")
+        raise refused[0] if refused else InputError("the run cannot be gone on with; rank 0 says why")
     found = [Path(one) for one in told]
     for path in found:
         if not path.is_dir():

@@ -130,6 +130,7 @@ class Run:
 
         Raises:
             TrainautoError: the weights of the ranks are no longer the same, or another process has taken the run over.
+            DiskFull: there is no room.
         """
         self.lock.check()
         with without_memory_limit():
@@ -137,7 +138,9 @@ class Run:
                 check_same_weights(self.ranks, self.model)
                 state = self._state()
                 if self.ranks.is_first:
-                    self.checkpoints.save(self.progress.steps, state, self._save_weights)
+                    self.checkpoints.save(
+                        self.progress.steps, state, self._save_weights, again=not self.model.is_sharded
+                    )
                     forget_lost(self.checkpoints.folder)
                 elif self.model.is_sharded:
                     self._save_weights(None)
@@ -171,7 +174,8 @@ class Run:
         """Go on from a checkpoint.
 
         Raises:
-            CheckpointError: it is damaged or of another network.
+            OtherNetwork: it is of another network.
+            CheckpointError: it cannot be read, or an optimizer does not take its state.
             InputError: the dataset has changed its number of samples.
         """
         state = Checkpoints.read_state(checkpoint)
