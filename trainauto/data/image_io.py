@@ -1,6 +1,8 @@
 """Decoding images, and knowing their size without decoding them."""
 
 import os
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.data.decoder_words import damage_heard, is_listened_to, tell
 from trainauto.data.upright import AS_STORED, orientation_of, upright, upright_size_px
 
 Pixels = NDArray[np.uint8]
@@ -20,16 +23,36 @@ TIFF_SUFFIXES = frozenset({".tif", ".tiff"})
 def read_image(path: str, channels: int) -> Pixels:
     """Decode an image to 8 bits with 1 or 3 channels, upright; alpha is dropped, 16 bits are reduced.
 
+    Where the decoder goes on over damage, the file is named in the log, once.
+
     Raises:
         InputError: the file cannot be read or decoded; names it.
     """
+    pixels, damage = decoded(path, channels)
+    if damage:
+        tell(path, damage)
+    return pixels
+
+
+def decoded(path: str, channels: int) -> tuple[Pixels, str]:
+    """Return what :func:`read_image` returns, and what the decoder says of damage; empty where it says nothing.
+
+    Raises:
+        InputError: as :func:`read_image`.
+    """
     flags = (cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
-    is_tiff = Path(path).suffix.lower() in TIFF_SUFFIXES
+    is_tiff, damage = Path(path).suffix.lower() in TIFF_SUFFIXES, ""
     try:
         # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there. It turns
         # TIFF whatever it is told, and fails to do so on the straight way.
-        readable = (path.isascii() or os.name != "nt") and not is_tiff
-        image = cv2.imread(path, flags) if readable else cv2.imdecode(np.fromfile(path, np.uint8), flags)
+        if (path.isascii() or os.name != "nt") and not is_tiff:
+            decode = partial(cv2.imread, path, flags)
+        else:
+            decode = partial(cv2.imdecode, np.fromfile(path, np.uint8), flags)
+        if is_listened_to(path):
+            image, damage = damage_heard(decode)
+        else:
+            image = decode()
         orientation = AS_STORED if is_tiff else _orientation(path)
     except (OSError, cv2.error) as error:
         raise InputError(f"cannot read image {path}: {error}") from error
@@ -38,7 +61,8 @@ def read_image(path: str, channels: int) -> Pixels:
             Problem(f"cannot decode image {path}", advice="The file is damaged or no image; remove or replace it.")
         )
     # A view: only the crop that is taken from it is ever copied, into RGB order.
-    return np.asarray(upright(image[:, :, None] if channels == 1 else image[:, :, ::-1], orientation), np.uint8)
+    pixels = upright(image[:, :, None] if channels == 1 else image[:, :, ::-1], orientation)
+    return np.asarray(pixels, np.uint8), damage
 
 
 def _orientation(path: str) -> int:
@@ -49,8 +73,29 @@ def _orientation(path: str) -> int:
         return AS_STORED  # what Pillow cannot open, it has found no tag in
 
 
+@dataclass(frozen=True)
+class Header:
+    """What is known of an image without decoding it.
+
+    Attributes:
+        height_px: rows of the upright image.
+        width_px: its columns.
+        bits: of one sample.
+    """
+
+    height_px: int
+    width_px: int
+    bits: int
+
+
 def image_size_px(path: str) -> tuple[int, int]:
-    """Return (height, width) of the upright image from its header, after a look at the file's end for truncation.
+    """Return (height, width) of the upright image; see :func:`read_header`."""
+    header = read_header(path)
+    return header.height_px, header.width_px
+
+
+def read_header(path: str) -> Header:
+    """Read the header of an image, after a look at the end of the file for signs of truncation.
 
     Raises:
         InputError: no image, or one that ends too early; names the file.
@@ -59,11 +104,25 @@ def image_size_px(path: str) -> tuple[int, int]:
         with Image.open(path) as image:
             height, width = upright_size_px(image)
             kind = image.format
+            bits = _bits(path, image)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
     if _is_cut_short(Path(path), kind):
         raise InputError(Problem(f"image {path} ends too early", advice="Copy or download it again."))
-    return height, width
+    return Header(height, width, bits)
+
+
+def _bits(path: str, image: Image.Image) -> int:
+    if image.format == "TIFF":
+        return max(image.tag_v2.get(_TIFF_BITS, (8,)))  # type: ignore[attr-defined, no-any-return]
+    if image.format == "PNG":
+        with Path(path).open("rb") as file:
+            return max(8, file.read(_PNG_BITS + 1)[_PNG_BITS])  # fewer are those of a palette
+    return 8
+
+
+_TIFF_BITS = 0x0102  # tag BitsPerSample
+_PNG_BITS = 24  # place of the bit depth in the file
 
 
 def _is_cut_short(path: Path, kind: str | None) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import remove_leftovers, write_atomically
-from trainauto.data.image_io import Pixels, read_image
+from trainauto.data.decoder_words import tell
+from trainauto.data.image_io import Pixels, decoded
 
 GIB = 1024**3
 
@@ -37,17 +38,27 @@ class PixelCache:
     def read(self, path: str) -> Pixels:
         """Return the image as a read-only memory map of shape (H, W, C).
 
+        An image that the decoder says is damaged is kept nowhere, so that each run names it.
+
         Raises:
             InputError: the image cannot be decoded.
         """
         cached = self._file_of(path)
-        for attempt in (1, 2):
-            with suppress(OSError, ValueError):  # missing, or damaged by something outside our control
-                pixels: Pixels = np.load(cached, mmap_mode="r")
-                return pixels
-            if attempt == 1:
-                self._fill(cached, path)
-        return read_image(path, self.channels)
+        with suppress(OSError, ValueError):  # missing, or damaged by something outside our control
+            return self._opened(cached)
+        pixels, damage = decoded(path, self.channels)
+        if damage:
+            tell(path, damage)
+            return pixels
+        self._keep(cached, path, pixels)
+        with suppress(OSError, ValueError):
+            return self._opened(cached)
+        return pixels
+
+    @staticmethod
+    def _opened(cached: Path) -> Pixels:
+        pixels: Pixels = np.load(cached, mmap_mode="r")
+        return pixels
 
     def check_room(self, sizes_px: Iterable[tuple[str, int, int]], *, set_name: str) -> None:
         """Refuse a cache that the disk has no room for.
@@ -81,9 +92,7 @@ class PixelCache:
                 )
             )
 
-    def _fill(self, cached: Path, path: str) -> None:
-        pixels = read_image(path, self.channels)
-
+    def _keep(self, cached: Path, path: str, pixels: Pixels) -> None:
         def save(temporary: Path) -> None:
             with temporary.open("wb") as file:
                 np.save(file, pixels)
