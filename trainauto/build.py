@@ -46,8 +46,10 @@ from trainauto.assembly.model import (
 from trainauto.assembly.plugins import load_plugins
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
+from trainauto.core.errors import OtherNetwork
 from trainauto.core.plan import Plan
 from trainauto.core.reports import RunSummary
+from trainauto.core.run_lock import RunLock
 from trainauto.data import DynamicDataset, Survey
 from trainauto.engine.controls import Controls
 from trainauto.engine.last_resort import LastResort
@@ -63,6 +65,7 @@ from trainauto.options.schema import Options
 from trainauto.reporting.held import HeldMessages
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.run_directory import RunDirectory
+from trainauto.reporting.run_log import validated_sets
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.standard import standard_sinks
 
@@ -94,12 +97,16 @@ def build_run(
         tracer: a process that traces, started before; it is ended here.
 
     Raises:
-        InputError: options, plugins, data or weights cannot be used, or ranks were given different ones.
-        CheckpointError: the run to go on with is damaged or of another network.
+        InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
+            process trains the run.
+        OtherNetwork: the run to go on with is of another network.
+        CheckpointError: it cannot be read.
     """
     options = loaded.options
-    with HeldMessages() as held:
-        earlier, checkpoints, checkpoint = earlier_run(options, ranks, auto_resume=auto_resume, restarted=restarted)
+    with HeldMessages() as held, RunLock() as lock:
+        earlier, checkpoints, checkpoint = earlier_run(
+            options, ranks, lock, auto_resume=auto_resume, restarted=restarted
+        )
         load_plugins(loaded)
         precision = choose_precision(loaded, ranks)
         budget_bytes = options.memory.budget_bytes(precision.device.type)
@@ -149,7 +156,7 @@ def build_run(
         if tracer is not None:
             tracer.end()  # what an earlier run has learned may have made it idle
         configured = division.total(known.configured_samples), known.configured_samples
-        directory = earlier or new_run(loaded, ranks)
+        directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, options, ranks)
         sinks: Sequence[Sink] = ()
         if ranks.is_first:
@@ -182,6 +189,7 @@ def build_run(
                 last_resort=LastResort(allowed=options.memory.allow_gradient_checkpointing),
                 limit_bytes=limit_bytes,
                 ranks=ranks,
+                lock=lock,
             )
             # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
             seed_rank(options.manual_seed, ranks.rank)
@@ -205,9 +213,16 @@ def build_run(
 def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:
     """Take up the run where its checkpoint is, under the options of now; the logs are cut only when that has worked."""
     if checkpoint:
-        run.restore(checkpoint)
+        try:
+            run.restore(checkpoint)
+        except OtherNetwork as error:
+            raise _explained(error, changes) from error
     if run.ranks.is_first:
         directory.rewind(run.progress.steps)
+    every, step = run.frequencies.validate, run.progress.steps
+    if every and step and (step % every == 0 or run.finished):
+        made = run.ranks.from_first(lambda: sorted(validated_sets(directory, step)))
+        run.missed = [one for one in run.validators if one.dataset.name not in made]
     for line in changes:
         logger.warning("changed since this run was last started: %s", line)
     if changes and run.controls.stop_reason:
@@ -215,6 +230,16 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
             "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
         )
         run.controls.stop_reason = ""
+
+
+def _explained(error: OtherNetwork, changes: Sequence[str]) -> OtherNetwork:
+    """Return the error with what was changed since, as far as networks follow from it, and what to do."""
+    of_networks = [line for line in changes if line.startswith(("network_", "scale", "model_type", "plugins"))]
+    changed = "".join(f"\n  changed since: {line}" for line in of_networks)
+    return OtherNetwork(
+        f"{error}{changed}\n  Nothing was written. Take that back, or leave --auto_resume out: a run of its own begins,"
+        " from these weights with path: pretrain_network_g (strict_load_g: false takes what fits)."
+    )
 
 
 def _frequencies(options: Options) -> Frequencies:

@@ -1,6 +1,7 @@
 """The command line: which commands there are, errors as people need them, exit codes."""
 
 import argparse
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -8,6 +9,8 @@ from trainauto.core.errors import TrainautoError
 from trainauto.doors import doctor, export, list_known, plan, replay, report, schema, test, train, upscale, validate
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 DOORS = (train, validate, doctor, plan, report, replay, test, upscale, export, list_known, schema)
 
@@ -23,6 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TrainautoError as error:
         print(f"\n{error}\n", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        print(f"\nno room on the disk{where}\n  Make room, then go on with --auto_resume.\n", file=sys.stderr)
+        return 1
     except KeyboardInterrupt as error:
         print("\nstopped at once; the last checkpoint stands", file=sys.stderr)
         return int(getattr(error, "exit_code", 130))

@@ -57,7 +57,7 @@ def test_own_folders_with_rrdbnet(project: Path) -> None:
     ):
         assert (run / name).exists(), name
     weights = {path.name for path in (run / "checkpoints" / "step_00000003").iterdir()}
-    assert weights == {"net_g.safetensors", "net_g_ema.safetensors", "state.pt"}
+    assert weights == {"net_g.safetensors", "net_g_ema.safetensors", "state.pt", "sums.json"}
     more = train(project, "--auto_resume", "--force_yml", *SHORT, "train:total_iter=4")
     assert more.returncode == 0, more.stderr
     assert len(step_records(run)) == 4

@@ -128,8 +128,20 @@ def test_another_network_is_refused_in_words(tmp_path: Path, write_images: Calla
     assert train(options).returncode == 0
     before = latest_weights(run_directory(options))
     done = train(options, "--auto_resume", "--force_yml", "network_g:num_feat=12", "train:total_iter=20")
-    assert done.returncode == 1
-    assert "cannot load" in done.stderr
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    flat = " ".join(done.stderr.split())
+    for words in (
+        "is of another network: net_g has ",
+        "(8, 3, 3, 3) in the file, (12, 3, 3, 3) here",
+        "changed since: network_g.num_feat: 8 -> 12",
+        "leave --auto_resume out",
+    ):
+        assert words in flat
+    done = train(options, "--auto_resume", "--force_yml", "network_g={type: span, feature_channels: 8}")
+    assert done.returncode == 2
+    assert "missing in the file" in done.stderr
+    assert "changed since: network_g.type: compact -> span" in done.stderr
     assert "Traceback" not in done.stderr
     assert latest_weights(run_directory(options)) == before
 

@@ -12,6 +12,7 @@ from trainauto.assembly.placing import placed
 from trainauto.core.division import Division
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
+from trainauto.core.run_lock import RunLock
 from trainauto.data import DynamicDataset, Survey
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.meeting import launch_of_now
@@ -91,13 +92,14 @@ def foretold(ranks: Ranks, plan: Plan, foreknowledge: Future[Foreknowledge] | No
     return Foreknowledge(Plan.from_dict(begin["plan"]), begin["configured_samples"])
 
 
-def new_run(loaded: LoadedOptions, ranks: Ranks) -> RunDirectory:
-    """Have the first rank make the run's folder; return it."""
+def new_run(loaded: LoadedOptions, ranks: Ranks, lock: RunLock) -> RunDirectory:
+    """Have the first rank make the run's folder and take it; return it."""
 
     def make() -> str:
         with placed(loaded, ("path", "experiments_root")):
             try:
                 made = RunDirectory.create(Path(loaded.options.path.experiments_root), loaded.options.name)
+                lock.take(made.path)
             except OSError as error:
                 raise InputError(f"the run directory cannot be made: {error}") from error
         return str(made.path)
@@ -106,30 +108,40 @@ def new_run(loaded: LoadedOptions, ranks: Ranks) -> RunDirectory:
 
 
 def earlier_run(
-    options: Options, ranks: Ranks, *, auto_resume: bool, restarted: bool
+    options: Options, ranks: Ranks, lock: RunLock, *, auto_resume: bool, restarted: bool
 ) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
     """Return the run to go on with, its checkpoints, and the newest of them, where there are such.
 
     Args:
         options: of the run.
         ranks: all of them must ask.
+        lock: the first rank takes the run's folder with it, before anything there is touched.
         auto_resume: it is the latest one of its name.
         restarted: it is that only if this launch has begun it, or gone on with it.
 
     Raises:
-        InputError: the first rank has them and this one does not see them.
+        InputError: another process has the run, all its checkpoints are damaged, or this rank does not see them.
     """
     if not (auto_resume or restarted):
         return None, None, None
+    refused: list[InputError] = []
 
-    def look() -> list[str]:
+    def look() -> list[str] | None:
         directory = RunDirectory.current(Path(options.path.experiments_root), options.name)
         if directory is None or not (auto_resume or was_launched_as(directory, launch_of_now())):
             return []
-        newest = checkpoints_of(directory, options, ranks).latest()
+        try:
+            lock.take(directory.path)
+            newest = checkpoints_of(directory, options, ranks).newest_whole()
+        except InputError as error:
+            refused.append(error)
+            return None
         return [str(directory.path), *([str(newest)] if newest else [])]
 
-    found = [Path(one) for one in ranks.from_first(look)]
+    told = ranks.from_first(look)
+    if told is None:
+        raise refused[0] if refused else InputError("the run cannot be gone on with; rank 0 says why")
+    found = [Path(one) for one in told]
     for path in found:
         if not path.is_dir():
             advice = "Ranks on several machines need a folder that all of them share: path.experiments_root."

@@ -3,7 +3,8 @@
 ```
 TrainautoError           exit code 1: the run failed
 ├── InputError           exit code 2: what the person gave cannot be used; carries one or more Problems
-├── CheckpointError      exit code 1: a checkpoint is missing a part or belongs to another network
+├── CheckpointError      exit code 1: a checkpoint is missing a part or cannot be read
+│   └── OtherNetwork     exit code 2: it belongs to another network
 └── NonFiniteError       exit code 1: a loss or a gradient became NaN or Inf
 ```
 """
@@ -82,6 +83,12 @@ class InputError(TrainautoError):
 
 class CheckpointError(TrainautoError):
     """A checkpoint cannot be read, or does not fit what is to be restored from it."""
+
+
+class OtherNetwork(CheckpointError):  # noqa: N818
+    """A checkpoint is of another network than the options describe: a matter of input, exit code 2."""
+
+    exit_code = 2
 
 
 class NonFiniteError(TrainautoError):

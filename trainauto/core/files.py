@@ -1,5 +1,6 @@
 """Writes that are whole or not there at all."""
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""What a flush says where the system has taken bytes that it then found no place for."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -96,7 +100,10 @@ def _flush(path: Path) -> None:
     with suppress(PermissionError):
         handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
         try:
-            with suppress(OSError):
+            try:
                 os.fsync(handle)
+            except OSError as error:
+                if error.errno in _NOT_WRITTEN:  # others mean that this file system flushes nothing
+                    raise
         finally:
             os.close(handle)

@@ -208,6 +208,7 @@ class ValidationRecord:
         tile_px: side of the tiles in pixels of the input at the end; 0 when images ran whole.
         better_is_higher: for each metric, whether a higher value is better.
         peak: memory reading of the validation's own window.
+        ooms: times memory ran out in it, so that tiles shrank.
     """
 
     step: int
@@ -219,3 +220,4 @@ class ValidationRecord:
     tile_px: int
     better_is_higher: Mapping[str, bool] = field(default_factory=dict)
     peak: PeakReading | None = None
+    ooms: int = 0

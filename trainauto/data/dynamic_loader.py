@@ -18,11 +18,12 @@ from trainauto.core.division import ALONE, Division
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.process import limit_private_memory
+from trainauto.data.decoder_words import take_waiting, tell
 from trainauto.data.draws import Draw, KeyStream, LoggedBatch, Position, SampleOrder, draws_of, positions_of
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.data.recut import first_piece, logged_piece, without_first
 
-Collated = dict[str, Tensor] | InputError
+Collated = tuple[dict[str, Tensor], list[tuple[str, str]]] | InputError
 
 
 class DynamicDataLoader:
@@ -178,7 +179,10 @@ class DynamicDataLoader:
         self._fetched += 1
         if isinstance(collated, InputError):
             raise collated
-        return self._batch(self._tail.next_draw, collated)
+        tensors, damaged = collated
+        for path, damage in damaged:
+            tell(path, damage)
+        return self._batch(self._tail.next_draw, tensors)
 
     def _let_go_of_what_was_given(self) -> None:
         if self._given == self.division.total(self._tail.next_draw.plan.batch_size):
@@ -246,10 +250,10 @@ class DynamicDataLoader:
 
 
 def _collate(samples: "list[dict[str, Tensor]] | InputError") -> Collated:
-    """Stack samples; a failed batch passes through as its error."""
+    """Stack samples; a failed batch passes through as its error. Damaged files that were read travel with them."""
     if isinstance(samples, InputError):
         return samples
-    return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
+    return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}, take_waiting()
 
 
 def _start_worker(_worker: int) -> None:

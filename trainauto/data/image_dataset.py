@@ -1,21 +1,28 @@
 """The two image datasets: pairs of folders, and high-quality images alone."""
 
+import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
+from trainauto.data.decoding_all import damaged_among
 from trainauto.data.dynamic_dataset import DynamicDataset, SampleKey, Survey
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
 from trainauto.data.image_files import ImageFile, distinct_names, list_images, pair_images
-from trainauto.data.image_io import Pixels, image_size_px, read_image
+from trainauto.data.image_io import Pixels, read_header, read_image
 from trainauto.data.pixel_cache import PixelCache
 from trainauto.data.registry import DATASETS
 
 SHOWN_PROBLEMS = 10
+
+TRAINED_BITS, DEEPEST_BITS = 8, 16
+
+logger = logging.getLogger(__name__)
 
 
 class ImageDataset(DynamicDataset):
@@ -31,6 +38,7 @@ class ImageDataset(DynamicDataset):
         use_hflip: allow left-right flips.
         use_rot: allow up-down flips and quarter turns.
         cache_dir: folder for decoded pixels; ``None`` decodes on every read.
+        decode_all: have :meth:`survey` decode every image, and refuse damaged ones.
     """
 
     def __init__(
@@ -43,6 +51,7 @@ class ImageDataset(DynamicDataset):
         use_hflip: bool = True,
         use_rot: bool = True,
         cache_dir: str | None = None,
+        decode_all: bool = False,
     ) -> None:
         self.name = name
         self.scale = scale
@@ -51,6 +60,8 @@ class ImageDataset(DynamicDataset):
         self._use_rot = use_rot
         self._gt = list_images(dataroot_gt, set_name=name, argument="dataroot_gt")
         self._names = distinct_names(self._gt)
+        self._decode_all = decode_all
+        self._deep: list[tuple[str, int]] = []
         self._cache = PixelCache(cache_dir, channels) if cache_dir else None
 
     def __len__(self) -> int:
@@ -78,14 +89,10 @@ class ImageDataset(DynamicDataset):
         """Read the size of every file; see the base class."""
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(self._look_at, range(len(self))))
-        problems = [problem for problem in found if isinstance(problem, Problem)]
-        if problems:
-            more = (
-                [Problem(f"... and {len(problems) - SHOWN_PROBLEMS} more files")]
-                if len(problems) > SHOWN_PROBLEMS
-                else []
-            )
-            raise InputError(problems[:SHOWN_PROBLEMS] + more)
+        _refuse([problem for problem in found if isinstance(problem, Problem)])
+        if self._decode_all:
+            _refuse(list(damaged_among([file.path for file in self._files()], self.channels, self.name)))
+        self._say_deep()
         sizes = [size for size in found if not isinstance(size, Problem)]
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
@@ -97,6 +104,38 @@ class ImageDataset(DynamicDataset):
     @abstractmethod
     def _look_at(self, index: int) -> tuple[int, int] | Problem:
         """Return (height, width) of the low-quality image, or what is wrong with the sample."""
+
+    def _files(self) -> list[ImageFile]:
+        return self._gt
+
+    def _size_px(self, file: ImageFile) -> tuple[int, int]:
+        """Return (height, width) of an image, and note it if it has more bits than are trained.
+
+        Raises:
+            InputError: it cannot be read, or not be decoded to 8 bits.
+        """
+        header = read_header(file.path)
+        if header.bits > DEEPEST_BITS:
+            what = f"{file.path} has {header.bits} bits a sample, which cannot be decoded"
+            raise InputError(Problem(what, advice="Save it with 8 or 16 bits."))
+        if header.bits > TRAINED_BITS:
+            self._deep.append((file.path, header.bits))
+        return header.height_px, header.width_px
+
+    def _say_deep(self) -> None:
+        folders: dict[str, list[str]] = {}
+        for path, _ in sorted(self._deep):
+            folders.setdefault(str(Path(path).parent), []).append(Path(path).name)
+        self._deep.clear()
+        for folder, names in folders.items():
+            logger.warning(
+                "dataset '%s': 16 bits are reduced to 8: %d of the images in %s (%s%s)",
+                self.name,
+                len(names),
+                folder,
+                names[0],
+                ", ..." if len(names) > 1 else "",
+            )
 
     def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
         return [
@@ -140,7 +179,7 @@ class GTImageDataset(ImageDataset):
     def _look_at(self, index: int) -> tuple[int, int] | Problem:
         file = self._gt[index]
         try:
-            height, width = image_size_px(file.path)
+            height, width = self._size_px(file)
         except InputError as error:
             return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
         if min(height, width) < self.scale:
@@ -172,6 +211,7 @@ class PairedImageDataset(ImageDataset):
         use_hflip: bool = True,
         use_rot: bool = True,
         cache_dir: str | None = None,
+        decode_all: bool = False,
     ) -> None:
         super().__init__(
             dataroot_gt,
@@ -181,6 +221,7 @@ class PairedImageDataset(ImageDataset):
             use_hflip=use_hflip,
             use_rot=use_rot,
             cache_dir=cache_dir,
+            decode_all=decode_all,
         )
         pairs = pair_images(self._gt, list_images(dataroot_lq, set_name=name, argument="dataroot_lq"), set_name=name)
         self._lq = [lq for _, lq in pairs]
@@ -201,7 +242,7 @@ class PairedImageDataset(ImageDataset):
     def _look_at(self, index: int) -> tuple[int, int] | Problem:
         lq_file, gt_file = self._lq[index], self._gt[index]
         try:
-            lq, gt = image_size_px(lq_file.path), image_size_px(gt_file.path)
+            lq, gt = self._size_px(lq_file), self._size_px(gt_file)
         except InputError as error:
             return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
         if gt != (lq[0] * self.scale, lq[1] * self.scale):
@@ -212,13 +253,25 @@ class PairedImageDataset(ImageDataset):
             )
         return lq
 
+    def _files(self) -> list[ImageFile]:
+        return [*self._gt, *self._lq]
+
     def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
         lq = [(file.path, height, width) for file, (height, width) in zip(self._lq, lq_sizes, strict=True)]
         return super()._decoded_files(lq_sizes) + lq
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        left_out = len(problems) - SHOWN_PROBLEMS
+        more = [Problem(f"... and {left_out} more files")] if left_out > 0 else []
+        raise InputError(problems[:SHOWN_PROBLEMS] + more)
 
 
 def _likely_scale(lq: tuple[int, int], gt: tuple[int, int]) -> str:
     ratio = round(gt[0] / lq[0])
     if ratio >= 1 and gt == (lq[0] * ratio, lq[1] * ratio):
         return f"This pair is for `scale: {ratio}`."
+    if gt[0] * lq[0] == gt[1] * lq[1]:
+        return "One of them lies on its side: images are turned as their EXIF tag says. Save both upright."
     return "Shrink the high-quality image again, or crop both to matching sizes."

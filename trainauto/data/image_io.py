@@ -1,6 +1,8 @@
 """Decoding images, and knowing their size without decoding them."""
 
 import os
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -9,51 +11,118 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.data.decoder_words import damage_heard, is_listened_to, tell
+from trainauto.data.upright import AS_STORED, orientation_of, upright, upright_size_px
 
 Pixels = NDArray[np.uint8]
 """An image as (H, W, C), RGB or one grey channel."""
 
+TIFF_SUFFIXES = frozenset({".tif", ".tiff"})
+
 
 def read_image(path: str, channels: int) -> Pixels:
-    """Decode an image to 8 bits with 1 or 3 channels; alpha is dropped, 16 bits are reduced, EXIF rotation is ignored.
+    """Decode an image to 8 bits with 1 or 3 channels, upright; alpha is dropped, 16 bits are reduced.
 
-    Rotation is ignored because the two images of a pair rarely carry the same tag.
+    Where the decoder goes on over damage, the file is named in the log, once.
 
     Raises:
         InputError: the file cannot be read or decoded; names it.
     """
+    pixels, damage = decoded(path, channels)
+    if damage:
+        tell(path, damage)
+    return pixels
+
+
+def decoded(path: str, channels: int) -> tuple[Pixels, str]:
+    """Return what :func:`read_image` returns, and what the decoder says of damage; empty where it says nothing.
+
+    Raises:
+        InputError: as :func:`read_image`.
+    """
     flags = (cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
+    is_tiff, damage = Path(path).suffix.lower() in TIFF_SUFFIXES, ""
     try:
-        # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there.
-        readable = path.isascii() or os.name != "nt"
-        image = cv2.imread(path, flags) if readable else cv2.imdecode(np.fromfile(path, np.uint8), flags)
+        # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there. It turns
+        # TIFF whatever it is told, and fails to do so on the straight way.
+        if (path.isascii() or os.name != "nt") and not is_tiff:
+            decode = partial(cv2.imread, path, flags)
+        else:
+            decode = partial(cv2.imdecode, np.fromfile(path, np.uint8), flags)
+        if is_listened_to(path):
+            image, damage = damage_heard(decode)
+        else:
+            image = decode()
+        orientation = AS_STORED if is_tiff else _orientation(path)
     except (OSError, cv2.error) as error:
         raise InputError(f"cannot read image {path}: {error}") from error
     if image is None:
         raise InputError(
             Problem(f"cannot decode image {path}", advice="The file is damaged or no image; remove or replace it.")
         )
-    if channels == 1:
-        return np.asarray(image[:, :, None], np.uint8)
-    # A view: only the crop that is taken from it is ever copied into RGB order.
-    return np.asarray(image[:, :, ::-1], np.uint8)
+    # A view: only the crop that is taken from it is ever copied, into RGB order.
+    pixels = upright(image[:, :, None] if channels == 1 else image[:, :, ::-1], orientation)
+    return np.asarray(pixels, np.uint8), damage
+
+
+def _orientation(path: str) -> int:
+    try:
+        with Image.open(path) as image:
+            return orientation_of(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return AS_STORED  # what Pillow cannot open, it has found no tag in
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of an image without decoding it.
+
+    Attributes:
+        height_px: rows of the upright image.
+        width_px: its columns.
+        bits: of one sample.
+    """
+
+    height_px: int
+    width_px: int
+    bits: int
 
 
 def image_size_px(path: str) -> tuple[int, int]:
-    """Return (height, width) from the header, after a look at the end of the file for signs of truncation.
+    """Return (height, width) of the upright image; see :func:`read_header`."""
+    header = read_header(path)
+    return header.height_px, header.width_px
+
+
+def read_header(path: str) -> Header:
+    """Read the header of an image, after a look at the end of the file for signs of truncation.
 
     Raises:
         InputError: no image, or one that ends too early; names the file.
     """
     try:
         with Image.open(path) as image:
-            width, height = image.size
+            height, width = upright_size_px(image)
             kind = image.format
+            bits = _bits(path, image)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
     if _is_cut_short(Path(path), kind):
         raise InputError(Problem(f"image {path} ends too early", advice="Copy or download it again."))
-    return height, width
+    return Header(height, width, bits)
+
+
+def _bits(path: str, image: Image.Image) -> int:
+    if image.format == "TIFF":
+        return max(image.tag_v2.get(_TIFF_BITS, (8,)))  # type: ignore[attr-defined, no-any-return]
+    if image.format == "PNG":
+        with Path(path).open("rb") as file:
+            return max(8, file.read(_PNG_BITS + 1)[_PNG_BITS])  # fewer are those of a palette
+    return 8
+
+
+_TIFF_BITS = 0x0102  # tag BitsPerSample
+_PNG_BITS = 24  # place of the bit depth in the file
 
 
 def _is_cut_short(path: Path, kind: str | None) -> bool:

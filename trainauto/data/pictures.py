@@ -15,7 +15,8 @@ from PIL import Image, ImageOps
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
-from trainauto.data.image_io import Pixels, image_size_px
+from trainauto.data.image_io import Pixels, image_size_px, read_image
+from trainauto.data.upright import AS_STORED, SIDEWAYS, orientation_of, upright
 
 PNG_END = b"IEND\xaeB`\x82"
 """The last bytes of a PNG that is whole."""
@@ -44,24 +45,22 @@ def read_picture(path: str, channels: int) -> Decoded:
     try:
         with Image.open(path) as image:
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-                return _with_alpha(image, channels)
-        kind = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR
-        pixels = cv2.imdecode(np.fromfile(path, np.uint8), kind)
-    except (OSError, ValueError, SyntaxError, cv2.error) as error:
+                return _with_alpha(path, image, channels)
+    except (OSError, ValueError, SyntaxError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
-    if pixels is None:
-        raise InputError(
-            Problem(f"cannot decode image {path}", advice="The file is damaged or no image; remove or replace it.")
-        )
-    # A view: only the tile that is taken from it is ever copied into RGB order.
-    return Decoded(np.asarray(pixels[:, :, None] if channels == 1 else pixels[:, :, ::-1], np.uint8))
+    return Decoded(read_image(path, channels))
 
 
-def _with_alpha(image: Image.Image, channels: int) -> Decoded:
-    upright = ImageOps.exif_transpose(image).convert("RGBA")
-    alpha = np.asarray(upright.getchannel("A"))
-    coloured = np.asarray(upright.convert("L" if channels == 1 else "RGB"))
-    return Decoded(coloured.reshape(*coloured.shape[:2], channels), alpha)
+def _with_alpha(path: str, image: Image.Image, channels: int) -> Decoded:
+    orientation = orientation_of(image)
+    if image.format == "TIFF":
+        if orientation in SIDEWAYS:  # Pillow 13 mixes up rows and columns, OpenCV multiplies colours by alpha
+            raise InputError(Problem(f"cannot turn {path} upright without harm", advice="Save it upright, or as PNG."))
+        image, orientation = ImageOps.exif_transpose(image), AS_STORED  # some versions of Pillow have done so by now
+    with_alpha = image.convert("RGBA")
+    coloured = np.asarray(with_alpha.convert("L" if channels == 1 else "RGB"))
+    pixels = coloured.reshape(*coloured.shape[:2], channels)
+    return Decoded(upright(pixels, orientation), upright(np.asarray(with_alpha.getchannel("A")), orientation))
 
 
 class Canvas:

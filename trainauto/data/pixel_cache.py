@@ -10,16 +10,21 @@ import numpy as np
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import remove_leftovers, write_atomically
-from trainauto.data.image_io import Pixels, read_image
+from trainauto.data.decoder_words import tell
+from trainauto.data.image_io import Pixels, decoded
 
 GIB = 1024**3
+
+DECODED = "|upright"
+"""How pixels were decoded, as it stands in the names of their files; another word leaves older files behind."""
 
 
 class PixelCache:
     """One ``.npy`` file an image, made on first use and reopened as a memory map.
 
-    The name of a cache file covers the image's path, size and time of change, so that an edited image is decoded again.
-    Several processes may fill the cache at once: files appear whole.
+    The name of a cache file covers the image's path, size and time of change, so that an edited image is decoded again,
+    and how it was decoded: files of versions that left photographs on their side are replaced. Several processes may
+    fill the cache at once: files appear whole.
 
     Args:
         folder: where the files go; made when it is needed.
@@ -33,17 +38,27 @@ class PixelCache:
     def read(self, path: str) -> Pixels:
         """Return the image as a read-only memory map of shape (H, W, C).
 
+        An image that the decoder says is damaged is kept nowhere, so that each run names it.
+
         Raises:
             InputError: the image cannot be decoded.
         """
         cached = self._file_of(path)
-        for attempt in (1, 2):
-            with suppress(OSError, ValueError):  # missing, or damaged by something outside our control
-                pixels: Pixels = np.load(cached, mmap_mode="r")
-                return pixels
-            if attempt == 1:
-                self._fill(cached, path)
-        return read_image(path, self.channels)
+        with suppress(OSError, ValueError):  # missing, or damaged by something outside our control
+            return self._opened(cached)
+        pixels, damage = decoded(path, self.channels)
+        if damage:
+            tell(path, damage)
+            return pixels
+        self._keep(cached, path, pixels)
+        with suppress(OSError, ValueError):
+            return self._opened(cached)
+        return pixels
+
+    @staticmethod
+    def _opened(cached: Path) -> Pixels:
+        pixels: Pixels = np.load(cached, mmap_mode="r")
+        return pixels
 
     def check_room(self, sizes_px: Iterable[tuple[str, int, int]], *, set_name: str) -> None:
         """Refuse a cache that the disk has no room for.
@@ -62,7 +77,9 @@ class PixelCache:
             raise InputError(problem) from error
         remove_leftovers(self.folder)
         missing_bytes = sum(
-            height * width * self.channels for path, height, width in sizes_px if not self._file_of(path).exists()
+            height * width * self.channels
+            for path, height, width in sizes_px
+            if not self._file_of(path).exists() and not self._file_of(path, decoded="").exists()
         )
         free_bytes = shutil.disk_usage(self.folder).free
         if missing_bytes > free_bytes * 0.95:
@@ -75,22 +92,21 @@ class PixelCache:
                 )
             )
 
-    def _fill(self, cached: Path, path: str) -> None:
-        pixels = read_image(path, self.channels)
-
+    def _keep(self, cached: Path, path: str, pixels: Pixels) -> None:
         def save(temporary: Path) -> None:
             with temporary.open("wb") as file:
                 np.save(file, pixels)
 
         # A full disk costs speed, not the run: the caller then decodes directly.
         with suppress(OSError):
+            self._file_of(path, decoded="").unlink(missing_ok=True)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(cached, save)
 
-    def _file_of(self, path: str) -> Path:
+    def _file_of(self, path: str, decoded: str = DECODED) -> Path:
         try:
             stat = Path(path).stat()
         except OSError as error:
             raise InputError(f"cannot read image {path}: {error}") from error
-        identity = f"{Path(path).resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{self.channels}"
+        identity = f"{Path(path).resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{self.channels}{decoded}"
         return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.npy"

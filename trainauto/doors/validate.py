@@ -17,6 +17,7 @@ def add_to(commands: Commands) -> None:
     )
     takes_options(parser)
     parser.add_argument("--steps", type=int, default=1, metavar="N", help="steps to train (1)")
+    parser.add_argument("--decode", action="store_true", help="decode every image, and refuse damaged ones")
     parser.set_defaults(door=_run)
 
 
@@ -28,5 +29,9 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.steps < 1:
         raise InputError(Problem(f"--steps {parsed.steps} trains nothing", advice="Steps count from 1."))
     loaded = load_options(parsed.opt, parsed.force_yml)
+    if parsed.decode:
+        sets = ("train", *loaded.options.datasets.validation_sets)
+        every = [f"datasets:{name}:decode_all=true" for name in sets]
+        loaded = load_options(parsed.opt, [*parsed.force_yml, *every])
     prepare_environment(loaded.options)
     return validate(loaded, parsed.steps)

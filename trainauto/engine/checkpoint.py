@@ -1,21 +1,29 @@
 """Checkpoints: whole or not there, the newest few and the best kept, loadable without pickled code."""
 
+import errno
 import json
+import logging
 import math
 import pickle
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
-from trainauto.core.errors import CheckpointError
-from trainauto.core.files import directory_written_atomically, remove_leftovers, write_json_atomically
+from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError
+from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
+from trainauto.engine.damage import SUMS_FILE, damage_of, write_sums
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 3
+MIB = 1024**2
 STATE_FILE = "state.pt"
 LATEST_FILE = "latest.json"
 
@@ -52,25 +60,127 @@ class Checkpoints:
             folder.mkdir(parents=True, exist_ok=True)
             remove_leftovers(folder)
 
-    def save(self, step: int, state: Mapping[str, Any], write_weights: Callable[[Path], None]) -> Path:
-        """Write a checkpoint, point ``latest.json`` at it, and delete those no longer kept."""
+    def save(
+        self, step: int, state: Mapping[str, Any], write_weights: Callable[[Path], None], *, again: bool = True
+    ) -> Path:
+        """Write a checkpoint, point ``latest.json`` at it, and delete those no longer kept.
+
+        Args:
+            step: its step.
+            state: what to keep beside the weights.
+            write_weights: writes them into a folder.
+            again: on a full disk, delete older checkpoints one by one and try again; the newest and the best stay.
+
+        Raises:
+            DiskFull: there is no room; the newest checkpoint is as it was.
+        """
         target = self.path(step)
-        with directory_written_atomically(target) as folder:
-            write_weights(folder)
-            torch.save({"format": FORMAT, **state}, folder / STATE_FILE)
-        best = vars(self.best) if self.best else None
-        write_json_atomically(self.folder / LATEST_FILE, {"step": step, "folder": target.name, "best": best})
-        self._delete_old(step)
+
+        def write() -> None:
+            with directory_written_atomically(target) as folder:
+                write_weights(folder)
+                _write_state(folder / STATE_FILE, state)
+                write_sums(folder)
+            self.point_at(step)
+
+        self._with_room(step, write, again=again)
         return target
+
+    def renew(self, step: int, state: Mapping[str, Any]) -> None:
+        """Replace the state of a checkpoint whose weights are those of now.
+
+        Raises:
+            DiskFull: there is no room; the checkpoint is as it was.
+        """
+        folder = self.path(step)
+
+        def write() -> None:
+            write_sums(folder, without={STATE_FILE})  # whatever moment a kill comes at, no sum is wrong
+            write_atomically(folder / STATE_FILE, partial(_write_state, state=state))
+            write_sums(folder)
+
+        self._with_room(step, write)
+
+    def _with_room(self, step: int, write: Callable[[], None], *, again: bool = True) -> None:
+        while True:
+            try:
+                return write()
+            except Exception as error:
+                if not is_disk_full(error):
+                    raise
+            # Outside the handler: its traceback would keep what was being written alive.
+            if not again or not self._delete_oldest(step):
+                raise self._full(step)
+
+    def _delete_oldest(self, step: int) -> bool:
+        """Delete the oldest checkpoint that can be spared; say whether there was one."""
+        best = self.best.step if self.best else None
+        spare = [one for one in self.steps()[:-1] if one not in {step, best}]
+        if spare:
+            logger.warning("the disk is full: the checkpoint of step %d is deleted for that of %d", spare[0], step)
+            self._delete(spare[0])
+        return bool(spare)
+
+    def _full(self, step: int) -> "DiskFull":
+        free = shutil.disk_usage(self.folder).free / MIB
+        steps = self.steps()
+        size = f"; one takes {_size_bytes(self.path(steps[-1])) / MIB:.1f} MiB" if steps else ""
+        what = f"no room for the checkpoint of step {step} in {self.folder}: {free:.1f} MiB are free{size}"
+        stands = f"That of step {steps[-1]} is whole: make" if steps else "Make"
+        return DiskFull(f"{what}\n  {stands} room, then go on with --auto_resume.")
+
+    def point_at(self, step: int) -> None:
+        """Have ``latest.json`` say which checkpoint is the newest and which the best; delete those no longer kept."""
+        best = vars(self.best) if self.best else None
+        pointer = {"step": step, "folder": self.path(step).name, "best": best}
+        write_json_atomically(self.folder / LATEST_FILE, pointer)
+        self._delete_old(step)
+
+    def newest_whole(self) -> Path | None:
+        """Return the newest checkpoint that is as it was written, or ``None`` where there is none at all.
+
+        Damaged ones before it are set aside as ``damaged_step_N``, and the log names them. Also restores which one is
+        the best.
+
+        Raises:
+            InputError: there are some, and all are damaged.
+        """
+        pointed = self._pointed()
+        others = (one for one in sorted(self.folder.glob("step_*"), reverse=True) if one != pointed)
+        candidates = [*([pointed] if pointed is not None else []), *others]
+        damaged: dict[Path, str] = {}
+        for one in candidates:
+            if not (found := _damage(one)):
+                break
+            damaged[one] = found
+        if len(damaged) == len(candidates):
+            if not damaged:
+                return None
+            advice = "Copy one back from elsewhere; without --auto_resume a run of its own begins."
+            raise InputError([Problem(f"{one} is damaged: {how}", advice=advice) for one, how in damaged.items()])
+        whole = candidates[len(damaged)]
+        for path, how in damaged.items():
+            aside = path.with_name(f"damaged_{path.name}")
+            with suppress(OSError):
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+            logger.warning("%s is damaged (%s): going on from %s instead", path, how, whole.name)
+        return whole
+
+    def _pointed(self) -> Path | None:
+        """Return the checkpoint that ``latest.json`` names, whole or not; ``None`` if its folder is not there."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads((self.folder / LATEST_FILE).read_text(encoding="utf-8"))
+            self.best = Best(**found["best"]) if found["best"] else None
+            folder = self.folder / str(found["folder"])
+            return folder if folder.is_dir() else None
+        return None
 
     def latest(self) -> Path | None:
         """Return the newest checkpoint, or ``None``. Also restores which one is the best."""
-        pointer = self.folder / LATEST_FILE
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            found = json.loads(pointer.read_text(encoding="utf-8"))
-            self.best = Best(**found["best"]) if found["best"] else None
-            if (self.folder / found["folder"] / STATE_FILE).is_file():
-                return self.folder / str(found["folder"])
+        pointed = self._pointed()
+        if pointed is not None and (pointed / STATE_FILE).is_file():
+            return pointed
         # A kill between writing a checkpoint and pointing at it, or a pointer lost in copying.
         steps = self.steps()
         return self.path(steps[-1]) if steps else None
@@ -118,6 +228,50 @@ class Checkpoints:
             kept.add(self.best.step)
         for step in self.steps():
             if step not in kept:
-                # Under a name that a later run sweeps up, should this one be killed half-way through.
-                doomed = self.path(step).rename(self.folder / f".{self.path(step).name}.tmp")
-                shutil.rmtree(doomed, ignore_errors=True)
+                self._delete(step)
+
+    def _delete(self, step: int) -> None:
+        # Under a name that a later run sweeps up, should this one be killed half-way through.
+        doomed = self.path(step).rename(self.folder / f".{self.path(step).name}.tmp")
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+class DiskFull(TrainautoError):  # noqa: N818
+    """There is no room for a checkpoint, and nothing that could be deleted for it."""
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error comes from a disk, or a person's share of it, that is full."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return True
+        if isinstance(error, SafetensorError) and any(f"os error {one}" in str(error) for one in _FULL):
+            return True
+        error = error.__cause__ or error.__context__  # torch says something of its own
+    return False
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def _damage(checkpoint: Path) -> str:
+    """Say what is wrong with a checkpoint; empty where nothing is."""
+    if not (checkpoint / STATE_FILE).is_file():
+        return f"{STATE_FILE} is missing"
+    if found := damage_of(checkpoint):
+        return found
+    if not (checkpoint / SUMS_FILE).is_file():  # of an earlier version
+        try:
+            Checkpoints.read_state(checkpoint)
+        except CheckpointError as error:
+            return str(error).splitlines()[0]
+    return ""
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _write_state(file: Path, state: Mapping[str, Any]) -> None:
+    with file.open("wb") as opened:  # by its path, torch would not say that a disk is full
+        torch.save({"format": FORMAT, **state}, opened)

@@ -1,34 +1,56 @@
 """Validation of one set by all ranks: each takes its images, the first writes and reports."""
 
 import json
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import cv2
 import numpy as np
+from torch import Tensor
 
 from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.reports import Picture, Pixels
 from trainauto.engine.ranks import RankLost
 from trainauto.engine.run import Run
 from trainauto.engine.step import AnotherRankLeft
-from trainauto.models.validation import Judged, Judges, OneJudge, Validator
+from trainauto.models.tiles import Enlarge
+from trainauto.models.validation import Judged, Judges, OneJudge, StopHeard, Validator
 
 PICTURES = ("output", "bicubic", "reference")
 
 FAILED = {"failed": True}
+LEFT = "left for signal"
 
 
 def judges_of(run: Run) -> Judges:
     """Return who validates: this process alone, or all ranks together."""
     if run.ranks.count == 1:
-        return OneJudge(partial(_is_signalled, run))
+        return _Alone(run)
     return _InStep(run) if run.model.is_sharded else _RankJudges(run)
 
 
-def _is_signalled(run: Run) -> bool:
-    run.signal = run.signals.received
-    return bool(run.signal)
+class _Alone(OneJudge):
+    """The one process of a run, which leaves an image at once when a signal comes."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def stop(self) -> bool:
+        """Whether there was a signal."""
+        self._run.signal = self._run.signals.received
+        return bool(self._run.signal)
+
+    @contextmanager
+    def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
+        """Yield the network; a signal ends the image where it is."""
+        with self._run.signals.raising(StopHeard):
+            yield enlarge
+
+    def leave(self) -> None:
+        """Know of the signal."""
+        self.stop()
 
 
 def validated(run: Run, validator: Validator) -> tuple[ValidationRecord, list[Picture]] | None:
@@ -64,17 +86,34 @@ class _RankJudges:
         self._run.signal = max(one["signal"] for one in told)
         return bool(self._run.signal)
 
-    def meet(self, mine: Judged | None) -> list[Judged]:
+    @contextmanager
+    def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
+        """Yield the network, which a rank runs by itself: a signal ends the image where it is."""
+        with self._run.signals.raising(StopHeard):
+            yield enlarge
+
+    def leave(self) -> None:
+        """Tell the others of the signal where they wait for this rank's image."""
+        self._exchanged({LEFT: self._run.signals.received})
+
+    def meet(self, mine: Judged | None) -> list[Judged] | None:
         """Return the images of this round: with pictures on the first rank, scores alone on the others."""
-        ranks = self._run.ranks
-        told = ranks.exchange(_told(mine))
+        told = self._exchanged(_told(mine))
+        if told is None:
+            return None
+        scored = [(_score(one), one["ooms"]) for one in told if one]
+        packed = [one for one in self._run.ranks.gather(_packed(mine)) if one]
+        pictures = [_unpacked(one) for one in packed] if packed else [{} for _ in scored]
+        return [Judged(score, ooms=ooms, **found) for (score, ooms), found in zip(scored, pictures, strict=True)]
+
+    def _exchanged(self, mine: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+        """Return what all ranks tell of this round; ``None`` if any has left it for a signal, which all know then."""
+        told = self._run.ranks.exchange(mine)
         if FAILED in told:
             self._run.save()
             raise AnotherRankLeft(f"validation failed on rank {told.index(FAILED)}; the reason stands there")
-        scores = [_score(one) for one in told if one]
-        packed = [one for one in ranks.gather(_packed(mine)) if one]
-        pictures = [_unpacked(one) for one in packed] if packed else [{} for _ in scores]
-        return [Judged(score, **found) for score, found in zip(scores, pictures, strict=True)]
+        self._run.signal = max(one.get(LEFT, 0) for one in told)
+        return None if self._run.signal else told
 
 
 class _InStep(_RankJudges):
@@ -84,7 +123,21 @@ class _InStep(_RankJudges):
         super().__init__(run)
         self.rank, self.count = 0, 1
 
-    def meet(self, mine: Judged | None) -> list[Judged]:
+    @contextmanager
+    def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
+        """Yield the network; before each tile all ranks ask each other, for they meet inside of it."""
+
+        def next_tile(tile: Tensor) -> Tensor:
+            if self.stop():
+                raise StopHeard
+            return enlarge(tile)
+
+        yield next_tile
+
+    def leave(self) -> None:
+        """All ranks have heard of it together."""
+
+    def meet(self, mine: Judged | None) -> list[Judged] | None:
         """Return the image of this round."""
         if mine is None:
             return []
@@ -95,7 +148,12 @@ def _told(judged: Judged | None) -> dict[str, Any]:
     if judged is None:
         return {}
     score = judged.score
-    return {"name": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.bicubic)}
+    return {
+        "name": score.name,
+        "metrics": dict(score.metrics),
+        "bicubic": dict(score.bicubic),
+        "ooms": judged.ooms,
+    }
 
 
 def _score(told: Any) -> ImageScore:

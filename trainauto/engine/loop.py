@@ -24,6 +24,7 @@ from trainauto.engine.recovery import BatchTooLarge, GroupOutOfMemory, release_m
 from trainauto.engine.run import Run
 from trainauto.engine.step import ELSEWHERE, AnotherRankLeft, OptimizerOutOfMemory, optimize_parameters, parameters_of
 from trainauto.memory.oom import is_out_of_memory
+from trainauto.models.validation import Validator
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,10 @@ def train(run: Run) -> RunEnd:
 
 def _train_until_done(run: Run) -> None:
     batches = iter(run.loader)
+    if run.missed:
+        _validate_or_save(run, run.missed)
     while not (run.finished or run.is_stopping):
+        run.lock.check()
         start = time.perf_counter()
         try:
             with without_memory_limit():
@@ -83,7 +87,8 @@ def _train_until_done(run: Run) -> None:
         run.reporter.step(record, [*run.decided, *decided], run.progress)
         run.decided.clear()
         if _is_due(run, run.frequencies.validate):
-            _validate_or_save(run)
+            _save_before_the_last(run)
+            _validate_or_save(run, run.validators)
         if _is_due(run, run.frequencies.save):
             run.save()
     run.save()
@@ -194,9 +199,15 @@ def _is_due(run: Run, every: int) -> bool:
     return every > 0 and (run.progress.steps % every == 0 or run.finished)
 
 
-def _validate_or_save(run: Run) -> None:
+def _save_before_the_last(run: Run) -> None:
+    """Save before a validation that nothing follows: it may take long, and whoever stops the run may not wait."""
+    if run.finished or run.is_stopping:
+        run.save()
+
+
+def _validate_or_save(run: Run, validators: Sequence[Validator]) -> None:
     try:
-        _validate(run)
+        _validate(run, validators)
         release_memory(run.model.device)
     except Exception as error:
         if run.ranks.count == 1:  # several have saved together
@@ -209,9 +220,9 @@ def _validate_or_save(run: Run) -> None:
         raise TrainautoError(f"validation does not fit, {where}\n  {advice}, or more memory.") from None
 
 
-def _validate(run: Run) -> None:
+def _validate(run: Run, validators: Sequence[Validator]) -> None:
     records = []
-    for validator in run.validators:
+    for validator in validators:
         with run.meter.window() as window:  # no step is under way: windows of training begin and end with theirs
             result = validated(run, validator)
         if result is None:
@@ -221,7 +232,7 @@ def _validate(run: Run) -> None:
         run.controls.apply(decisions)
         run.reporter.validation(record, pictures, run.expectations.completed(decisions, run.trained_plan))
         records.append(record)
-    if records:
+    if records and validators[0] is run.validators[0]:
         _note_score(run, records[0])
 
 

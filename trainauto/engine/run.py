@@ -1,5 +1,6 @@
 """Everything a run consists of, and how it is saved and taken up again."""
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.reports import ReporterLike, RunSummary
+from trainauto.core.run_lock import RunLock
 from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.engine.agreement import check_same_weights
-from trainauto.engine.checkpoint import Checkpoints
+from trainauto.engine.checkpoint import Best, Checkpoints
 from trainauto.engine.controls import Controls
 from trainauto.engine.expectations import Expectations
 from trainauto.engine.last_resort import LastResort
@@ -59,6 +61,8 @@ class Run:
         limit_bytes: memory that a rank may use: the least of all, or where batches follow memory, the most.
         ranks: who trains it together; only the first has automations, reports, and writes.
         signal: number of the signal that all ranks know of, or 0.
+        missed: sets whose validation after the last step was not made; it is made up before the next one.
+        lock: the first rank's right to write into the run's folder.
     """
 
     summary: RunSummary
@@ -87,8 +91,12 @@ class Run:
     limit_bytes: int | None = None
     ranks: Ranks = ALONE
     signal: int = 0
+    lock: RunLock = field(default_factory=RunLock)
+    missed: Sequence[Validator] = ()
     rewind: Rewind = field(init=False)
     expectations: Expectations = field(init=False)
+    _saved_state: str = field(init=False, default="")
+    _saved_best: Best | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.rewind = Rewind(self.model.networks.values(), self.model.device)
@@ -115,23 +123,43 @@ class Run:
         return 128 + self.signal if self.signal else 0
 
     def save(self) -> Path:
-        """Write a checkpoint of this moment; once is enough for a step. Every rank must ask, and the first one writes.
+        """Write a checkpoint of this moment. Every rank must ask, and the first one writes.
+
+        Once is enough for the weights of a step; what a validation has decided since, and which checkpoint is the best,
+        is added to one that is there.
 
         Raises:
-            TrainautoError: the weights of the ranks are no longer the same.
+            TrainautoError: the weights of the ranks are no longer the same, or another process has taken the run over.
+            DiskFull: there is no room.
         """
-        if self.last_checkpoint is None or not self.last_checkpoint.name.endswith(f"{self.progress.steps:08d}"):
-            with without_memory_limit():
+        self.lock.check()
+        with without_memory_limit():
+            if self.last_checkpoint is None or not self.last_checkpoint.name.endswith(f"{self.progress.steps:08d}"):
                 check_same_weights(self.ranks, self.model)
-                others = self.ranks.gather(packed_state())[1:]
+                state = self._state()
                 if self.ranks.is_first:
-                    state = self._state() | {"random_of_others": [unpacked_state(one) for one in others]}
-                    self.checkpoints.save(self.progress.steps, state, self._save_weights)
+                    self.checkpoints.save(
+                        self.progress.steps, state, self._save_weights, again=not self.model.is_sharded
+                    )
                     forget_lost(self.checkpoints.folder)
                 elif self.model.is_sharded:
                     self._save_weights(None)
                 self.last_checkpoint = self.checkpoints.path(self.progress.steps)
+            else:
+                self._renew()
+        self._note_saved()
         return self.last_checkpoint
+
+    def _renew(self) -> None:
+        if self.ranks.from_first(lambda: self._decided_state() != self._saved_state):
+            state = self._state()
+            if self.ranks.is_first:
+                self.checkpoints.renew(self.progress.steps, state)
+        if self.ranks.is_first and self.checkpoints.best != self._saved_best:
+            self.checkpoints.point_at(self.progress.steps)
+
+    def _note_saved(self) -> None:
+        self._saved_state, self._saved_best = self._decided_state(), self.checkpoints.best
 
     def _save_weights(self, folder: Path | None) -> None:
         """Write the weights; where they are spread over the ranks, all of them write into the first one's folder."""
@@ -146,7 +174,8 @@ class Run:
         """Go on from a checkpoint.
 
         Raises:
-            CheckpointError: it is damaged or of another network.
+            OtherNetwork: it is of another network.
+            CheckpointError: it cannot be read, or an optimizer does not take its state.
             InputError: the dataset has changed its number of samples.
         """
         state = Checkpoints.read_state(checkpoint)
@@ -160,6 +189,7 @@ class Run:
                 automation.load_state_dict(state["automations"][automation.name])
         self.progress = Progress(**state["progress"])
         self.last_checkpoint = checkpoint
+        self._note_saved()
         self._take_changed_plan(Plan.from_dict(state["first_plan"]))
         # Last, because building and loading may have drawn from the generators.
         known = [state["random"], *state.get("random_of_others", ())]
@@ -181,13 +211,25 @@ class Run:
             self.decided.append(change)
 
     def _state(self) -> dict[str, Any]:
+        """Return all that the next step reads besides the weights; every rank must ask."""
+        others = self.ranks.gather(packed_state())[1:]
         return {
             "first_plan": self.first_plan.to_dict(),
             "progress": vars(self.progress).copy(),
             "model": self.model.state_dict(),
+            **self._decided_parts(),
+            "random": random_state(),
+            "random_of_others": [unpacked_state(one) for one in others],
+        }
+
+    def _decided_parts(self) -> dict[str, Any]:
+        """Return what decisions change."""
+        return {
             "last_resort": self.last_resort.state_dict(),
             "loader": self.loader.state_dict(),
             "controls": self.controls.state_dict(),
             "automations": {automation.name: automation.state_dict() for automation in self.automations},
-            "random": random_state(),
         }
+
+    def _decided_state(self) -> str:
+        return json.dumps(self._decided_parts(), default=repr)

@@ -3,6 +3,8 @@
 import logging
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 logger = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ class StopSignals:
     def __init__(self) -> None:
         self.received = 0
         self._before: dict[int, object] = {}
+        self._raises: type[BaseException] | None = None
 
     @property
     def exit_code(self) -> int:
@@ -49,8 +52,20 @@ class StopSignals:
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._before.clear()
 
+    @contextmanager
+    def raising(self, kind: type[BaseException]) -> Iterator[None]:
+        """Have a first signal inside raise, at once and wherever it comes: only for what nothing depends on."""
+        self._raises = kind
+        try:
+            yield
+        finally:
+            self._raises = None
+
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.received:
             raise StoppedAtOnce(self.exit_code)
         self.received = number
-        logger.warning("%s: finishing this step and saving; once more stops at once.", signal.Signals(number).name)
+        what = "finishing this step" if self._raises is None else "leaving this validation"
+        logger.warning("%s: %s and saving; once more stops at once.", signal.Signals(number).name, what)
+        if self._raises is not None:
+            raise self._raises

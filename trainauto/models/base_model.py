@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import CheckpointError
+from trainauto.core.errors import CheckpointError, OtherNetwork
 from trainauto.core.passes import MicroBatch, Pass
 from trainauto.core.records import ValidationRecord
 from trainauto.core.reports import Picture
@@ -106,7 +106,7 @@ class BaseModel(ABC):
     def validation(
         self, validator: Validator, step: int, judges: Judges | None = None
     ) -> tuple[ValidationRecord, list[Picture]] | None:
-        """Run one validation set; ``None`` if the judges wanted to stop between two images."""
+        """Run one validation set; ``None`` if the judges wanted to stop."""
         return validator.run(self.enlarge, step, judges)
 
     def save(self, folder: Path) -> None:
@@ -125,7 +125,8 @@ class BaseModel(ABC):
         """Read back what :meth:`save` wrote. A checkpoint without averages starts them from the weights.
 
         Raises:
-            CheckpointError: a file is missing or does not fit the network.
+            OtherNetwork: a file is missing or does not fit the network.
+            CheckpointError: a file is damaged.
         """
         if has_shards(folder):
             load_shards(*self._parts(), folder)
@@ -156,7 +157,11 @@ class BaseModel(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it."""
+        """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it.
+
+        Raises:
+            OtherNetwork: an optimizer stepped other weights.
+        """
         for name, optimizer in self.optimizers.items():
             if name not in state["optimizers"]:
                 continue  # it was spread over ranks, and came with the weights
@@ -167,7 +172,10 @@ class BaseModel(ABC):
             settings = [
                 {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
             ]
-            optimizer.load_state_dict(state["optimizers"][name])
+            try:
+                optimizer.load_state_dict(state["optimizers"][name])
+            except ValueError as error:
+                raise OtherNetwork(f"the checkpoint's optimizer '{name}' steps other weights: {error}") from error
             for group, wanted in zip(optimizer.param_groups, settings, strict=True):
                 group.update(wanted)
         for one in self.passes():

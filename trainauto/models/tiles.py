@@ -69,7 +69,8 @@ class TiledEnlarger:
     memory runs out the tile is halved, for this image and all later ones; training is not touched.
 
     Tiles begin on multiples of what the network asks for: windows of attention then lie where those of the whole image
-    do. ``tile_px`` may be changed while an image is under way; the next row of tiles follows it.
+    do. ``tile_px`` may be changed while an image is under way; the next row of tiles follows it. ``ooms`` counts how
+    often memory has run out.
 
     Args:
         scale: enlargement factor.
@@ -92,6 +93,7 @@ class TiledEnlarger:
         self.tile_px = tile_px
         self.overlap_px = overlap_px
         self.requirements = requirements or SizeRequirements()
+        self.ooms = 0
         self._may_shrink = may_shrink
 
     def __call__(self, enlarge: Enlarge, lq: Tensor) -> Tensor:
@@ -181,6 +183,7 @@ class TiledEnlarger:
 
     def _shrink(self, box: Box) -> None:
         tried = max(box.height, box.width)
+        self.ooms += 1
         self.tile_px = -(-tried // 2)
         torch.cuda.empty_cache()  # does nothing where CUDA is not in use
         onednn.leave_if_broken()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -32,12 +33,18 @@ class Judged:
         output: what the network made; ``None`` where nobody wants to see it.
         bicubic: plain enlargement of the input, where the image is to be shown.
         reference: what it should have been, where the image is to be shown.
+        ooms: times memory ran out on the way, so that tiles shrank.
     """
 
     score: ImageScore
     output: Pixels | None = None
     bicubic: Pixels | None = None
     reference: Pixels | None = None
+    ooms: int = 0
+
+
+class StopHeard(BaseException):
+    """A stop was asked for while an image was under way. Like Ctrl-C it is no error that other code may swallow."""
 
 
 class Judges(Protocol):
@@ -54,8 +61,18 @@ class Judges(Protocol):
     def stop(self) -> bool:
         """Whether to give up; asked before each round of images, and the same for all."""
 
-    def meet(self, mine: Judged | None) -> list[Judged]:
-        """Return what all have judged in this round, in their order; ``None`` is nothing."""
+    def heeding(self, enlarge: Enlarge) -> AbstractContextManager[Enlarge]:
+        """Yield the network for one image; a stop that comes meanwhile raises :class:`StopHeard`."""
+
+    def leave(self) -> None:
+        """Tell the others that this one has left its image for a stop; comes in place of :meth:`meet`."""
+
+    def meet(self, mine: Judged | None) -> list[Judged] | None:
+        """Return what all have judged in this round, in their order; ``None`` if any has left.
+
+        Args:
+            mine: what this one has judged; ``None`` is nothing.
+        """
 
 
 class OneJudge:
@@ -70,6 +87,13 @@ class OneJudge:
     def stop(self) -> bool:
         """Whether to give up."""
         return self._stop()
+
+    def heeding(self, enlarge: Enlarge) -> AbstractContextManager[Enlarge]:
+        """Yield the network; nothing is heard within an image."""
+        return nullcontext(enlarge)
+
+    def leave(self) -> None:
+        """There are no others."""
 
     def meet(self, mine: Judged | None) -> list[Judged]:
         """Return what was judged."""
@@ -127,12 +151,15 @@ class Validator:
         start = time.perf_counter()
         scores: list[ImageScore] = []
         shown: list[Picture] = []
+        ooms = 0
         for first in range(0, len(self.dataset), judges.count):
             if judges.stop():
                 return None
-            index = first + judges.rank
-            mine = self._judged(enlarge, index, limited) if index < len(self.dataset) else None
-            for judged in judges.meet(mine):
+            together = self._round(enlarge, first, judges, limited)
+            if together is None:
+                return None
+            for judged in together:
+                ooms += judged.ooms
                 scores.append(judged.score)
                 if judged.output is None:
                     continue
@@ -149,8 +176,21 @@ class Validator:
             seconds=time.perf_counter() - start,
             tile_px=self._enlarger.tile_px,
             better_is_higher=self._better_is_higher,
+            ooms=ooms,
         )
         return record, shown
+
+    def _round(self, enlarge: Enlarge, first: int, judges: Judges, limited: Limited) -> list[Judged] | None:
+        """Judge one image, and return what all have judged meanwhile; ``None`` if any has heard of a stop."""
+        index, mine = first + judges.rank, None
+        try:
+            if index < len(self.dataset):
+                with judges.heeding(enlarge) as heeded:
+                    mine = self._judged(heeded, index, limited)
+        except StopHeard:
+            judges.leave()
+            return None
+        return judges.meet(mine)
 
     def _file(self, name: str, step: int) -> str:
         return f"{name}/{step:08d}.png" if self._by_step else f"{name}.png"
@@ -165,6 +205,7 @@ class Validator:
         sample = self.dataset.whole(index)
         lq = sample["lq"][None].float() / 255
         reference = _to_pixels(sample["gt"])
+        ooms_before = self._enlarger.ooms
         with limited():
             enlarged = self._enlarger(enlarge, lq.to(self._device))
         output = _to_pixels(enlarged[0] * 255)
@@ -175,9 +216,10 @@ class Validator:
             bicubic = _to_pixels(F.interpolate(lq, size, mode="bicubic", antialias=True, align_corners=False)[0] * 255)
             self._bicubic.setdefault(index, self._measured(bicubic, reference))
         score = ImageScore(self.dataset.sample_key(index), self._measured(output, reference), self._bicubic[index])
+        ooms = self._enlarger.ooms - ooms_before
         if is_shown:
-            return Judged(score, output, bicubic, reference)
-        return Judged(score, output if self._pictures is not None else None)
+            return Judged(score, output, bicubic, reference, ooms=ooms)
+        return Judged(score, output if self._pictures is not None else None, ooms=ooms)
 
     def _measured(self, image: Pixels, reference: Pixels) -> dict[str, float]:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from trainauto.core.errors import CheckpointError, InputError, Problem, nearest
+from trainauto.core.errors import CheckpointError, InputError, OtherNetwork, Problem, nearest
 from trainauto.models.parallel import is_sharded, whole_weights
 
 USUAL_KEYS = ("params_ema", "params")
@@ -31,12 +32,43 @@ def load_weights(network: nn.Module, file: Path) -> None:
     """Read what :func:`save_weights` wrote, exactly.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or of another network.
+        CheckpointError: the file is damaged.
+        OtherNetwork: it is missing, or of another network.
     """
     try:
-        network.load_state_dict(load_file(file))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        state = load_file(file)
+    except FileNotFoundError:
+        raise OtherNetwork(f"the checkpoint {file.parent} holds no {file.name}") from None
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot load {file}: {error}") from error
+    if found := _Differences.between(network, state).text():
+        raise OtherNetwork(f"the checkpoint {file.parent} is of another network: {file.stem} has {found}")
+    network.load_state_dict(state)
+
+
+@dataclass(frozen=True)
+class _Differences:
+    """Names in which weights in a file differ from those of a network, and both shapes where only those do."""
+
+    missing: list[str]
+    unknown: list[str]
+    reshaped: dict[str, str]
+
+    @classmethod
+    def between(cls, network: nn.Module, state: Mapping[str, Tensor]) -> "_Differences":
+        wanted = network.state_dict()
+        shapes = {
+            name: f"{name}: {tuple(state[name].shape)} in the file, {tuple(wanted[name].shape)} here"
+            for name in wanted
+            if name in state and wanted[name].shape != state[name].shape
+        }
+        return cls([one for one in wanted if one not in state], [one for one in state if one not in wanted], shapes)
+
+    def text(self) -> str:
+        """Return how many of each kind there are, and the first three; empty where nothing differs."""
+        shapes = list(self.reshaped.values())
+        parts = (("missing in the file", self.missing), ("unknown here", self.unknown), ("of another shape", shapes))
+        return "; ".join(f"{len(names)} {label} ({', '.join(names[:3])})" for label, names in parts if names)
 
 
 def read_weights(file: Path, key: str | None = None) -> dict[str, Tensor]:
@@ -80,16 +112,8 @@ def load_pretrained(
     Raises:
         InputError: ``strict``, and names or shapes differ; lists the first of each kind.
     """
-    wanted = network.state_dict()
-    missing = [name for name in wanted if name not in state]
-    unknown = [name for name in state if name not in wanted]
-    reshaped = [name for name in wanted if name in state and wanted[name].shape != state[name].shape]
-    if strict and (missing or unknown or reshaped):
-        shapes = [
-            f"{name}: {tuple(state[name].shape)} in the file, {tuple(wanted[name].shape)} here" for name in reshaped
-        ]
-        parts = (("missing in the file", missing), ("unknown here", unknown), ("of another shape", shapes))
-        found = "; ".join(f"{len(names)} {label} ({', '.join(names[:3])})" for label, names in parts if names)
+    differences = _Differences.between(network, state)
+    if strict and (found := differences.text()):
         raise InputError(
             Problem(
                 f"the weights in {file} are not of this network: {found}",
@@ -97,10 +121,9 @@ def load_pretrained(
                 f"or set `path: strict_load_{which}: false` to load what fits.",
             )
         )
-    network.load_state_dict(
-        {name: state[name] for name in wanted if name in state and name not in reshaped}, strict=False
-    )
-    return missing + unknown + reshaped
+    left_out = [*differences.missing, *differences.unknown, *differences.reshaped]
+    network.load_state_dict({name: tensor for name, tensor in state.items() if name not in left_out}, strict=False)
+    return left_out
 
 
 def _tensors_under(found: object, key: str | None, file: Path) -> dict[str, Tensor]:

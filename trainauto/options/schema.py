@@ -98,6 +98,12 @@ class TrainDataset(Section):
         "channels bytes an image.",
         reason="off: it costs disk",
     )
+    decode_all: bool = option(
+        False,
+        "Decode every image before the run and refuse damaged ones. Without it, a JPEG that is damaged in its middle "
+        "is named in the log when it is first read.",
+        reason="off: it takes as long as reading the set once",
+    )
 
 
 class ValDataset(Section):
@@ -108,6 +114,7 @@ class ValDataset(Section):
     dataroot_gt: Roots = option(..., "As for training.")
     dataroot_lq: Roots | None = option(None, "As for training.")
     cache_dir: str | None = option(None, "As for training.")
+    decode_all: bool = option(False, "As for training.")
 
 
 class Datasets(BaseModel):

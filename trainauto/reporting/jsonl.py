@@ -3,6 +3,7 @@
 Validations have a file of their own, so that every line of training_log.jsonl is a step and needs no filter.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -141,6 +142,7 @@ def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
         ],
         "seconds": round(record.seconds, 3),
         "tile_px": record.tile_px,
+        "ooms": record.ooms,
         "peak": None if record.peak is None else asdict(record.peak),
     }
 
@@ -156,12 +158,14 @@ class _Appender:
         """Add one line an entry.
 
         Raises:
-            OSError: the disk took only a part of it.
+            OSError: the disk is full; nothing was added.
         """
         text = "".join(to_json(entry) + "\n" for entry in entries).encode()
         written_bytes = os.write(self._handle, text)
         if written_bytes != len(text):
-            raise OSError(f"only {written_bytes} of {len(text)} bytes could be written")
+            # Half a line would spoil the next one.
+            os.ftruncate(self._handle, os.fstat(self._handle).st_size - written_bytes)
+            raise OSError(errno.ENOSPC, f"only {written_bytes} of {len(text)} bytes could be written")
 
     def close(self) -> None:
         os.close(self._handle)

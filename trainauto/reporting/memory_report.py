@@ -60,13 +60,14 @@ class Settled:
 
 @dataclass(frozen=True)
 class Validated:
-    """The validations of one set: how many, their typical and highest peak, and the tiles of the last."""
+    """The validations of one set: how many, their typical and highest peak, the tiles of the last, lacks of memory."""
 
     dataset: str
     times: int
     typical_bytes: int | None
     highest_bytes: int | None
     tile_px: int
+    ooms: int = 0
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ def _validations(run: RunDirectory) -> list[Validated]:
     for dataset, lines in found.items():
         peaks = [line["peak"]["allocated"] for line in lines if line.get("peak")]
         typical, highest = (int(median(peaks)), max(peaks)) if peaks else (None, None)
-        rows.append(Validated(dataset, len(lines), typical, highest, lines[-1].get("tile_px", 0)))
+        ooms = sum(line.get("ooms", 0) for line in lines)  # not in lines of earlier versions
+        rows.append(Validated(dataset, len(lines), typical, highest, lines[-1].get("tile_px", 0), ooms))
     return rows
 
 
@@ -212,7 +214,9 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         if size is not None:
             share = f" ({size / report.limit_bytes:.1%} of the limit)" if report.limit_bytes else ""
             use.append(f"{label} {size_text(size)}{share}")
-    ooms = sum(one.ooms for one in report.shortages)
+    ooms = str(sum(one.ooms for one in report.shortages))
+    if in_validation := sum(one.ooms for one in report.validations):
+        ooms += f", in validation {in_validation}"
     pairs = [
         ("run", report.run),
         ("steps", f"{report.steps}; plan changes: {len(report.changes)}; out of memory: {ooms}"),
@@ -257,16 +261,18 @@ def _traced(report: MemoryReport, width: int) -> list[str]:
 def _validated(rows: Sequence[Validated]) -> list[str]:
     if not rows:
         return []
-    cells = [["set", "times", "typical", "highest", "tiles"]]
+    cells = [["set", "times", "typical", "highest", "tiles", "out of memory"]]
     for row in rows:
         sizes = ["-" if size is None else size_text(size) for size in (row.typical_bytes, row.highest_bytes)]
-        cells.append([row.dataset[:30], str(row.times), *sizes, f"{row.tile_px} px" if row.tile_px else "whole"])
+        cells.append(
+            [row.dataset[:30], str(row.times), *sizes, f"{row.tile_px} px" if row.tile_px else "whole", str(row.ooms)]
+        )
     return ["validation: peak of each", *table(cells)]
 
 
 def _shortages(rows: Sequence[Shortage]) -> list[str]:
     if not rows:
-        return ["memory never ran out"]
+        return ["memory never ran out in training"]
     cells = [["step", "plan", "times", "ran in the end in"]]
     for row in rows:
         ran = ", ".join(f"{name} {one.micro_batches} of {one.extent} px" for name, one in row.pieces.items())

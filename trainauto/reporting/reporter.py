@@ -1,5 +1,6 @@
 """Tells every sink what the engine reports and what any room logs; a sink that fails never fails the run."""
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,8 @@ from trainauto.reporting.sinks import Sink
 
 LOGGER_NAME = "trainauto"
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class Reporter:
     """Fans out to sinks, in their order. The engine sees it as :class:`~trainauto.core.reports.ReporterLike`.
@@ -23,7 +26,7 @@ class Reporter:
 
     def __init__(self, sinks: Iterable[Sink]) -> None:
         self._sinks = list(sinks)
-        self._short_of_memory: set[int] = set()
+        self._said: set[tuple[int, str]] = set()
         self._handler = _Forward(self.message)
         self._logger = logging.getLogger(LOGGER_NAME)
         self._level_before = self._logger.level
@@ -79,9 +82,12 @@ class Reporter:
                 try:
                     event(sink)
                 except MemoryError:
-                    self._say_short_of_memory(sink)
+                    self._say_lost(sink, "ran out of memory; a report was lost")
                 except Exception as error:
-                    self._drop(sink, error)
+                    if isinstance(error, OSError) and error.errno in _FULL:
+                        self._say_lost(sink, "found the disk full; reports are lost until there is room")
+                    else:
+                        self._drop(sink, error)
         finally:
             self._handler.release()
 
@@ -98,11 +104,11 @@ class Reporter:
             error,
         )
 
-    def _say_short_of_memory(self, sink: Sink) -> None:
-        # Memory comes back with the next plan, a full disk does not: one report is lost, not the sink.
-        if id(sink) not in self._short_of_memory:
-            self._short_of_memory.add(id(sink))
-            self._logger.warning("%s ran out of memory; a report was lost. This is said once.", type(sink).__name__)
+    def _say_lost(self, sink: Sink, why: str) -> None:
+        # Memory comes back with the next plan, room when old checkpoints are deleted: a report is lost, not the sink.
+        if (id(sink), why) not in self._said:
+            self._said.add((id(sink), why))
+            self._logger.warning("%s %s. This is said once.", type(sink).__name__, why)
 
     def _stop_listening(self) -> None:
         if self._handler in self._logger.handlers:

@@ -1,17 +1,23 @@
 """Folders to samples: pairing, preflight, crops, cache."""
 
+import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from trainauto.core.errors import InputError
-from trainauto.data import GTImageDataset, PairedImageDataset, SampleKey
+from trainauto.core.plan import Plan
+from trainauto.data import DynamicDataLoader, GTImageDataset, PairedImageDataset, SampleKey
+from trainauto.data.decoder_words import damage_heard
 from trainauto.data.geometry import shrunk
 from trainauto.data.image_files import list_images
 from trainauto.data.image_io import image_size_px, read_image
+from trainauto.data.pictures import read_picture
 from trainauto.data.pixel_cache import PixelCache
 
 Write = Callable[..., Path]
@@ -57,6 +63,70 @@ def test_images_smaller_than_the_crop_are_mirrored(write_images: Write) -> None:
     assert sample["lq"].shape == (3, 16, 16)
     assert sample["gt"].shape == (3, 32, 32)
     assert dataset.survey().smallest_lq_px == 6
+
+
+KINDS = (".jpg", ".png", ".webp", ".tif")
+
+
+def save_turned(file: Path, shown: np.ndarray, orientation: int) -> None:
+    """Write an image that is to be seen as ``shown``, stored as a camera would that was held in another way."""
+    stored = {2: np.fliplr, 3: lambda a: np.rot90(a, 2), 4: np.flipud, 5: lambda a: a.swapaxes(0, 1)}
+    stored |= {6: np.rot90, 7: lambda a: np.rot90(a, 2).swapaxes(0, 1), 8: lambda a: np.rot90(a, -1)}
+    picture = Image.fromarray(np.ascontiguousarray(stored.get(orientation, lambda a: a)(shown)))
+    exif = picture.getexif()
+    exif[0x0112] = orientation
+    picture.save(file, exif=exif, **({"lossless": True} if file.suffix == ".webp" else {"quality": 100}))
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+@pytest.mark.parametrize("orientation", range(10))
+def test_upright_everywhere(tmp_path: Path, photograph: np.ndarray, suffix: str, orientation: int) -> None:
+    """As seen: in sizes, in training, in the cache, and in what ``upscale`` reads (0 and 9 are no orientations)."""
+    shown, file = photograph[:40, :60], tmp_path / f"turned{suffix}"
+    save_turned(file, shown, orientation)
+    assert image_size_px(str(file)) == (40, 60)
+    cache = PixelCache(str(tmp_path / "cache"), 3)
+    for found in (read_image(str(file), 3), cache.read(str(file)), cache.read(str(file))):
+        assert found.shape == shown.shape
+        assert np.abs(found.astype(int) - shown).mean() < 3
+    assert np.array_equal(read_picture(str(file), 3).pixels, read_image(str(file), 3))
+    assert read_image(str(file), 1).shape == (40, 60, 1)
+
+
+def test_alpha_is_turned_with_its_colours(tmp_path: Path, photograph: np.ndarray) -> None:
+    for suffix, orientation in ((".png", 6), (".webp", 5), (".tif", 3)):
+        shown = np.dstack([photograph[:40, :60], np.tile(np.arange(60, dtype=np.uint8) + 1, (40, 1))])
+        save_turned(tmp_path / f"alpha{suffix}", shown, orientation)
+        found = read_picture(str(tmp_path / f"alpha{suffix}"), 3)
+        assert np.array_equal(found.pixels, shown[..., :3])
+        assert found.alpha is not None
+        assert np.array_equal(found.alpha, shown[..., 3])
+    save_turned(tmp_path / "alpha.tif", shown, 6)
+    with pytest.raises(InputError, match=r"alpha\.tif upright.*\n.*as PNG"):
+        read_picture(str(tmp_path / "alpha.tif"), 3)
+
+
+def test_a_pair_of_which_one_lies_on_its_side_is_refused(tmp_path: Path, photograph: np.ndarray) -> None:
+    for side, size, orientation in (("gt", 2, 6), ("lq", 1, 1)):
+        (tmp_path / side).mkdir()
+        shown = photograph[: 40 * size, : 60 * size]
+        save_turned(tmp_path / side / "a.png", shown if side == "gt" else shown.swapaxes(0, 1), orientation)
+    dataset = PairedImageDataset(str(tmp_path / "gt"), str(tmp_path / "lq"), scale=2)
+    with pytest.raises(InputError, match=r"120x80.*\n  One of them lies on its side.*EXIF"):
+        dataset.survey()
+
+
+def test_files_of_a_cache_of_before_are_not_taken(tmp_path: Path, photograph: np.ndarray) -> None:
+    save_turned(tmp_path / "a.png", photograph[:40, :60], 6)
+    cache = PixelCache(str(tmp_path / "cache"), 3)
+    cache.read(str(tmp_path / "a.png"))
+    ((now,), stat) = list(cache.folder.iterdir()), (tmp_path / "a.png").stat()
+    identity = f"{(tmp_path / 'a.png').resolve()}|{stat.st_size}|{stat.st_mtime_ns}|3"
+    before = cache.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.npy"
+    np.save(before, np.zeros((60, 40, 3), np.uint8))
+    now.unlink()
+    assert cache.read(str(tmp_path / "a.png")).shape == (40, 60, 3)
+    assert list(cache.folder.iterdir()) == [now], "what nobody reads any more takes no room"
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
@@ -188,6 +258,86 @@ def test_preflight_finds_damage_without_decoding(write_images: Write, suffix: st
     assert f"image_001{suffix}" in problems[0].what
     assert f"image_002{suffix}" in problems[1].what
     assert all("photos" in problem.what for problem in problems)
+
+
+def damage_middle(file: Path, size_bytes: int = 600) -> None:
+    """Overwrite some of a JPEG's compressed pixels: it has its size, its header and its end."""
+    content = file.read_bytes()
+    middle = len(content) // 2
+    noise = np.random.default_rng(3).integers(0, 256, size_bytes, dtype=np.uint8).tobytes()
+    file.write_bytes(content[:middle] + noise + content[middle + size_bytes :])
+
+
+@pytest.fixture
+def damaged(write_images: Write) -> Path:
+    folder = write_images("photographs", 3, (200, 300), suffix=".jpg")
+    damage_middle(folder / "image_001.jpg")
+    return folder
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_damaged_photograph_is_named_once_when_it_is_read(
+    damaged: Path, workers: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert GTImageDataset(str(damaged), scale=2).survey().samples == 3, "its header and its end are whole"
+    plan = Plan.of(batch_size=2, lq_size=16)
+    with DynamicDataLoader(GTImageDataset(str(damaged), scale=2), plan, seed=1, num_workers=workers) as loader:
+        batches = iter(loader)
+        for _ in range(12):
+            next(batches)
+    named = [one for one in caplog.messages if "image_001.jpg is damaged" in one]
+    assert len(named) == 1
+    assert "Corrupt JPEG data" in named[0]
+    assert "image_000" not in caplog.text
+    assert "Corrupt JPEG data" not in capfd.readouterr().err, "it is said with its name only"
+
+
+def test_a_damaged_photograph_is_not_cached(damaged: Path, tmp_path: Path) -> None:
+    dataset = GTImageDataset(str(damaged), scale=2, cache_dir=str(tmp_path / "cache"))
+    for index in range(3):
+        dataset.whole(index)
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_decoding_all_refuses_damaged_ones(damaged: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainauto.data.decoding_all.FEW", few)
+    whole = (damaged / "image_000.jpg").read_bytes()
+    (damaged / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(InputError, match=r"broken\.png"):
+        GTImageDataset(str(damaged), scale=2, decode_all=True).survey()
+    (damaged / "broken.png").unlink()
+    with pytest.raises(InputError, match=r"'train': .*image_001\.jpg is damaged: Corrupt JPEG data") as caught:
+        GTImageDataset(str(damaged), scale=2, decode_all=True).survey()
+    assert len(caught.value.problems) == 1
+    (damaged / "image_001.jpg").write_bytes(whole)
+    assert GTImageDataset(str(damaged), scale=2, decode_all=True).survey().samples == 3
+
+
+def test_what_others_print_while_an_image_is_decoded_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+    def decode() -> int:
+        os.write(2, b"from a driver\nCorrupt JPEG data: 3 bytes\n")
+        return 7
+
+    assert damage_heard(decode) == (7, "Corrupt JPEG data: 3 bytes")
+    assert capfd.readouterr().err == "from a driver\n"
+    assert damage_heard(lambda: 8) == (8, "")
+
+
+def test_sixteen_bits_are_counted_once_a_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for folder, name, depth in (("a", "1.png", 16), ("a", "2.tif", 16), ("a", "3.png", 8), ("b", "4.png", 16)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / folder / name), np.zeros((8, 8, 3), np.uint16 if depth == 16 else np.uint8))
+    GTImageDataset(str(tmp_path), scale=2, name="hr").survey()
+    a, b = (message for message in caplog.messages if "16 bits" in message)
+    assert a == f"dataset 'hr': 16 bits are reduced to 8: 2 of the images in {tmp_path / 'a'} (1.png, ...)"
+    assert b == f"dataset 'hr': 16 bits are reduced to 8: 1 of the images in {tmp_path / 'b'} (4.png)"
+
+
+def test_floating_point_is_refused_before_the_run(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "hdr.tif"), np.zeros((8, 8), np.float32))
+    with pytest.raises(InputError, match=r"hdr\.tif"):
+        GTImageDataset(str(tmp_path), scale=2).survey()
 
 
 def test_preflight_names_the_smallest(write_images: Write, tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """Checkpoints are whole or not there."""
 
+import errno
 import json
+import os
 import random
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from trainauto.core.errors import CheckpointError
-from trainauto.engine.checkpoint import Best, Checkpoints
+from trainauto.core.errors import CheckpointError, InputError
+from trainauto.engine.checkpoint import Best, Checkpoints, DiskFull
 from trainauto.engine.random_state import random_state, seed_everything, set_random_state
 
 
@@ -39,15 +43,105 @@ def test_newest_and_best_are_kept(tmp_path: Path) -> None:
     assert again.note_score(Best(80, 0.3, "val/ssim"), better_is_higher=False)
 
 
+def fill_disk(monkeypatch: pytest.MonkeyPatch, folder: Path, fits: int) -> None:
+    """Have the disk hold so many checkpoints and no more: at the lowest level, where torch opens its file."""
+    real_save = torch.save
+
+    def save(state: object, file: object) -> None:
+        if len(list(folder.glob("step_*"))) >= fits:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real_save(state, file)
+
+    monkeypatch.setattr(torch, "save", save)
+
+
+def test_a_full_disk_costs_the_oldest_that_is_not_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=10)
+    fill_disk(monkeypatch, tmp_path, fits=3)
+    checkpoints.note_score(Best(10, 5.0, "val/psnr"), better_is_higher=True)
+    for step in (10, 20, 30, 40):
+        checkpoints.save(step, {}, write_weights)
+    assert checkpoints.steps() == [10, 30, 40]
+    assert "the checkpoint of step 20 is deleted for that of 40" in caplog.text
+    fill_disk(monkeypatch, tmp_path, fits=2)
+    with pytest.raises(
+        DiskFull, match=r"no room for the checkpoint of step 50 .* free; one takes (?s:.*)step 40 is whole"
+    ):
+        checkpoints.save(50, {}, write_weights)
+    assert names(tmp_path) == ["latest.json", "step_00000010", "step_00000040"]
+    assert Checkpoints(tmp_path, keep=10).newest_whole() == tmp_path / "step_00000040"
+    with pytest.raises(DiskFull):
+        checkpoints.renew(40, {"value": 1})
+    assert Checkpoints(tmp_path, keep=10).newest_whole() == tmp_path / "step_00000040"
+
+
+def test_a_renewed_state_is_whole_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(10, {"value": 1}, write_weights)
+    seen: list[int] = []
+    real_replace = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        seen.append(Checkpoints.read_state(Checkpoints(tmp_path, 0).newest_whole() or tmp_path)["value"])
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    checkpoints.renew(10, {"value": 2})
+    monkeypatch.undo()
+    assert seen == [1, 1, 2]
+    newest = Checkpoints(tmp_path, keep=2).newest_whole()
+    assert newest is not None
+    assert Checkpoints.read_state(newest)["value"] == 2
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut short": (lambda file: os.truncate(file, file.stat().st_size // 2), r"bytes"),
+    "a changed byte": (lambda file: file.write_bytes(b"?" + file.read_bytes()[1:]), "checksum differs"),
+    "missing": (lambda file: file.unlink(), "is missing"),
+}
+
+
+@pytest.mark.parametrize("name", ["state.pt", "net_g.safetensors"])
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_one_is_set_aside_for_the_one_before(
+    tmp_path: Path, name: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (10, 20, 30):
+        checkpoints.save(step, {}, write_weights)
+    damage, how = DAMAGES[kind]
+    damage(tmp_path / "step_00000030" / name)
+    assert Checkpoints(tmp_path, keep=3).newest_whole() == tmp_path / "step_00000020"
+    assert re.search(rf"step_00000030 is damaged \({name}.*{how}.*\): going on from step_00000020 instead", caplog.text)
+    assert names(tmp_path) == ["damaged_step_00000030", "latest.json", "step_00000010", "step_00000020"]
+    for step in (10, 20):
+        damage(tmp_path / f"step_{step:08d}" / name)
+    with pytest.raises(InputError, match=r"step_00000020 is damaged(?s:.*)step_00000010 is damaged(?s:.*)begins"):
+        Checkpoints(tmp_path, keep=3).newest_whole()
+    assert "step_00000020" in names(tmp_path), "where nothing else is whole, nothing is moved"
+
+
+def test_one_of_an_earlier_version_has_no_sums_and_is_read(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (10, 20):
+        checkpoints.save(step, {}, write_weights)
+        (tmp_path / f"step_{step:08d}" / "sums.json").unlink()
+    assert checkpoints.newest_whole() == tmp_path / "step_00000020"
+    (tmp_path / "step_00000020" / "state.pt").write_bytes(b"garbage")
+    assert checkpoints.newest_whole() == tmp_path / "step_00000010"
+
+
 def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     checkpoints.save(10, {}, write_weights)
 
     def fail(folder: Path) -> None:
         (folder / "net_g.safetensors").write_bytes(b"half")
-        raise OSError("No space left on device")
+        raise OSError(errno.EIO, "unplugged")
 
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="unplugged"):
         checkpoints.save(20, {}, fail)
     assert names(tmp_path) == ["latest.json", "step_00000010"]
     assert checkpoints.latest() == tmp_path / "step_00000010"

@@ -200,10 +200,15 @@ def test_each_line_is_one_write_and_a_resumed_run_appends(run: RunDirectory, mon
 
 def test_a_line_the_disk_took_in_part_is_an_error(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = JsonLines(run)
-    monkeypatch.setattr(jsonl.os, "write", lambda *_: 3)
+    real_write = os.write
+    sink.step(a_step(1), (), a_progress(1))
+    monkeypatch.setattr(jsonl.os, "write", lambda handle, data: real_write(handle, data[:3]))
     with pytest.raises(OSError, match="only 3 of"):
-        sink.step(a_step(), (), a_progress(1))
+        sink.step(a_step(2), (), a_progress(2))
+    monkeypatch.undo()
+    sink.step(a_step(3), (), a_progress(3))
     sink.close()
+    assert [line["step"] for line in strict(run.records)] == [1, 3], "half a line would have spoilt the next one"
 
 
 def test_reading_passes_over_unfinished_lines(tmp_path: Path) -> None:

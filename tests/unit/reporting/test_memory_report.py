@@ -34,7 +34,8 @@ def run(tmp_path: Path) -> RunDirectory:
         decided = {2: (grow, RateFactor(0.5, "why")), 3: (keep,)}.get(step, ())
         sink.step(a_step(step, peak=reading, **(large if step > 2 else {}), **failed), decided, a_progress(step))
     for step, size in ((3, GIB), (6, 3 * GIB)):
-        sink.validation(a_validation(step, peak=PeakReading(size), tile_px=32 if step == 6 else 0), (), ())
+        more: dict[str, Any] = {"tile_px": 32, "ooms": 3} if step == 6 else {"tile_px": 0}
+        sink.validation(a_validation(step, peak=PeakReading(size), **more), (), ())
     sink.close()
     return made
 
@@ -62,7 +63,7 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     blocks = [block.splitlines() for block in text.rstrip("\n").split("\n\n")]
     head = "\n".join(blocks[0]).replace("\n            ", " ").splitlines()  # as if never wrapped
     assert head[1:] == [
-        "steps       6; plan changes: 1; out of memory: 2",
+        "steps       6; plan changes: 1; out of memory: 2, in validation 3",
         "limit       200.0 MiB",
         "last plan   batch_size 4, lq_size 64, since step 3 (4 steps)",
         "peak        typical 104.0 MiB (52.0% of the limit), highest 108.0 MiB (54.0% of the limit)",
@@ -76,7 +77,7 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     assert blocks[2][0] == "traced before the first step: 2 plans in 2.5 s; peak of each phase"
     assert blocks[2][2].split("  ")[-2:] == [whole, "104.0 MiB"]
     assert blocks[2][3].split()[-1] == "-"  # never trained
-    assert blocks[3][2].split() == ["val", "2", "2.00", "GiB", "3.00", "GiB", "32", "px"]
+    assert blocks[3][2].split() == ["val", "2", "2.00", "GiB", "3.00", "GiB", "32", "px", "3"]
     assert blocks[4][2].split() == ["3", "4x64", "2", "g", "4", "of", "64", "px"]
     assert blocks[5][1].startswith("  step 2: plan -> batch_size 4, lq_size 64 (predicted 100.0 MiB; the plan")
 

@@ -1,3 +1,4 @@
+import errno
 import logging
 import multiprocessing
 import sys
@@ -24,7 +25,7 @@ class Recorder(Sink):
         self.events: list[str] = []
         self.texts: list[str] = []
         self.fails_at = fails_at
-        self.error = error or OSError(28, "No space left on device")
+        self.error = error or OSError(errno.EIO, "Input/output error")
 
     def note(self, event: str) -> None:
         self.events.append(event)
@@ -125,7 +126,7 @@ def test_a_sink_that_fails_is_reported_once_dropped_and_closed(event: str) -> No
     complaints = [text for text in sound.texts if "left out" in text]
     assert complaints == [
         "ERROR Recorder failed and is left out from here on; the run goes on. "
-        "OSError: [Errno 28] No space left on device"
+        f"OSError: [Errno {errno.EIO}] Input/output error"
     ]
 
 
@@ -163,6 +164,18 @@ def test_short_of_memory_a_sink_loses_a_report_and_stays() -> None:
     assert short.events.count("end") == 2
     assert [text for text in sound.texts if "memory" in text] == [
         "WARNING Recorder ran out of memory; a report was lost. This is said once."
+    ]
+
+
+def test_on_a_full_disk_a_sink_loses_reports_and_stays() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    short, sound = Recorder(fails_at=["step"], error=full), Recorder()
+    with Reporter([short, sound]) as reporter:
+        run_through(reporter)
+        run_through(reporter)
+    assert short.events.count("end") == 2
+    assert [text for text in sound.texts if "disk" in text] == [
+        "WARNING Recorder found the disk full; reports are lost until there is room. This is said once."
     ]
 
 

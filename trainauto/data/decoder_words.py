@@ -1,0 +1,126 @@
+"""What a decoder says of a damaged image while it goes on: libjpeg prints a line, and the pixels behind it are wrong.
+
+The line goes to the process's standard error and names no file, so that it is caught there while one image is decoded.
+Of damages of 512 bytes and more in the middle of a photograph nearly all are noticed so, of a few lost bytes half: JPEG
+has no checksums. PNG and WebP fail to decode instead.
+"""
+
+import logging
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+JPEG_SUFFIXES = frozenset({".jpg", ".jpeg"})
+DAMAGE = ("Corrupt JPEG data", "Premature end of JPEG", "Inconsistent progression")
+
+Result = TypeVar("Result")
+
+_STDERR = 2
+_MOST_BYTES = 1 << 16
+
+
+class _Catcher:
+    """A nameless file that takes the place of standard error for a moment; one a process, since forks share offsets."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        with tempfile.TemporaryFile(buffering=0) as file:
+            self._file = os.dup(file.fileno())  # as long as the process lives
+        self.busy = threading.Lock()
+
+    def said_during(self, decode: Callable[[], Result]) -> tuple[Result, bytes]:
+        """Decode; return what came of it and what was printed meanwhile."""
+        kept = os.dup(_STDERR)
+        try:
+            try:
+                os.dup2(self._file, _STDERR)
+                result = decode()
+            finally:
+                os.dup2(kept, _STDERR)
+        finally:
+            os.close(kept)
+        if not os.fstat(self._file).st_size:
+            return result, b""
+        os.lseek(self._file, 0, os.SEEK_SET)
+        said = os.read(self._file, _MOST_BYTES)
+        os.lseek(self._file, 0, os.SEEK_SET)
+        os.ftruncate(self._file, 0)
+        return result, said
+
+
+_catcher: _Catcher | None = None
+
+
+def damage_heard(decode: Callable[[], Result]) -> tuple[Result, str]:
+    """Decode an image; return what came of it and what the decoder says of damage, empty where it says nothing.
+
+    What anybody else prints meanwhile is passed on. Two threads do not listen at once: the second just decodes.
+    """
+    global _catcher
+    try:
+        if _catcher is None or _catcher.pid != os.getpid():
+            _catcher = _Catcher()
+        catcher = _catcher
+    except OSError:  # no room for temporary files
+        return decode(), ""
+    if not catcher.busy.acquire(blocking=False):
+        return decode(), ""
+    try:
+        sys.stderr.flush()
+        result, said = catcher.said_during(decode)
+    except OSError:  # without a standard error
+        return decode(), ""
+    finally:
+        catcher.busy.release()
+    found, others = "", []
+    for line in said.splitlines(keepends=True):
+        if line.startswith(tuple(one.encode() for one in DAMAGE)):
+            found = found or line.decode(errors="replace").strip()
+        else:
+            others.append(line)
+    if others:
+        with suppress(OSError):
+            os.write(_STDERR, b"".join(others))
+    return result, found
+
+
+def is_listened_to(path: str) -> bool:
+    """Whether a decoder may go on over damage in such a file."""
+    return Path(path).suffix.lower() in JPEG_SUFFIXES
+
+
+class _Told:
+    """Damaged files that this process has read: named once each; those of a worker travel with its next batch."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.waiting: list[tuple[str, str]] = []
+
+
+_told = _Told()
+
+
+def tell(path: str, damage: str) -> None:
+    """Name a damaged file in the log, once; in a loader's worker, keep it for the training process to name."""
+    if path in _told.known:
+        return
+    _told.known.add(path)
+    if torch.utils.data.get_worker_info() is not None:
+        _told.waiting.append((path, damage))
+    else:
+        logger.warning("%s is damaged, its pixels are wrong from some row on (%s); replace it", path, damage)
+
+
+def take_waiting() -> list[tuple[str, str]]:
+    """Return the damaged files that a worker has read and nobody has named yet."""
+    taken, _told.waiting = _told.waiting, []
+    return taken
