@@ -57,6 +57,7 @@ class Foresight:
                 "batch": batch,
                 "lq_size": side,
                 "live_bytes": one.peak_bytes,
+                "with_copies_bytes": one.peak_with_copies_bytes,
                 "phases": dict(one.phase_peaks_bytes),
                 "reserved_native_bytes": one.reserved_native_bytes,
                 "reserved_expandable_bytes": one.reserved_expandable_bytes,
@@ -86,6 +87,7 @@ class Foresight:
                 int(one["reserved_native_bytes"]),
                 int(one["reserved_expandable_bytes"]),
                 0.0,
+                int(one.get("with_copies_bytes", 0)),  # not in files of earlier versions
             )
             for one in found["traced"]
         }
@@ -101,11 +103,22 @@ class Foresight:
     def peaks_on(self, device_type: str) -> tuple[Prior, Belief]:
         """Return what will be measured as a step's peak on a kind of device: prior, and how far to trust it.
 
-        On the CPU peaks are counted from what was held before the first step.
+        On the CPU peaks are counted from what was held before the first step. Copies within kernels are part of what
+        is believed of every process; where gradient checkpointing leaves little else live, they are more than that.
         """
         if device_type != "cpu":
             return self.live, ALLOCATED
-        return self.live, replace(PROCESS, constant_bytes=PROCESS.constant_bytes - self.persistent_bytes)
+        copied = max(1.0, self._share_with_copies() / PROCESS.median_ratio)
+        return self.live, replace(
+            PROCESS,
+            median_ratio=copied * PROCESS.median_ratio,
+            upper_ratio=copied * PROCESS.upper_ratio,
+            constant_bytes=PROCESS.constant_bytes - self.persistent_bytes,
+        )
+
+    def _share_with_copies(self) -> float:
+        """Return the largest peak of a traced plan over its live bytes where copies within kernels are counted."""
+        return max(one.peak_with_copies_bytes / max(1, one.peak_bytes) for one in self.traced.values())
 
     def reserved(self, *, expandable: bool) -> tuple[Prior, Belief]:
         """Return the same for what the allocator reserves on a card."""

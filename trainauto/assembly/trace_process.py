@@ -28,6 +28,7 @@ class PlanBytes:
         reserved_native_bytes: what torch's CUDA allocator reserves for such steps, by simulation.
         reserved_expandable_bytes: the same with ``expandable_segments``.
         seconds: how long it took, building the model included where it had to be built.
+        peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
     """
 
     persistent_bytes: int
@@ -36,6 +37,7 @@ class PlanBytes:
     reserved_native_bytes: int
     reserved_expandable_bytes: int
     seconds: float
+    peak_with_copies_bytes: int = 0
 
 
 class TraceProcessDied(CannotTrace):
@@ -108,6 +110,7 @@ class TraceProcess:
             reserved["native"],
             reserved["expandable"],
             answer["seconds"],
+            answer["peak_with_copies_bytes"],
         )
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ class Operator(NamedTuple):
         is_pure: what it gives follows from the shapes and types it is given.
         multiplies: on CUDA it is cuBLAS that computes it.
         copies_strided: on CUDA it works on a copy of a first argument that is not contiguous.
+        convolves: on a CPU it works on copies of what it is given, in another order (oneDNN's blocks of channels).
         may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
 
@@ -49,6 +50,7 @@ class Operator(NamedTuple):
     may_write: bool = False
     multiplies: bool = False
     copies_strided: bool = False
+    convolves: bool = False
 
 
 _known: dict[int, Operator] = {}
@@ -81,6 +83,7 @@ def _facts_of(func: Any) -> Operator:
         may_write=func in WRITES,
         multiplies=schema.name in _PRODUCTS,
         copies_strided=schema.name.startswith("aten::reflection_pad"),  # ATen/native/cuda/ReflectionPad.cu
+        convolves=func in (_aten.convolution.default, _aten.convolution_backward.default),
     )
 
 

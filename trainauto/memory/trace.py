@@ -39,6 +39,7 @@ class Trace:
             :class:`~trainauto.memory.phases.PhaseWatch`); a phase that did not occur is missing.
         initial: allocations that were live when the step began.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
+        peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
     """
 
     persistent_bytes: int
@@ -46,6 +47,7 @@ class Trace:
     phase_peaks_bytes: Mapping[str, int]
     initial: tuple[AllocationEvent, ...]
     events: tuple[AllocationEvent, ...]
+    peak_with_copies_bytes: int = 0
 
     @property
     def held_bytes(self) -> int:
@@ -152,6 +154,7 @@ def _trace_of(log: StepLog) -> Trace:
         phase_peaks_bytes=peaks,
         initial=tuple(log.before_later_steps),
         events=tuple(log.events),
+        peak_with_copies_bytes=log.peak_with_copies(),
     )
 
 
