@@ -62,6 +62,7 @@ from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
+from trainauto.reporting.figures import counted
 from trainauto.reporting.held import HeldMessages
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.run_directory import RunDirectory
@@ -266,8 +267,8 @@ def _summary(
     facts = (
         *together,
         ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),
-        ("workers", f"{train.num_worker_per_gpu}, looking {train.lookahead} batches ahead"),
-        ("seed", f"{options.manual_seed}, {torch.get_num_threads()} threads"),
+        ("workers", f"{train.num_worker_per_gpu}, looking {counted(train.lookahead, 'batch')} ahead"),
+        ("seed", f"{options.manual_seed}, {counted(torch.get_num_threads(), 'thread')}"),
         ("torch", torch.__version__),
     )
     return RunSummary(

@@ -16,7 +16,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
 from trainauto.core.records import ValidationRecord
 from trainauto.options.load import LoadedOptions, LoadedTest
-from trainauto.reporting.figures import gain_over_bicubic
+from trainauto.reporting.figures import counted, gain_over_bicubic
 from trainauto.reporting.json_text import to_json
 from trainauto.reporting.lines import WIDTH, duration, table
 
@@ -121,7 +121,7 @@ def _on(loaded: LoadedOptions, device: str | None) -> LoadedOptions:
 
 def text_of(record: ValidationRecord, width: int = WIDTH) -> list[str]:
     """Return the table of a set: images, then the mean; a table a metric where one of all is too wide."""
-    images = f"{len(record.scores)} image{'' if len(record.scores) == 1 else 's'}"
+    images = counted(len(record.scores), "image")
     tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
     head = f"{record.dataset}: {images} in {duration(record.seconds)}{tiles}"
     names = list(record.metrics)

@@ -11,7 +11,7 @@ from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, Rat
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.records import Progress, ValidationRecord
 from trainauto.core.reports import RunEnd, RunSummary
-from trainauto.reporting.figures import StepFigures, error_text, gain_over_bicubic, size_text
+from trainauto.reporting.figures import StepFigures, counted, error_text, gain_over_bicubic, size_text
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 
 WIDTH = 80
@@ -32,11 +32,11 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
         ("plan", f"{summary.plan} ({plan_text(summary.plan)})"),
         ("data", ", ".join(f"{name} {number}" for name, number in summary.samples.items())),
-        ("length", f"{summary.total} {summary.unit}"),
+        ("length", counted(summary.total, summary.unit.removesuffix("s"))),
         *summary.facts,
     ]
     if summary.resumed:
-        pairs.append(("resumed", f"after step {summary.progress.steps}, {summary.progress.samples} samples"))
+        pairs.append(("resumed", f"after step {summary.progress.steps}, {counted(summary.progress.samples, 'sample')}"))
     return pairs_lines(pairs, width)
 
 
@@ -107,7 +107,7 @@ def _expected(change: PlanChange) -> Iterator[str]:
 def validation_lines(record: ValidationRecord, width: int) -> list[str]:
     """Return a table of the means of a validation beside those of bicubic enlargement."""
     tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
-    images = f"{len(record.scores)} image{'' if len(record.scores) == 1 else 's'}"
+    images = counted(len(record.scores), "image")
     peak = f", peak {size_text(record.peak.allocated)}" if record.peak is not None else ""
     how = f"{images} in {duration(record.seconds)}{tiles}{peak}"
     head = f"validation of {record.dataset} after step {record.step}: {how}"
@@ -125,11 +125,15 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     """Return the block that a run ends with."""
     pairs = [
         (end.status, end.reason),
-        ("trained", f"{end.progress.steps} steps, {end.progress.samples} samples in {duration(end.progress.seconds)}"),
+        ("trained", f"{_so_far(end.progress)} in {duration(end.progress.seconds)}"),
     ]
     if end.checkpoint:
         pairs.append(("checkpoint", end.checkpoint))
     return pairs_lines([*pairs, *end.facts], width)
+
+
+def _so_far(progress: Progress) -> str:
+    return f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'sample')}"
 
 
 def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
@@ -141,7 +145,7 @@ def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
     if all(row.predicted_bytes is None for row in rows):
         return []
     cells = [["plan", "steps", "predicted", "measured", "highest", "error"], *(prediction_cells(row) for row in rows)]
-    more = f"  and {left_out} more plan{'' if left_out == 1 else 's'}, trained for fewer steps"
+    more = f"  and {counted(left_out, 'more plan')}, trained for fewer steps"
     head = "predicted against measured (of whole steps: the typical peak, and the highest)"
     return [*_wrap(head, width), *table(cells), *([more] if left_out else [])]
 
