@@ -270,6 +270,7 @@ def _summary(
         ("workers", f"{train.num_worker_per_gpu}, looking {counted(train.lookahead, 'batch')} ahead"),
         ("seed", f"{options.manual_seed}, {counted(torch.get_num_threads(), 'thread')}"),
         ("torch", torch.__version__),
+        ("curves", str(directory.tensorboard) if options.logger.use_tb_logger else ""),
     )
     return RunSummary(
         name=options.name,
