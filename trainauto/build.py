@@ -65,6 +65,7 @@ from trainauto.options.schema import Options
 from trainauto.reporting.figures import counted
 from trainauto.reporting.held import HeldMessages
 from trainauto.reporting.reporter import Reporter
+from trainauto.reporting.resumes import CHANGED
 from trainauto.reporting.run_directory import RunDirectory
 from trainauto.reporting.run_log import validated_sets
 from trainauto.reporting.sinks import Sink
@@ -225,7 +226,7 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
         made = run.ranks.from_first(lambda: sorted(validated_sets(directory, step)))
         run.missed = [one for one in run.validators if one.dataset.name not in made]
     for line in changes:
-        logger.warning("changed since this run was last started: %s", line)
+        logger.warning("%s%s", CHANGED, line)
     if changes and run.controls.stop_reason:
         logger.warning(
             "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
