@@ -48,7 +48,8 @@ class Bounds:
             high = min(high, axis.maximum)
             low = min(max(low, axis.minimum), high)
             high = max(low, min(high, self.wanted.get(axis.name, high)))
-            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple))
+            capped_by = axis.capped_by if high == axis.maximum else ""
+            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple, capped_by))
         return tuple(narrowed)
 
     def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:

@@ -291,7 +291,7 @@ def _why_not_larger(now: Situation, plan: Plan) -> str:
         axis = now.axis(name)
         larger = plan.changed(**{name: plan[name] + axis.multiple})
         if larger[name] > axis.maximum:
-            words.append(f"{name} is at its bound {axis.maximum}")
+            words.append(axis.at_bound)
             continue
         if name == LQ_SIZE:  # crops come first: a batch above the configured one does not stand in their way
             larger = larger.changed(batch_size=min(plan.batch_size, now.axis(BATCH_SIZE).clamp(now.configured_batch)))

@@ -86,7 +86,7 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
             asked = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
         case Stop():
             asked = "stop"
-    return _wrap(f"step {step}: {asked}: {decision.reason}", width)
+    return wrapped(f"step {step}: {asked}: {decision.reason}", width)
 
 
 def _expected(change: PlanChange) -> Iterator[str]:
@@ -118,7 +118,7 @@ def validation_lines(record: ValidationRecord, width: int) -> list[str]:
         if record.bicubic:
             row += ["-", "-"] if gain is None else [f"{record.bicubic[metric]:.4f}", f"{gain:+.4f}"]
         rows.append(row)
-    return _wrap(head, width) + table(rows)
+    return wrapped(head, width) + table(rows)
 
 
 def end_lines(end: RunEnd, width: int) -> list[str]:
@@ -147,7 +147,7 @@ def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
     cells = [["plan", "steps", "predicted", "measured", "highest", "error"], *(prediction_cells(row) for row in rows)]
     more = f"  and {counted(left_out, 'more plan')}, trained for fewer steps"
     head = "predicted against measured (of whole steps: the typical peak, and the highest)"
-    return [*_wrap(head, width), *table(cells), *([more] if left_out else [])]
+    return [*wrapped(head, width), *table(cells), *([more] if left_out else [])]
 
 
 def prediction_cells(row: PlanPeak) -> list[str]:
@@ -193,11 +193,12 @@ def pairs_lines(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:
     lines: list[str] = []
     for label, text in pairs:
         if text:
-            lines += _wrap(f"{label:<{_LABEL_WIDTH}}{text}", width, " " * _LABEL_WIDTH)
+            lines += wrapped(f"{label:<{_LABEL_WIDTH}}{text}", width, " " * _LABEL_WIDTH)
     return lines
 
 
-def _wrap(text: str, width: int, indent: str = _INDENT) -> list[str]:
+def wrapped(text: str, width: int, indent: str = _INDENT) -> list[str]:
+    """Return a text in lines of at most ``width`` columns; 0 leaves it as it is."""
     if not width or len(text) <= width:
         return [text]
     return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
