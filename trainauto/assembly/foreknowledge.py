@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import trainauto
 from trainauto.assembly.child import Child
-from trainauto.assembly.foresight import Foresight, foresee
+from trainauto.assembly.foresight import Foresight, foresee, say_doubt
 from trainauto.assembly.last_resort import warn_if_nothing_fits
 from trainauto.assembly.trace_process import TraceProcess, TraceProcessDied
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
@@ -105,6 +105,8 @@ def foretell(
     if foresight is None and not refused:
         foresight, refused = _traced(loaded, axes, device, tracer)
         learned = None
+        if foresight is not None and device.type == "cpu":
+            say_doubt(foresight)
     if device.type == "cuda" and (unknown := unknown_settings(os.environ)):
         logger.warning("%s", unknown)
     if foresight is not None:

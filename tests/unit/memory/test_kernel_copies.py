@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from trainauto.assembly.foresight import Foresight
+from trainauto.assembly.foresight import Foresight, say_doubt
 from trainauto.assembly.trace_process import PlanBytes
 from trainauto.memory.belief import PROCESS
 from trainauto.memory.fake import fake_world
@@ -85,7 +85,7 @@ def test_copies_are_what_live_bytes_lack(reentrant: bool | None) -> None:
         assert real == pytest.approx(most, rel=0.02)
 
 
-def test_a_checkpointed_network_is_foretold_with_its_copies() -> None:
+def test_a_checkpointed_network_is_foretold_with_its_copies(caplog: pytest.LogCaptureFixture) -> None:
     """They are a fifth of what it takes; of the same network that keeps everything they are a tenth."""
 
     def median(reentrant: bool | None) -> float:
@@ -95,7 +95,9 @@ def test_a_checkpointed_network_is_foretold_with_its_copies() -> None:
         foresight = Foresight.of({(2, 96): plan}, 1, 0.0)
         again = Foresight.from_dict(foresight.to_dict())
         assert again.peaks_on("cpu") == foresight.peaks_on("cpu")
+        say_doubt(foresight)
         return foresight.peaks_on("cpu")[1].median_ratio
 
     assert median(reentrant=False) == pytest.approx(1.2, abs=0.03)
+    assert "the prediction is doubtful" in caplog.text
     assert PROCESS.median_ratio < median(reentrant=None) < 1.12
