@@ -163,7 +163,7 @@ def say_doubt(foresight: Foresight) -> None:
     if share > MUCH_COPIED:
         logger.warning(
             "the prediction is doubtful: copies within convolutions add %.0f%% to the peak of a step on a CPU ("
-            "gradient checkpointing leaves little else); real steps may take up to a fifth above it until measured",
+            "gradient checkpointing leaves little else); real steps may take a quarter more until they are measured",
             100 * share,
         )
 
