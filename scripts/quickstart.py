@@ -124,7 +124,8 @@ def closing_words(code: int, run: Path | None, environment: Environment, verdict
     """Compose the last lines: how it went, where the run is, the command that shows its curves."""
     if run is None:
         return f"quickstart: no run was made (exit code {code}); the reason stands above"
-    curves = run / "tb" if (run / "tb").is_dir() else run
+    curves = run.parent / "tb" / run.name
+    curves = curves if curves.is_dir() else run
     python = short_path(environment.python)
     lines = photograph_table(last_validation(run))
     if verdict:

@@ -62,8 +62,10 @@ from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
+from trainauto.reporting.figures import counted
 from trainauto.reporting.held import HeldMessages
 from trainauto.reporting.reporter import Reporter
+from trainauto.reporting.resumes import CHANGED
 from trainauto.reporting.run_directory import RunDirectory
 from trainauto.reporting.run_log import validated_sets
 from trainauto.reporting.sinks import Sink
@@ -224,7 +226,7 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
         made = run.ranks.from_first(lambda: sorted(validated_sets(directory, step)))
         run.missed = [one for one in run.validators if one.dataset.name not in made]
     for line in changes:
-        logger.warning("changed since this run was last started: %s", line)
+        logger.warning("%s%s", CHANGED, line)
     if changes and run.controls.stop_reason:
         logger.warning(
             "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
@@ -266,9 +268,10 @@ def _summary(
     facts = (
         *together,
         ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),
-        ("workers", f"{train.num_worker_per_gpu}, looking {train.lookahead} batches ahead"),
-        ("seed", f"{options.manual_seed}, {torch.get_num_threads()} threads"),
+        ("workers", f"{train.num_worker_per_gpu}, looking {counted(train.lookahead, 'batch')} ahead"),
+        ("seed", f"{options.manual_seed}, {counted(torch.get_num_threads(), 'thread')}"),
         ("torch", torch.__version__),
+        ("curves", str(directory.tensorboard) if options.logger.use_tb_logger else ""),
     )
     return RunSummary(
         name=options.name,

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,9 @@ from trainauto.doors import doctor, export, list_known, plan, replay, report, sc
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+READER_LEFT = 141
+"""128 + SIGPIPE."""
 
 DOORS = (train, validate, doctor, plan, report, replay, test, upscale, export, list_known, schema)
 
@@ -23,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.door(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        return _nobody_reads(error)
     except TrainautoError as error:
         print(f"\n{error}\n", file=sys.stderr)
         return error.exit_code
@@ -36,6 +43,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nstopped at once; the last checkpoint stands", file=sys.stderr)
         return int(getattr(error, "exit_code", 130))
     return code
+
+
+def _nobody_reads(error: BrokenPipeError) -> int:
+    """End quietly where whoever read the output has left (``| head``), with the exit code that shells know for it.
+
+    Raises:
+        BrokenPipeError: it was another pipe that broke, which is an error of ours.
+    """
+    try:
+        print(flush=True)  # nothing may be left of what failed: try again
+    except BrokenPipeError:
+        # Python flushes once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_LEFT
+    raise error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -42,7 +42,8 @@ class InThisProcess:
         """Trace a step under a plan; reserved bytes are not asked for here."""
         found = self._run.trace(plan)
         peaks = found.phase_peaks_bytes
-        return PlanBytes(found.held_bytes, found.peak_bytes, peaks, None, 0.0)
+        peak, copied = found.peak_bytes, found.peak_with_copies_bytes
+        return PlanBytes(found.held_bytes, peak, peaks, None, 0.0, peak_with_copies_bytes=copied)
 
 
 def foretold(case: Case, run: FakeRun) -> Foresight:

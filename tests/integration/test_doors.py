@@ -126,7 +126,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     "scale the network does not do": (
         {"plugins": ["fixed"], "network_g": {"type": "fixed_x4"}},
         "network_g:",
-        ["makes 32x32 of 8x8 pixels", "scale: 2"],
+        ["makes 1x3x32x32 of 1x3x8x8", "scale: 2"],
     ),
     "size the network does not take": (
         {

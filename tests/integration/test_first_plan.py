@@ -84,8 +84,8 @@ def test_the_first_batch_is_drawn_under_the_plan_the_run_ends_with(tmp_path: Pat
     assert records[0]["predicted"] / LIMIT == pytest.approx(median(uses), rel=0.1)
     assert (decisions[0]["step"], decisions[0]["early"], decisions[0]["plan"]) == (1, True, first)
     assert "measured before the first batch: " in log
-    said = next(line for line in log.splitlines() if "the first batch is drawn under" in line)
-    assert f"batch_size {first['batch_size']}, lq_size 32 instead of batch_size 4, lq_size 16" in said
+    (said,) = [line for line in log.splitlines() if "before the first batch: peak" in line]
+    assert f"plan -> batch_size {first['batch_size']}, lq_size 32" in said, "once, with its reason"
     assert decisions[0]["reason"].startswith("before the first batch: peak ")
     # A run goes on with what it has: nothing is measured again.
     before = log.count("measured before the first batch")

@@ -21,6 +21,7 @@ from tests.integration.doors import (
     train,
     write_options,
 )
+from trainauto.reporting.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")
 
@@ -153,4 +154,4 @@ def test_killed_again_and_again_equals_uninterrupted(tmp_path: Path, write_image
     assert not steps[-1]["skipped"]  # ... to one that fits
     rates = [record["lr"]["g"] for record in steps]
     assert rates.index(max(rates)) not in (0, len(rates) - 1)  # up while it warms up, then down
-    assert list((run_directory(half_killed) / "tb").iterdir())
+    assert list(RunDirectory(run_directory(half_killed)).tensorboard.iterdir())

@@ -48,6 +48,36 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
         assert picture.size == (960, 640)
 
 
+def test_both_tables_agree_and_know_budget_and_bounds(tmp_path: Path, write_images: Write) -> None:
+    bounds = {"min_lq_size": 8, "max_lq_size": 96, "min_batch_size": 1, "max_batch_size": 12}
+    options = tiny_options(
+        write_images("gt", 2, (400, 400)),
+        network_g={"type": "rrdbnet", "num_block": 1},
+        memory={"budget": "1GiB"},
+        training_automations={"DynamicBatchSizeOptimizer": {"target_vram_usage": 0.5, **bounds}},
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    asked = ("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--vram", "1.5GiB")
+    done = plan(*asked, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 80 for line in done.stdout.splitlines()[3:-3])
+    assert "its 99 % bound stays within the target" in done.stdout
+    assert "* bounded by max_batch_size, not by memory" in done.stdout
+    assert "The option file's budget of 1.00 GiB holds on larger cards, too." in done.stdout
+    first, second = done.stdout.split("largest batch by crop, within the same target:")
+    heading = [f"{word} px" for word in second.splitlines()[1].replace("px", "").split()[1:]]
+    for card in ("T4 16GB", "2 GiB", "1.5 GiB"):
+        row, edge = (next(line for line in part.splitlines() if line.startswith(card)) for part in (first, second))
+        crop, batch = row.removeprefix(card).split()[:1] + row.removeprefix(card).split()[2:3]
+        largest = dict(zip(heading, edge.removeprefix(card).split(), strict=True))[f"{crop} px"]
+        assert int(batch.rstrip("*")) <= int(largest.rstrip("*"))
+        assert ("*" in largest) == (largest.rstrip("*") == "12")
+    cards = json.loads(plan(*asked, "--json", cwd=tmp_path).stdout)["cards"]
+    assert [card["limit_bytes"] for card in cards] == [GIB] * 3
+    assert cards[0]["memory_bytes"] == 16 * GIB
+    assert all(card["upper_peak_bytes"] <= card["target_bytes"] == card["limit_bytes"] // 2 for card in cards)
+
+
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 def test_plans_are_tried_on_the_device_at_hand(tmp_path: Path, write_images: Write) -> None:
     bounds = {"min_lq_size": 8, "max_lq_size": 48, "min_batch_size": 1, "max_batch_size": 8}

@@ -79,5 +79,6 @@ def test_contradictions_are_shown_where_they_stand(
     shown = next(line for line in lines if "max_lq_size" in line)
     place = f"run.yml:{lines.index(shown) + 1}:{shown.index('16') + 1}: "
     printed = capsys.readouterr().err
-    assert f"{place}automation '{NAME}': max_lq_size 16 is below min_lq_size 64\n    {shown}\n" in printed
+    what = "max_lq_size 16 is below min_lq_size 64; were they meant the other way round?"
+    assert f"{place}automation '{NAME}': {what}\n    {shown}\n" in printed
     assert not (tmp_path / "experiments").exists()

@@ -52,10 +52,10 @@ def test_own_folders_with_rrdbnet(project: Path) -> None:
         "training.log",
         "training_log.jsonl",
         "validation.jsonl",
-        "tb",
         "validation",
     ):
         assert (run / name).exists(), name
+    assert list((run.parent / "tb" / run.name).glob("events*"))
     weights = {path.name for path in (run / "checkpoints" / "step_00000003").iterdir()}
     assert weights == {"net_g.safetensors", "net_g_ema.safetensors", "state.pt", "sums.json"}
     more = train(project, "--auto_resume", "--force_yml", *SHORT, "train:total_iter=4")

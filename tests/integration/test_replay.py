@@ -38,6 +38,33 @@ def replay(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_torn_line_ends_the_log_and_nothing_behind_the_end_is_read(tmp_path: Path, write_images: Write) -> None:
+    options = tiny_options(write_images("gt", 2), datasets={"train": {"lookahead": 1}})
+    file = write_options(tmp_path / "run.yml", options)
+    assert train(file).returncode == 0
+    run = run_directory(file)
+    log = run / "training_log.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-100])
+    done = replay(tmp_path, str(run), "--until", "8")
+    assert done.returncode == 0, done.stderr
+    assert "8 steps, every loss equals the log's" in done.stdout
+    assert "length      8 steps" in done.stdout
+    assert "\n8/8  loss" in done.stdout, "what is left is counted to the end of the replay"
+    assert "ahead" in done.stdout
+    assert "1 batch ahead" in done.stdout
+    assert "1 thread\n" in done.stdout
+    all_of_it = replay(tmp_path, str(run))
+    assert "11 steps, every loss equals the log's" in all_of_it.stdout
+    # A step that another version wrote ends nothing that comes before it.
+    lines = whole.splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:9]) + b'{"step": 10}\n')
+    assert "9 steps, every loss" in replay(tmp_path, str(run), "--until", "9").stdout
+    refused = replay(tmp_path, str(run))
+    assert refused.returncode == 2
+    assert "entry 10 cannot be read" in refused.stderr
+
+
 def as_trained(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     names = ("step", "first_sample", "samples", "extent", "plan", "drawn", "losses", "lr", "grad_norm", "pixels")
     return [tuple(record[name] for name in names) for record in records]

@@ -26,6 +26,7 @@ from trainauto.losses import LOSSES
 from trainauto.memory.meter import resident_bytes
 from trainauto.optim.ema import Ema
 from trainauto.options.load import load_options
+from trainauto.reporting.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")
 
@@ -155,7 +156,7 @@ def test_growth_ends_at_the_smallest_image_and_reaches_the_curves(options: dict[
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(directory() / "tb"), size_guidance={"scalars": 0}).Reload()
+    events = EventAccumulator(str(RunDirectory(directory()).tensorboard), size_guidance={"scalars": 0}).Reload()
     for axis, values in (("lq_size", crops), ("batch_size", batches)):
         curve = [(event.step, event.value) for event in events.Scalars(f"plan/{axis}")]
         assert curve == list(enumerate(values, 1)), axis

@@ -1,6 +1,7 @@
 """Metrics of a trained network: of a run on its own sets, and of weights that a test file names."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,6 +32,11 @@ def run(tmp_path: Path, write_images: Write) -> Path:
     return make_run(tmp_path, options, steps=(10, 20), best=10).path
 
 
+def write_folder(images: Path, folder: Path) -> Path:
+    shutil.copytree(images, folder)
+    return folder
+
+
 def lines_of(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (results / "metrics.jsonl").read_text().splitlines()]
 
@@ -48,6 +54,16 @@ def test_a_run_and_the_same_weights_in_a_test_file_give_the_same_figures(tmp_pat
         assert means["mean"][name] == pytest.approx(sum(values) / 2)
         assert f"{means['mean'][name]:.4f}" in done.stdout
         assert f"{means['bicubic'][name]:.4f}" in done.stdout
+    elsewhere = write_folder(tmp_path / "gt", tmp_path / "other images")
+    done = measured(run, elsewhere, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    of_folder = lines_of(tmp_path / "results" / "made")
+    assert [line["dataset"] for line in of_folder] == ["other_images"] * 3
+    assert [line.get("metrics") for line in of_folder] == [line.get("metrics") for line in of_run]
+    missing = measured(run, tmp_path / "not_there", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "there is no" in missing.stderr
+
     picture = cv2.imread(str(tmp_path / "results" / "made" / "val" / "image_000.png"))
     assert picture.shape == (48, 60, 3)
 

@@ -113,7 +113,8 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, survey: Survey) -> tup
     needs = requirements_of(network)
     # Crops grow no further than the smallest image; a file that asks for more gets it, mirrored at the edge.
     largest = max(survey.smallest_lq_px // needs.multiple * needs.multiple, lq_size, needs.minimum)
-    axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple)
+    capped_by = "the smallest image" if largest <= survey.smallest_lq_px else ""
+    axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple, capped_by)
     if not axis.admits(lq_size):
         with placed(loaded, ("datasets", "train", "lq_size")):
             raise InputError(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import trainauto
 from trainauto.assembly.child import Child
-from trainauto.assembly.foresight import Foresight, foresee
+from trainauto.assembly.foresight import Foresight, foresee, say_doubt
 from trainauto.assembly.last_resort import warn_if_nothing_fits
 from trainauto.assembly.trace_process import Segments, TraceProcess, TraceProcessDied
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
@@ -105,6 +105,8 @@ def foretell(
     if foresight is None and not refused:
         foresight, refused = _traced(loaded, axes, segments, facts.ranks, tracer)
         learned = None
+        if foresight is not None and device.type == "cpu":
+            say_doubt(foresight)
     for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
     if foresight is not None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from trainauto.engine.meeting import launch_of_now
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.run_directory import RunDirectory
 
+CURVES = "tensorboard"
+"""Key of config.json that says where the event files are, seen from the run's folder."""
+
 
 def changed_options(directory: RunDirectory, loaded: LoadedOptions, ranks: int = 1) -> list[str]:
     """Compare with the options and ranks the run was last started with; one line a key that differs.
@@ -27,6 +31,7 @@ def changed_options(directory: RunDirectory, loaded: LoadedOptions, ranks: int =
     origin = _origin(directory)
     before = _flat(json.loads(directory.config.read_text(encoding="utf-8")))
     now = _flat(loaded.options.model_dump(mode="json"))
+    before.pop(CURVES, None)  # no option
     before["ranks"], now["ranks"] = origin.get("ranks", 1), ranks
     written = (before.keys() - origin.get("unwritten", ())) | (now.keys() - loaded.unwritten)
     keys = [key for key in dict.fromkeys([*before, *now]) if key in written and before.get(key) != now.get(key)]
@@ -106,7 +111,10 @@ def keep_options(
         if kept.is_file() and kept.read_text(encoding="utf-8") != text and not until.exists():
             kept.replace(until)
         write_text_atomically(kept, text)
-    directory.write_config(loaded.options.model_dump(mode="json"))
+    config = loaded.options.model_dump(mode="json")
+    if loaded.options.logger.use_tb_logger:
+        config[CURVES] = Path(os.path.relpath(directory.tensorboard, directory.path)).as_posix()
+    directory.write_config(config)
 
 
 class _Plain(yaml.SafeDumper):

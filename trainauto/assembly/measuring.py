@@ -1,5 +1,6 @@
 """Measuring a trained network on sets of images."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from trainauto.core.records import ValidationRecord
 from trainauto.models.tiles import TiledEnlarger
 from trainauto.models.validation import Validator
 from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Component, Datasets, ValDataset
 
 
 def network_to_measure(loaded: LoadedOptions, device: torch.device) -> nn.Module:
@@ -71,6 +73,24 @@ def with_sets_of(run: LoadedOptions, test: LoadedOptions) -> LoadedOptions:
     load_plugins(test)
     options = test.options.model_copy(update={"scale": run.options.scale, "network_g": run.options.network_g})
     return replace(test, options=options)
+
+
+def with_images(loaded: LoadedOptions, gt: str, lq: str | None) -> LoadedOptions:
+    """Return a run's options with one set instead of its validation sets, called as its folder is.
+
+    A run without metrics is measured by those that everybody prints.
+    """
+    name = re.sub(r"[^\w.-]", "_", Path(gt).resolve().name) or "images"
+    kind = "GTImageDataset" if lq is None else "PairedImageDataset"
+    chosen = ValDataset(type=kind, name=name, dataroot_gt=gt, dataroot_lq=lq)
+    options = loaded.options
+    datasets = Datasets.model_construct({"train", "val"}, train=options.datasets.train, val=chosen)
+    metrics = options.val.metrics or {
+        "psnr": Component(type="calculate_psnr", crop_border=options.scale),
+        "ssim": Component(type="calculate_ssim", crop_border=options.scale),
+    }
+    val = options.val.model_copy(update={"metrics": metrics})
+    return replace(loaded, options=options.model_copy(update={"datasets": datasets, "val": val}))
 
 
 def always_validating(loaded: LoadedOptions) -> LoadedOptions:

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,8 @@ from trainauto.core.process import without_garbage_collection
 from trainauto.core.reports import LengthUnit
 from trainauto.engine.ranks import ALONE, Ranks
 from trainauto.losses import LOSSES
+from trainauto.memory.host_reads import place_of_error
+from trainauto.memory.oom import is_out_of_memory
 from trainauto.models import MODELS
 from trainauto.models.base_model import BaseModel
 from trainauto.models.checkpointing import CannotCheckpoint, in_words
@@ -88,7 +90,7 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
         loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
     with placed(loaded, ("network_g",)):
-        _check_scale(network, options.scale)
+        _check_output(network, chosen.type, options.scale)
     if pretrained:
         _load_start(loaded, network, "g", options.path.pretrain_network_g)
     return network
@@ -120,21 +122,38 @@ def modern_weights(file: Path, key: str | None) -> dict[str, Tensor]:
         raise InputError(f"{file}: {error}") from error
 
 
-def _check_scale(network: nn.Module, scale: int) -> None:
-    """Run a few pixels through the network: a wrong scale would only show as a shape error in the loss."""
-    needs = requirements_of(network)
+def _check_output(network: nn.Module, name: str, scale: int) -> None:
+    """Run a few pixels through the network: what it should not return would only show as an error in the loss."""
+    needs, channels = requirements_of(network), channels_of(network)
     side = -(-max(needs.minimum, 8) // needs.multiple) * needs.multiple
+    image, wanted = torch.zeros(1, channels, side, side), (1, channels, side * scale, side * scale)
+    must = f"Its forward must return one tensor of {_sizes(wanted)} for an image of {_sizes(image.shape)}."
     was_training = network.training
-    with torch.no_grad():
-        height, width = network.eval()(torch.zeros(1, channels_of(network), side, side)).shape[-2:]
-    network.train(was_training)
-    if (height, width) != (side * scale, side * scale):
+    try:
+        with torch.no_grad():
+            found = network.eval()(image)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        lines = str(error).strip().splitlines()
+        what = f"network '{name}' fails: {type(error).__name__}{': ' + lines[0] if lines else ''}"
+        raise InputError(Problem(f"{what}, at {place_of_error(error)}", advice=must)) from error
+    finally:
+        network.train(was_training)
+    if not isinstance(found, Tensor):
+        count = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
+        raise InputError(Problem(f"network '{name}' returns a {type(found).__name__}{count}, no image", advice=must))
+    if tuple(found.shape) != wanted:
+        what = f"network '{name}' makes {_sizes(found.shape)} of {_sizes(image.shape)}, which is not `scale: {scale}`"
+        if found.shape[2:] == wanted[2:]:
+            what = f"network '{name}' makes {_sizes(found.shape)} of {_sizes(image.shape)}"
         raise InputError(
-            Problem(
-                f"the network makes {height}x{width} of {side}x{side} pixels, which is not `scale: {scale}`",
-                advice="Set scale to what the network does, or give the network the scale it should do.",
-            )
+            Problem(what, advice=f"{must} Set scale to what the network does, or give it the scale it should do.")
         )
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "no size"
 
 
 def requirements_of(network: nn.Module) -> SizeRequirements:

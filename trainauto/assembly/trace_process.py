@@ -36,6 +36,7 @@ class PlanBytes:
             ``None`` where no card was asked for.
         kernels: what they take beyond a trace, see :data:`~trainauto.memory.belief.Kernels`.
         seconds: how long it took, building the model included where it had to be built.
+        peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
     """
 
     persistent_bytes: int
@@ -44,6 +45,7 @@ class PlanBytes:
     reserved_bytes: int | None
     seconds: float
     kernels: Kernels = "usual"
+    peak_with_copies_bytes: int = 0
 
 
 class TraceProcessDied(CannotTrace):

@@ -85,6 +85,7 @@ def _tracer(*, like_cuda: bool) -> Answer:
             "id": request["id"],
             "persistent_bytes": found.held_bytes,
             "peak_bytes": found.peak_bytes,
+            "peak_with_copies_bytes": found.peak_with_copies_bytes,
             "phase_peaks_bytes": dict(found.phase_peaks_bytes),
             "reserved_bytes": (
                 found.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None

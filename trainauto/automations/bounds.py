@@ -27,7 +27,7 @@ class Bounds:
             if low < 1:
                 raise ValueError(f"min_{name} must be at least 1, got {low}")
             if low > high:
-                raise ValueError(f"max_{name} {high} is below min_{name} {low}")
+                raise ValueError(f"max_{name} {high} is below min_{name} {low}; were they meant the other way round?")
 
     def at_most(self, axis: str, largest: int | None) -> "Bounds":
         """Return bounds of which one axis goes no further; a minimum beyond that is lowered with it."""
@@ -48,7 +48,8 @@ class Bounds:
             high = min(high, axis.maximum)
             low = min(max(low, axis.minimum), high)
             high = max(low, min(high, self.wanted.get(axis.name, high)))
-            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple))
+            capped_by = axis.capped_by if high == axis.maximum else ""
+            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple, capped_by))
         return tuple(narrowed)
 
     def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
@@ -83,9 +84,14 @@ def check_band(target: float, margin: float) -> None:
         ValueError: the target is no share of the memory, or the margin leaves nothing of it.
     """
     if not 0 < target <= 1:
-        raise ValueError(f"target_vram_usage must lie in (0, 1], got {target}")
+        raise ValueError(f"target_vram_usage must lie in (0, 1], got {target}{_as_share(target)}")
     if not 0 <= margin < target:
-        raise ValueError(f"safety_margin must lie in [0, target_vram_usage), got {margin}")
+        raise ValueError(f"safety_margin must lie in [0, target_vram_usage), got {margin}{_as_share(margin)}")
+
+
+def _as_share(value: float) -> str:
+    """Return what was probably meant by a percentage."""
+    return f"; {value:g} per cent are {value / 100:g}" if 1 < value <= 100 else ""
 
 
 def check_at_least_one(**values: int) -> None:

@@ -13,6 +13,7 @@ from trainauto.automations.base import Automation
 from trainauto.automations.bounds import Bounds
 from trainauto.automations.effective_batch import EffectiveBatch
 from trainauto.automations.vram_statistics import VramStatistics
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import PeakReading
 from trainauto.engine.recovery import release_memory
@@ -59,6 +60,7 @@ class DocumentedInterface(Automation):
         self._suggested: Plan | None = None
         self._observed: PeakReading | None = None
         self._has_failed = False
+        self._has_said_what_lacks = False
 
     @abstractmethod
     def after_step(
@@ -157,7 +159,11 @@ class DocumentedInterface(Automation):
             dataloader: has ``update_plan``, or ``update_batch_size`` and ``update_lq_size``; ``None`` for a loop that
                 applies what :meth:`update_vram_monitoring` returns.
             dataset: has ``update_lq_size`` where the loader has not. Sizes reach trainauto's own datasets through keys.
+
+        Raises:
+            InputError: neither has what changes a size that is to change.
         """
+        _check_setters(dataloader, dataset, changes_crop=self.min_lq_size < self.max_lq_size)
         self._loader, self._dataset = dataloader, dataset
         if isinstance(plan := getattr(dataloader, "plan", None), Plan):
             self.set_current_parameters(plan.batch_size, plan[LQ_SIZE], plan.micro_batches)
@@ -191,7 +197,10 @@ class DocumentedInterface(Automation):
         """
         self._take_up()
         reading = self._reading()
-        if self._plan is None or reading is None:
+        if self._plan is None:
+            self._say_what_lacks()
+            return None, None
+        if reading is None:
             return None, None
         if not reading.limit and not self._is_unbounded:
             self._is_unbounded = True
@@ -239,6 +248,15 @@ class DocumentedInterface(Automation):
         self._hand_on(plan)
 
     # --- within
+
+    def _say_what_lacks(self) -> None:
+        if not self._has_said_what_lacks:
+            self._has_said_what_lacks = True
+            logger.warning(
+                "%s: nothing is steered, since nobody has said what the loop trains with: call "
+                "set_current_parameters(batch_size=..., lq_size=...) before the first step",
+                self.name,
+            )
 
     def _take_up(self) -> None:
         """Count what was suggested as applied: that is what the documented loop does before its next call."""
@@ -288,5 +306,25 @@ class DocumentedInterface(Automation):
             return
         loader.update_batch_size(plan.batch_size)
         sized = loader if hasattr(loader, "update_lq_size") else self._dataset
-        if sized is not None:
+        if hasattr(sized, "update_lq_size"):
             sized.update_lq_size(plan[LQ_SIZE])
+
+
+def _check_setters(loader: Any, dataset: Any, *, changes_crop: bool) -> None:
+    """Refuse a loader that what is decided would not reach.
+
+    Raises:
+        InputError: names the method that lacks.
+    """
+    if loader is None or (hasattr(loader, "update_plan") and hasattr(loader, "plan")):
+        return
+    instead = "or pass None, and apply what update_vram_monitoring() returns."
+    kind = type(loader).__name__
+    if not callable(getattr(loader, "update_batch_size", None)):
+        advice = f"Give it this method, which makes the next batches that large, {instead}"
+        raise InputError(Problem(f"the loader, a {kind}, has no update_batch_size(n)", advice=advice))
+    crops = [one for one in (loader, dataset) if callable(getattr(one, "update_lq_size", None))]
+    if changes_crop and not crops:
+        what = f"neither the loader, a {kind}, nor the dataset ({type(dataset).__name__}) has update_lq_size(n)"
+        advice = f"Give one of them this method; set max_lq_size to min_lq_size where crops are to stay; {instead}"
+        raise InputError(Problem(what, advice=advice))

@@ -1,11 +1,13 @@
 """``training_automations`` for a loop of one's own: what stands under that key of an option file, without the file."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from trainauto.automations.base import Automation
 from trainauto.automations.documented import DocumentedInterface
 from trainauto.automations.registry import AUTOMATIONS
+from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.process import parse_size_bytes
 
 
@@ -18,8 +20,7 @@ class TrainingAutomations:
             holds now on a CPU. ``None`` takes the card as a whole; on a CPU there is then nothing to steer by.
 
     Raises:
-        InputError: an automation of that name is not registered.
-        TypeError, ValueError: an argument is not known, or not admissible.
+        InputError: an automation of that name is not registered, or an argument is not known or not admissible.
     """
 
     def __init__(self, options: Mapping[str, Any], *, memory_budget: str | None = None) -> None:
@@ -27,14 +28,43 @@ class TrainingAutomations:
         if not options.get("enabled", True):
             return
         for name, given in options.items():
-            if name == "enabled" or not (given or {}).get("enabled", True):
+            if name == "enabled":
                 continue
-            arguments = {key: value for key, value in (given or {}).items() if key != "enabled"}
-            self.automations[AUTOMATIONS.shown(name)] = AUTOMATIONS.get(name)(**arguments)
+            if not isinstance(given, Mapping):
+                what = f"{name} takes a mapping of arguments, but {given!r} is given"
+                raise InputError(Problem(what, advice=f'Write {{"{name}": {{}}}} for its defaults.'))
+            if given.get("enabled", True):
+                arguments = {key: value for key, value in given.items() if key != "enabled"}
+                self.automations[AUTOMATIONS.shown(name)] = _built(name, arguments)
         if memory_budget is not None:
+            try:
+                budget_bytes = parse_size_bytes(memory_budget)
+            except (TypeError, ValueError):
+                what = f"memory_budget {memory_budget!r} is no size"
+                raise InputError(Problem(what, advice='Write it with its unit, e.g. "600MiB" or "1.5GiB".')) from None
             for automation in self.automations.values():
                 if isinstance(automation, DocumentedInterface):
-                    automation.set_memory_budget(parse_size_bytes(memory_budget))
+                    automation.set_memory_budget(budget_bytes)
 
     def __bool__(self) -> bool:
         return bool(self.automations)
+
+
+def _built(name: str, arguments: Mapping[str, Any]) -> Automation:
+    """Return an automation.
+
+    Raises:
+        InputError: it does not take these arguments.
+    """
+    constructor = AUTOMATIONS.get(name)
+    parameters = inspect.signature(constructor).parameters
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    unknown = [] if takes_any else [key for key in arguments if key not in parameters]
+    if unknown:
+        problems = [Problem(f"{name} has no argument '{key}'", advice=nearest(key, parameters)) for key in unknown]
+        raise InputError(problems)
+    try:
+        return constructor(**arguments)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        raise InputError(Problem(f"{name}: {error}", advice=f"It was given {given or 'nothing'}.")) from error

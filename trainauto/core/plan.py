@@ -1,7 +1,7 @@
 """Knobs that memory follows, and the plan that sets them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 BATCH_SIZE = "batch_size"
@@ -31,6 +31,7 @@ class Axis:
         minimum: smallest admissible value.
         maximum: largest admissible value.
         multiple: admissible values are multiples of this.
+        capped_by: what makes ``maximum`` the largest, where it is worth saying: ``the smallest image``.
     """
 
     name: str
@@ -38,6 +39,12 @@ class Axis:
     minimum: int
     maximum: int
     multiple: int = 1
+    capped_by: str = field(default="", compare=False)
+
+    @property
+    def at_bound(self) -> str:
+        """Say that a value is at its maximum, and why it is the maximum."""
+        return f"{self.name} is at its bound {self.maximum}{f' ({self.capped_by})' if self.capped_by else ''}"
 
     def __post_init__(self) -> None:
         if not (self.multiple >= 1 and 1 <= self.minimum <= self.maximum):

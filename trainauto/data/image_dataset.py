@@ -13,8 +13,9 @@ from trainauto.core.plan import BatchShape
 from trainauto.data.decoding_all import damaged_among
 from trainauto.data.dynamic_dataset import DynamicDataset, SampleKey, Survey
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
-from trainauto.data.image_files import ImageFile, distinct_names, list_images, pair_images
+from trainauto.data.image_files import ImageFile, distinct_names, list_images
 from trainauto.data.image_io import Pixels, read_header, read_image
+from trainauto.data.pairing import AS_NAMED, pair_images
 from trainauto.data.pixel_cache import PixelCache
 from trainauto.data.registry import DATASETS
 
@@ -197,6 +198,8 @@ class PairedImageDataset(ImageDataset):
     Args:
         dataroot_gt: as for :class:`ImageDataset`.
         dataroot_lq: the same for the low-quality images.
+        filename_tmpl: name of a low-quality image made of that of its partner, see
+            :func:`~trainauto.data.pairing.pair_images`.
         arguments: as for :class:`ImageDataset`.
     """
 
@@ -212,6 +215,7 @@ class PairedImageDataset(ImageDataset):
         use_rot: bool = True,
         cache_dir: str | None = None,
         decode_all: bool = False,
+        filename_tmpl: str = AS_NAMED,
     ) -> None:
         super().__init__(
             dataroot_gt,
@@ -223,7 +227,8 @@ class PairedImageDataset(ImageDataset):
             cache_dir=cache_dir,
             decode_all=decode_all,
         )
-        pairs = pair_images(self._gt, list_images(dataroot_lq, set_name=name, argument="dataroot_lq"), set_name=name)
+        lq = list_images(dataroot_lq, set_name=name, argument="dataroot_lq")
+        pairs = pair_images(self._gt, lq, set_name=name, filename_tmpl=filename_tmpl)
         self._lq = [lq for _, lq in pairs]
 
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:

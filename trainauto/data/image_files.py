@@ -1,8 +1,10 @@
-"""Which image files a dataset root means, and which belong together."""
+"""Which image files a dataset root means, and what they are called."""
 
+import os
 import sys
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +21,8 @@ class ImageFile:
 
     Attributes:
         path: where it is.
-        key: the name it is paired by: its path below its root, without the extension.
+        key: the name it is paired by: its path below its root, without the extension. Letters with accents count as one
+            sign (NFC): macOS writes them as two, and copies the same name otherwise than Linux.
         folder: name of the root, or of the folder that a root which is a file lies in.
     """
 
@@ -52,47 +55,6 @@ def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     if not files:
         raise InputError(Problem(f"dataset '{set_name}': the list of roots is empty", argument=argument))
     return files
-
-
-def pair_images(
-    gt: Sequence[ImageFile], lq: Sequence[ImageFile], *, set_name: str
-) -> list[tuple[ImageFile, ImageFile]]:
-    """Pair high- and low-quality images by key, in the order of ``gt``.
-
-    The key of a low-quality image may carry the ``x2``..``x8`` suffix that BasicSR's users know.
-
-    Raises:
-        InputError: an image has no partner, or a key occurs twice; names the set, the counts and the first files.
-    """
-    problems = [
-        Problem(f"dataset '{set_name}': two {side} images are called '{key}'", advice="Give them different names.")
-        for side, files in (("gt", gt), ("lq", lq))
-        for key in _repeated(file.key for file in files)
-    ]
-    if problems:
-        raise InputError(problems[:10])
-    by_key = {file.key: file for file in lq}
-    for file in lq:
-        by_key.setdefault(_without_scale_suffix(file.key), file)
-    pairs = [(file, by_key[file.key]) for file in gt if file.key in by_key]
-    if len(pairs) == len(gt) == len(lq):
-        return pairs
-    used = {file.path for _, file in pairs}
-    lone_gt = [file for file in gt if file.key not in by_key]
-    lone_lq = [file for file in lq if file.path not in used]
-    problems = [
-        Problem(
-            f"dataset '{set_name}': {len(gt)} gt and {len(lq)} lq images, of which {len(pairs)} make pairs",
-            advice="Pairs have the same path below their roots, without the extension.",
-        )
-    ]
-    for side, other, lone in (("gt", lq, lone_gt), ("lq", gt, lone_lq)):
-        for file in lone[:3]:
-            advice = nearest(file.key, (candidate.key for candidate in other)) if len(other) <= 2000 else ""
-            problems.append(
-                Problem(f"dataset '{set_name}': {side} image without a partner: {file.path}", advice=advice)
-            )
-    raise InputError(problems)
 
 
 def distinct_names(files: Sequence[ImageFile]) -> list[str]:
@@ -143,29 +105,40 @@ def _in_package(root: str, set_name: str, argument: str) -> Path:
 
 
 def _lone_image(path: Path) -> ImageFile:
-    return ImageFile(str(path), path.stem, path.resolve().parent.name)
+    return ImageFile(_readable(path), _key_of(path.stem), path.resolve().parent.name)
 
 
 def images_below(folder: Path) -> list[ImageFile]:
-    """Return the images in a folder and its subfolders, sorted, without hidden ones."""
+    """Return the images in a folder and its subfolders, sorted, without hidden ones.
+
+    Raises:
+        InputError: the name of one is not UTF-8.
+    """
     found = []
     name = folder.resolve().name  # of `.` too
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         if path.suffix.lower() in IMAGE_SUFFIXES and not any(part.startswith(".") for part in relative.parts):
-            found.append(ImageFile(str(path), relative.with_suffix("").as_posix(), name))
+            found.append(ImageFile(_readable(path), _key_of(relative.with_suffix("").as_posix()), name))
     return found
 
 
-def _without_scale_suffix(key: str) -> str:
-    return key[:-2] if len(key) > 2 and key[-2] == "x" and key[-1].isdigit() else key
+def _key_of(name: str) -> str:
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
-def _repeated(keys: Iterable[str]) -> list[str]:
-    seen: set[str] = set()
-    repeated: dict[str, None] = {}
-    for key in keys:
-        if key in seen:
-            repeated[key] = None
-        seen.add(key)
-    return list(repeated)
+def _readable(path: Path) -> str:
+    """Return a path as text that logs and JSON files can hold.
+
+    Raises:
+        InputError: its name is not UTF-8.
+    """
+    text = str(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(text).decode("utf-8", "backslashreplace")
+        raise InputError(
+            Problem(f"the name of image {shown} is not UTF-8", advice="Rename the file, or the folder it is in.")
+        ) from None
+    return text

@@ -1,6 +1,7 @@
 """Decoding images, and knowing their size without decoding them."""
 
 import os
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,18 +99,33 @@ def read_header(path: str) -> Header:
     """Read the header of an image, after a look at the end of the file for signs of truncation.
 
     Raises:
-        InputError: no image, or one that ends too early; names the file.
+        InputError: no image, an empty file, one that ends too early or says it is larger than can be decoded; names it.
     """
     try:
+        if not Path(path).stat().st_size:
+            raise InputError(Problem(f"image {path} is empty: 0 bytes", advice="Copy or download it again."))
         with Image.open(path) as image:
             height, width = upright_size_px(image)
             kind = image.format
             bits = _bits(path, image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise InputError(
+            Problem(
+                f"image {path} says it has {_pixels_told(error)} pixels, more than are decoded",
+                advice="It is damaged or made to fill memory: remove it. Cut a real image of that size to parts.",
+            )
+        ) from error
+    except (OSError, ValueError, SyntaxError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
     if _is_cut_short(Path(path), kind):
         raise InputError(Problem(f"image {path} ends too early", advice="Copy or download it again."))
     return Header(height, width, bits)
+
+
+def _pixels_told(error: Exception) -> str:
+    """Return the pixels that Pillow names where it refuses an image before its size can be asked for."""
+    count = re.search(r"\d+", str(error))
+    return f"{int(count.group()):,}" if count else "too many"
 
 
 def _bits(path: str, image: Image.Image) -> int:

@@ -53,12 +53,12 @@ def _run(parsed: argparse.Namespace) -> int:
     with start_tracing(like_cuda=True) as child:
         import torch
 
-        from trainauto.doors import planning
+        from trainauto.doors import plan_table, planning
 
         torch.set_num_threads(1)  # the other core is for the traces
         cards = planning.chosen_cards(parsed.card, sizes)
         found = planning.answer(loaded, cards, measure=parsed.measure, child=child)
-    print(planning.as_json(found) if parsed.json else planning.table(found))
+    print(planning.as_json(found) if parsed.json else plan_table.table(found))
     if parsed.png:
         planning.draw(found, parsed.png)
     return 0

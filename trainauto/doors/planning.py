@@ -16,22 +16,20 @@ from trainauto.assembly.foresight import Foresight, foresee
 from trainauto.assembly.model import build_network
 from trainauto.assembly.plugins import load_plugins
 from trainauto.assembly.trace_process import TraceProcess
-from trainauto.assembly.trial import Trial, Trials, try_plans
+from trainauto.assembly.trial import Trials, try_plans
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
-from trainauto.core.plan import LQ_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.process import unknown_to_predictions
 from trainauto.data.dynamic_dataset import Survey
-from trainauto.doors.tables import aligned
 from trainauto.memory.jump_policy import Situation, choose, frontier
 from trainauto.memory.surface import UPPER, CostModel, shape_of
 from trainauto.options.cards import CardPreset, card_by_words, find_card
 from trainauto.options.load import LoadedOptions
-from trainauto.reporting.figures import size_text
 from trainauto.reporting.heat_map import draw_heat_map
 
-MIB, GIB = 1024**2, 1024**3
+GIB = 1024**3
 USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
 
 CONTEXT_BYTES = 700 * 1024**2
@@ -45,17 +43,20 @@ class CardAnswer:
     """What a run would do on a card.
 
     Attributes:
-        card: the card and its bounds.
-        target: share of its memory that peaks may reach: the option file's, else the card's.
+        card: the card and its bounds; its memory is no more than the option file's budget.
+        memory_bytes: of the whole card.
+        target: share of the memory that peaks may reach: the option file's, else the card's.
         plan: the best plan; ``None`` where not even the smallest fits.
         reason: why this one, and why none larger.
         expected_bytes: its expected peak of allocated bytes.
         most_bytes: what the peak stays within with 99 % probability.
         reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
-        frontier: for each crop the largest batch that fits.
+        frontier: for each crop the largest batch that is admitted as the plan is.
+        largest_batch: bound of batches, whatever would fit.
     """
 
     card: CardPreset
+    memory_bytes: int
     target: float
     plan: Plan | None
     reason: str
@@ -63,11 +64,17 @@ class CardAnswer:
     most_bytes: int
     reserved_bytes: int
     frontier: tuple[Plan, ...]
+    largest_batch: int
 
     @property
     def limit_bytes(self) -> int:
-        """Memory of the card."""
+        """Memory that the run may use of the card."""
         return int(self.card.memory_gib * GIB)
+
+    @property
+    def target_bytes(self) -> int:
+        """What peaks stay within with 99 % probability."""
+        return int(self.target * self.limit_bytes)
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,11 @@ def answer(
             survey = Survey(1, UNBOUNDED_PX, "", 0)
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
         axes = build_axes(loaded, network, survey)
+        whole = {card.name: int(card.memory_gib * GIB) for card in cards}
+        budget_bytes = loaded.options.memory.budget_bytes("cuda")
+        if budget_bytes:
+            notes.append(f"The option file's budget of {budget_bytes / GIB:.2f} GiB holds on larger cards, too.")
+            cards = [_under_budget(card, budget_bytes) for card in cards]
         controllers = {card.name: _controller(loaded, card, axes) for card in cards}
         bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
         hull = _hull(axes, list(bounds.values()))
@@ -128,7 +140,9 @@ def answer(
         f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     )
     notes += [f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)]
-    answers = tuple(_on_card(loaded, card, controllers[card.name], bounds[card.name], foresight) for card in cards)
+    answers = tuple(
+        _on_card(loaded, card, whole[card.name], controllers[card.name], bounds[card.name], foresight) for card in cards
+    )
     trials = try_plans(loaded, hull, foresight) if measure else None
     return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)
 
@@ -148,44 +162,16 @@ def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
     return [*named, *sized]
 
 
-def table(found: Answer) -> str:
-    """Return the answer in words, within 80 columns but for the reasons."""
-    rows = []
-    for one in found.cards:
-        if one.plan is None:
-            rows.append((one.card.name, "-", "-", "-", "-", "nothing fits"))
-            continue
-        share = f"{one.expected_bytes / one.limit_bytes:.0%}"
-        rows.append(
-            (
-                one.card.name,
-                f"{one.plan[LQ_SIZE]} px",
-                str(one.plan.batch_size),
-                size_text(one.expected_bytes),
-                share,
-                size_text(one.most_bytes),
-            )
-        )
-    lines = [
-        f"{found.name}: {found.network}, traced {len(found.foresight.traced)} plans in {found.foresight.seconds:.1f} s",
-        f"weights, optimizer and averages hold {size_text(found.foresight.persistent_bytes)}",
-        "",
-        *aligned(("card", "lq_size", "batch", "expected peak", "of card", "99 % within"), rows),
-        "",
-        *_frontiers(found),
-        *(_tried(found.trials) if found.trials else []),
-        *found.notes,
-    ]
-    return "\n".join(lines)
-
-
 def as_json(found: Answer) -> str:
     """Return the answer for machines: bytes throughout."""
     cards: list[dict[str, Any]] = [
         {
             "card": one.card.name,
-            "memory_bytes": one.limit_bytes,
+            "memory_bytes": one.memory_bytes,
+            "limit_bytes": one.limit_bytes,
             "target_vram_usage": one.target,
+            "target_bytes": one.target_bytes,
+            "max_batch_size": one.largest_batch,
             "plan": one.plan.to_dict() if one.plan else None,
             "reason": one.reason,
             "expected_peak_bytes": one.expected_bytes,
@@ -236,6 +222,13 @@ def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...])
     return cast(DynamicBatchSizeOptimizer, choose_automation(loaded, name, given, card, facts).build(loaded))
 
 
+def _under_budget(card: CardPreset, budget_bytes: int) -> CardPreset:
+    """Return the preset that a run has on a card of which it may use so much."""
+    if card.memory_gib * GIB <= budget_bytes:
+        return card
+    return replace(find_card(card.name, budget_bytes), name=card.name, memory_gib=budget_bytes / GIB)
+
+
 def _hull(axes: tuple[Axis, ...], bounds: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
     """Return axes that span the bounds of all cards."""
     hull = []
@@ -249,6 +242,7 @@ def _hull(axes: tuple[Axis, ...], bounds: Sequence[tuple[Axis, ...]]) -> tuple[A
 def _on_card(
     loaded: LoadedOptions,
     card: CardPreset,
+    memory_bytes: int,
     controller: DynamicBatchSizeOptimizer,
     axes: tuple[Axis, ...],
     foresight: Foresight,
@@ -257,68 +251,33 @@ def _on_card(
     cost = CostModel(*foresight.peaks_on("cuda"))
     reserved = CostModel(*(foresight.least_reserved() or foresight.peaks_on("cuda")))
     first = controller.effective.forward(first_plan(loaded.options))
-    judgement = choose(
-        Situation(
-            plan=first,
-            limit_bytes=limit_bytes,
-            target=controller.target_vram_usage,
-            margin=controller.safety_margin,
-            axes=axes,
-            configured_batch=first.batch_size,
-            cost=cost,
-            reserved=reserved,
-            available_bytes=limit_bytes - CONTEXT_BYTES,
-        )
+    now = Situation(
+        plan=first,
+        limit_bytes=limit_bytes,
+        target=controller.target_vram_usage,
+        margin=controller.safety_margin,
+        axes=axes,
+        configured_batch=first.batch_size,
+        cost=cost,
+        reserved=reserved,
+        available_bytes=min(limit_bytes, memory_bytes - CONTEXT_BYTES),
     )
+    judgement = choose(now)
     shape = shape_of(judgement.plan)
     expected, most = cost.predict(shape), cost.predict(shape, UPPER)
-    target_bytes = int(controller.target_vram_usage * limit_bytes)
-    fits = most <= target_bytes
+    fits = most <= now.target_bytes
     return CardAnswer(
         card,
+        memory_bytes,
         controller.target_vram_usage,
         judgement.plan if fits else None,
         judgement.reason,
         expected,
         most,
         max(expected, reserved.predict(shape)),
-        tuple(frontier(cost, axes, target_bytes, micro_batches=first.micro_batches)),
+        tuple(frontier(cost, axes, now.target_bytes, micro_batches=first.micro_batches, admits=now.admits)),
+        now.axis(BATCH_SIZE).maximum,
     )
-
-
-def _frontiers(found: Answer) -> list[str]:
-    """Return a table of the largest batch for some crops."""
-    crops = sorted({plan[LQ_SIZE] for one in found.cards for plan in one.frontier})
-    some = [crop for crop in crops if crop % 32 == 0] or crops
-    some = sorted({*some[:: max(1, -(-len(some) // 7))], *crops[-1:]})
-    if not some:
-        return []
-    rows = []
-    for one in found.cards:
-        largest = {plan[LQ_SIZE]: plan.batch_size for plan in one.frontier}
-        rows.append((one.card.name, *(str(largest.get(crop, "-")) for crop in some)))
-    return ["largest batch that fits, by crop:", *aligned(("card", *(f"{crop} px" for crop in some)), rows), ""]
-
-
-def _tried(trials: Trials) -> list[str]:
-    """Return a table of what was tried, failures below it."""
-    bound = f", up to {trials.limit_bytes / GIB:.2f} GiB" if trials.limit_bytes is not None else ""
-    rows = [
-        (*_plan_cells(one.plan), f"{one.predicted_bytes / MIB:.0f} MiB", *_measured_cells(one)) for one in trials.trials
-    ]
-    failures = [f"{one.plan}: {one.failed}" for one in trials.trials if one.failed]
-    headings = ("lq_size", "batch", "predicted", "measured", "off by", "s a step")
-    return [f"tried on {trials.device}{bound}:", *aligned(headings, rows), *failures, ""]
-
-
-def _plan_cells(plan: Plan) -> tuple[str, str]:
-    return f"{plan[LQ_SIZE]} px", str(plan.batch_size)
-
-
-def _measured_cells(one: Trial) -> tuple[str, str, str]:
-    if one.failed:
-        return "-", "-", "-"
-    return f"{one.measured_bytes / MIB:.0f} MiB", f"{one.error:+.1%}", f"{one.seconds:.2f}"
 
 
 def _as_dict(trials: Trials) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
+from trainauto.core.reports import RunSummary
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.schema import Options
 from trainauto.reporting.run_directory import RunDirectory
@@ -92,10 +93,9 @@ def logged_run(path: Path, until: int | None = None) -> LoggedRun:
         raise InputError(Problem(what, advice="It was written by a version whose runs cannot be replayed."))
     if until is not None and until < 1:
         raise InputError(Problem(f"--until {until} is no step", advice="Steps count from 1."))
-    last = max((step.step for step in logged_steps(directory)), default=0)
+    last = max((step.step for step in _until(logged_steps(directory), until)), default=0)
     if not last:
         raise InputError(Problem(f"{directory.path} has no steps", advice="Nothing can be repeated."))
-    last = last if until is None else min(until, last)
     ends = (_UNTIL.fullmatch(file.name) for file in directory.path.iterdir())
     ends_before = sorted(int(found[1]) for found in ends if found and 0 < int(found[1]) < last)
     return LoggedRun(directory, tuple(Part.ending_with(end, directory) for end in [*ends_before, last]))
@@ -120,8 +120,9 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
     from trainauto.engine.loop import train
     from trainauto.engine.replay import Replay
 
-    batches = _batches(logged.directory)
-    on_ranks = _ranks_of(logged.directory)
+    last_step = logged.parts[-1].last_step
+    batches = _batches(logged.directory, last_step)
+    on_ranks = _ranks_of(logged.directory, last_step)
     try:
         draws_of(batches)
     except ValueError as error:
@@ -140,6 +141,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
             run.batch_scaling = replace(run.batch_scaling, configured_samples=part.origin["configured_samples"])
             run.decided.clear()  # what a resume has decided stands in the log
             run.controls.stop_reason = ""
+            run.summary = ending_with(run.summary, last_step, batches[-1].first_sample + batches[-1].samples)
             run.replay = Replay(
                 _from(logged.directory, done),
                 decisions,
@@ -162,9 +164,9 @@ def _steps(directory: RunDirectory) -> Iterator[StepRecord]:
     return (on_one_rank(step) for step in logged_steps(directory))
 
 
-def _ranks_of(directory: RunDirectory) -> dict[int, int]:
+def _ranks_of(directory: RunDirectory, last: int) -> dict[int, int]:
     """Return how many ranks trained each step, where there were several."""
-    return {step.step: step.ranks.count for step in logged_steps(directory) if step.ranks is not None}
+    return {step.step: step.ranks.count for step in _until(logged_steps(directory), last) if step.ranks is not None}
 
 
 def of_all_ranks(plan: Plan, ranks: int) -> Plan:
@@ -189,7 +191,17 @@ def on_one_rank(step: StepRecord) -> StepRecord:
     return replace(step, plan=plan, drawn=drawn, pieces=pieces, ranks=None)
 
 
-def _batches(directory: RunDirectory) -> "list[LoggedBatch]":
+def _until(steps: Iterator[StepRecord], last: int | None) -> Iterator[StepRecord]:
+    """Yield steps up to one; what stands behind it is not even read, whatever state it is in."""
+    return steps if last is None else islice(steps, last)
+
+
+def ending_with(summary: RunSummary, last_step: int, samples: int) -> RunSummary:
+    """Return the summary of a run that ends early, so that what is left is counted to that end."""
+    return replace(summary, total=min(summary.total, last_step if summary.unit == "steps" else samples))
+
+
+def _batches(directory: RunDirectory, last: int) -> "list[LoggedBatch]":
     from trainauto.data.draws import LoggedBatch
 
     known: dict[Plan, Plan] = {}  # a long run has many steps and few plans
@@ -201,7 +213,7 @@ def _batches(directory: RunDirectory) -> "list[LoggedBatch]":
             known.setdefault(step.drawn, step.drawn),
             known.setdefault(step.plan, step.plan),
         )
-        for step in _steps(directory)
+        for step in _until(_steps(directory), last)
     ]
 
 

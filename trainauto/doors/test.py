@@ -19,6 +19,10 @@ def add_to(commands: Commands) -> None:
         "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
     )
     parser.add_argument(
+        "folder", nargs="?", metavar="FOLDER", help="high-quality images, instead of the run's validation sets"
+    )
+    parser.add_argument("--lq", metavar="FOLDER", help="their low-quality partners; without it they are made (bicubic)")
+    parser.add_argument(
         "--checkpoint", metavar="WHICH", help="of RUN: best (default; latest where none is known), latest, or a step"
     )
     takes_options(parser, required=False)
@@ -33,6 +37,13 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.run is None and parsed.checkpoint is not None:
         what = "--checkpoint chooses among those of a RUN, and none is given"
         raise InputError(Problem(what, advice="path.pretrain_network_g of the test file names the weights."))
+    if parsed.opt is not None and parsed.folder is not None:
+        what = f"which images? The folder {parsed.folder} and a test file are given"
+        raise InputError(Problem(what, advice="Leave out one, or set datasets:test:dataroot_gt with --force_yml."))
+    if parsed.lq is not None and parsed.folder is None:
+        raise InputError(
+            Problem("--lq names partners of a FOLDER, and none is given", advice="test RUN FOLDER --lq LQ")
+        )
     if parsed.opt is None and parsed.force_yml:
         what = "--force_yml sets options of a test file, and none is given"
         raise InputError(Problem(what, advice="Name one with -opt, or leave --force_yml out."))
@@ -45,4 +56,5 @@ def _run(parsed: argparse.Namespace) -> int:
 
     from trainauto.doors.testing import test_network
 
-    return test_network(parsed.run, parsed.checkpoint or "best", test, parsed.device)
+    images = (parsed.folder, parsed.lq) if parsed.folder is not None else None
+    return test_network(parsed.run, parsed.checkpoint or "best", test, parsed.device, images)

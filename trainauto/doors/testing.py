@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainauto.assembly.measuring import always_validating, measure, network_to_measure, with_sets_of
+from trainauto.assembly.measuring import always_validating, measure, network_to_measure, with_images, with_sets_of
 from trainauto.assembly.model import choose_precision
 from trainauto.assembly.placing import placed
 from trainauto.assembly.trained import trained_network
@@ -16,7 +16,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
 from trainauto.core.records import ValidationRecord
 from trainauto.options.load import LoadedOptions, LoadedTest
-from trainauto.reporting.figures import gain_over_bicubic
+from trainauto.reporting.figures import counted, gain_over_bicubic
 from trainauto.reporting.json_text import to_json
 from trainauto.reporting.lines import WIDTH, duration, table
 
@@ -36,7 +36,13 @@ class _Subject:
     step: int = 0
 
 
-def test_network(run: Path | None, checkpoint: str, test: LoadedTest | None, device: str | None) -> int:
+def test_network(
+    run: Path | None,
+    checkpoint: str,
+    test: LoadedTest | None,
+    device: str | None,
+    images: tuple[str, str | None] | None,
+) -> int:
     """Measure; return the exit code.
 
     Args:
@@ -44,11 +50,12 @@ def test_network(run: Path | None, checkpoint: str, test: LoadedTest | None, dev
         checkpoint: of the run.
         test: the test file; ``None`` takes the sets and metrics of the run.
         device: instead of the option file's.
+        images: folder of high-quality images, instead of the run's sets, and that of their partners where there is one.
 
     Raises:
         InputError: something cannot be used.
     """
-    subject = _of_run(run, checkpoint, test, device) if run is not None else _of_file(test, device)
+    subject = _of_run(run, checkpoint, test, device, images) if run is not None else _of_file(test, device)
     print(subject.words)
     lines: list[str] = []
     for record in measure(subject.loaded, subject.network, subject.device, subject.folder, subject.step):
@@ -62,14 +69,16 @@ def test_network(run: Path | None, checkpoint: str, test: LoadedTest | None, dev
     return 0
 
 
-def _of_run(run: Path, checkpoint: str, test: LoadedTest | None, device: str | None) -> _Subject:
+def _of_run(
+    run: Path, checkpoint: str, test: LoadedTest | None, device: str | None, images: tuple[str, str | None] | None
+) -> _Subject:
     trained = trained_network(run, checkpoint, torch.device("cpu"))
     if test is not None:
         _refuse_second_network(test)
         loaded = with_sets_of(trained.loaded, test.as_run)
         folder = Path(test.test.path.results_root) / test.test.name
     else:
-        loaded = always_validating(trained.loaded)
+        loaded = always_validating(trained.loaded if images is None else with_images(trained.loaded, *images))
         folder = Path("results") / trained.name
     chosen = choose_precision(_on(loaded, device)).device
     average = ", averaged weights" if trained.is_average else ""
@@ -121,7 +130,7 @@ def _on(loaded: LoadedOptions, device: str | None) -> LoadedOptions:
 
 def text_of(record: ValidationRecord, width: int = WIDTH) -> list[str]:
     """Return the table of a set: images, then the mean; a table a metric where one of all is too wide."""
-    images = f"{len(record.scores)} image{'' if len(record.scores) == 1 else 's'}"
+    images = counted(len(record.scores), "image")
     tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
     head = f"{record.dataset}: {images} in {duration(record.seconds)}{tiles}"
     names = list(record.metrics)

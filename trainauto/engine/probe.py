@@ -146,6 +146,5 @@ def _say(run: Run, given: Plan, reason: str) -> None:
     if plan == given:
         logger.info("the first batch is drawn under %s, as the option file says: %s", plan, reason)
         return
-    logger.info("the first batch is drawn under %s instead of %s", plan, given)
     first = PlanChange(plan, f"before the first batch: {reason}", early=True)  # reported with the first step
     run.decided += run.expectations.completed([first], None)

@@ -106,7 +106,7 @@ class Replay:
             share = f"{self._largest_difference:.3g}"
             text = f"losses differ from step {self._first_other_loss} on, by up to {share} of their value"
         pieces = f"; other pieces from step {self._first_in_other_pieces} on" if self._first_in_other_pieces else ""
-        return (("replayed", f"{self._repeated} steps, {text}{pieces}"),)
+        return (("replayed", f"{self._repeated} step{'' if self._repeated == 1 else 's'}, {text}{pieces}"),)
 
     @property
     def _now(self) -> StepRecord:

@@ -196,9 +196,18 @@ def _rounded(now: Situation, best: Plan, batches: range) -> Plan:
 
 
 def frontier(
-    cost: CostModel, axes: Sequence[Axis], limit_bytes: int, *, quantile: float = UPPER, micro_batches: int = 1
+    cost: CostModel,
+    axes: Sequence[Axis],
+    limit_bytes: int,
+    *,
+    quantile: float = UPPER,
+    micro_batches: int = 1,
+    admits: Callable[[Plan], bool] | None = None,
 ) -> list[Plan]:
-    """Return for each crop the largest batch whose quantile stays within the limit, as far as there is one."""
+    """Return for each crop the largest batch whose quantile stays within the limit, as far as there is one.
+
+    ``admits`` may ask for more than that; what it refuses, it refuses of larger plans, too.
+    """
     by_name = {axis.name: axis for axis in axes}
     batches = _values(by_name[BATCH_SIZE])
     plans: list[Plan] = []
@@ -206,7 +215,7 @@ def frontier(
 
         def fits(batch: int, extent: int = extent) -> bool:
             plan = Plan.of(micro_batches=micro_batches, batch_size=batch, lq_size=extent)
-            return cost.predict(shape_of(plan), quantile) <= limit_bytes
+            return cost.predict(shape_of(plan), quantile) <= limit_bytes and (admits is None or admits(plan))
 
         batch = _last(batches, fits)
         if batch is None:
@@ -288,7 +297,7 @@ def _why_not_larger(now: Situation, plan: Plan) -> str:
         axis = now.axis(name)
         larger = plan.changed(**{name: plan[name] + axis.multiple})
         if larger[name] > axis.maximum:
-            words.append(f"{name} is at its bound {axis.maximum}")
+            words.append(axis.at_bound)
             continue
         if name == LQ_SIZE:  # crops come first: a batch above the configured one does not stand in their way
             larger = larger.changed(batch_size=min(plan.batch_size, now.axis(BATCH_SIZE).clamp(now.configured_batch)))

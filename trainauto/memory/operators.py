@@ -43,6 +43,7 @@ class Operator(NamedTuple):
         multiplies: on CUDA it is cuBLAS that computes it.
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
         scratch: says what its kernel takes on CUDA while it runs.
+        convolves: on a CPU it works on copies of what it is given, in another order (oneDNN's blocks of channels).
         may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
 
@@ -56,6 +57,7 @@ class Operator(NamedTuple):
     multiplies: bool = False
     hides_memory: bool = False
     scratch: Scratch | None = None
+    convolves: bool = False
 
 
 _known: dict[int, Operator] = {}
@@ -89,6 +91,7 @@ def _facts_of(func: Any) -> Operator:
         multiplies=schema.name in _PRODUCTS,
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
         scratch=SCRATCH.get(schema.name),
+        convolves=func in (_aten.convolution.default, _aten.convolution_backward.default),
     )
 
 

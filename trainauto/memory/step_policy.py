@@ -156,11 +156,11 @@ def _step_up(now: Situation, name: str) -> Plan | str:
     if name == BATCH_SIZE and value < now.configured_batch:
         step = min(step, now.configured_batch - value)
     step = max(axis.multiple, step // axis.multiple * axis.multiple)
-    why = f"{name} is at its bound {axis.maximum}"
+    why = axis.at_bound
     while step >= axis.multiple:
         candidate = now.plan.changed(**{name: value + step})
         if not axis.admits(value + step):
-            why = f"{name} is at its bound {axis.maximum}"
+            why = axis.at_bound
         elif refused := refusal(now, candidate):
             why = f"{name} {value + step} {refused}"
         else:

@@ -41,6 +41,7 @@ class Trace:
         initial: allocations that were live when the step began.
         events: what the step allocated and freed, in order, for the simulation of an allocator.
         hides_memory: kernels take memory that no trace knows: those of convolutions above all.
+        peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
     """
 
     persistent_bytes: int
@@ -49,6 +50,7 @@ class Trace:
     initial: tuple[AllocationEvent, ...]
     events: tuple[AllocationEvent, ...]
     hides_memory: bool = True
+    peak_with_copies_bytes: int = 0
 
     @property
     def held_bytes(self) -> int:
@@ -164,6 +166,7 @@ def _trace_of(log: StepLog, hides_memory: bool) -> Trace:
         initial=tuple(log.before_later_steps),
         events=tuple(log.events),
         hides_memory=hides_memory,
+        peak_with_copies_bytes=log.peak_with_copies(),
     )
 
 

@@ -25,7 +25,10 @@ def save_weights(network: nn.Module, file: Path) -> None:
     state = whole_weights(network) if is_sharded(network) else network.state_dict()
     if not state:
         return  # another rank has it
+    file.touch()
+    mode = file.stat().st_mode  # as the umask has it: save_file replaces the file by one that only its owner may read
     save_file({name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}, file)
+    file.chmod(mode)
 
 
 def load_weights(network: nn.Module, file: Path) -> None:

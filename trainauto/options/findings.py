@@ -188,6 +188,8 @@ def _advice(error: _Error, model: type[BaseModel]) -> str:
         word = str(value).lower()
         return f"Write {'true' if word in _TRUE else 'false' if word in _FALSE else 'true or false'}."
     if error.kind == "string_type" and isinstance(value, int | float):
+        if error.path and str(error.path[-1]).endswith("budget"):
+            return f"Write it with its unit, e.g. {shown(value)}MiB or {shown(value)}GiB."
         return "Put it in quotes."
     if error.kind == "model_type":
         return _section_advice(error, model)
@@ -204,7 +206,8 @@ def _section_advice(error: _Error, model: type[BaseModel]) -> str:
     if isinstance(error.value, bool) and "enabled" in known:
         return f"Write {error.path[-1]}: {{enabled: {shown(error.value)}}}."
     if error.value is None:
-        return "Indent its keys below it, or remove the line."
+        defaults = f" {error.path[-1]}: {{}} means its defaults." if "enabled" in known else ""
+        return f"Indent its keys below it, or remove the line.{defaults}"
     if "type" in known and isinstance(error.value, str):
         return f"Write {{type: {shown(error.value).strip(chr(39))}}}."
     return f"Write its keys below it, indented and without '- ': {', '.join(known)}."

@@ -18,7 +18,6 @@ _HINTS = {
     "io_backend": "Remove it: images are read from files; cache_dir keeps decoded pixels.",
     "meta_info": "Remove it: dataroot_gt takes folders, files and lists of them.",
     "meta_info_file": "Remove it: dataroot_gt takes folders, files and lists of them.",
-    "filename_tmpl": "Remove it: pairs are found by relative path without the extension.",
     "use_shuffle": "Remove it: samples are always shuffled.",
     "dataset_enlarge_ratio": "Remove it: the stream of samples has no end.",
     "prefetch_mode": "Remove it: lookahead says how many batches are drawn ahead.",

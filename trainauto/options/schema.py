@@ -104,6 +104,12 @@ class TrainDataset(Section):
         "is named in the log when it is first read.",
         reason="off: it takes as long as reading the set once",
     )
+    filename_tmpl: str | None = option(
+        None,
+        "Name of a low-quality image without its extension, where `{}` is that of its partner (BasicSR's meaning): "
+        "'{}x4' pairs 0001.png with 0001x4.png. Without it, names are the same, or end in x2 to x9.",
+        reason="DIV2K's names pair without it",
+    )
 
 
 class ValDataset(Section):
@@ -115,6 +121,7 @@ class ValDataset(Section):
     dataroot_lq: Roots | None = option(None, "As for training.")
     cache_dir: str | None = option(None, "As for training.")
     decode_all: bool = option(False, "As for training.")
+    filename_tmpl: str | None = option(None, "As for training.")
 
 
 class Datasets(BaseModel):

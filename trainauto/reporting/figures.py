@@ -9,6 +9,8 @@ from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
 GIB_BYTES = 2**30
 MIB_BYTES = 2**20
 
+LEAST_BYTES_OF_A_SHARE = 5 * MIB_BYTES
+
 
 @dataclass(frozen=True)
 class StepFigures:
@@ -119,9 +121,21 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes / GIB_BYTES:.2f} GiB" if size_bytes >= GIB_BYTES else f"{size_bytes / MIB_BYTES:.1f} MiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the singular or the plural: ``1 batch``, ``8 batches``."""
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
 def error_text(predicted_bytes: int, measured_bytes: int) -> str:
-    """Return by how much a prediction was off, as a share of what was measured; negative where it was too low."""
-    return f"{(predicted_bytes - measured_bytes) / measured_bytes:+.1%}" if measured_bytes else "-"
+    """Return by how much a prediction was off, as a share of what was measured; negative where it was too low.
+
+    Of small plans the difference itself: buffers of libraries are most of what they take, and a share says nothing.
+    """
+    if measured_bytes < LEAST_BYTES_OF_A_SHARE:
+        return f"{(predicted_bytes - measured_bytes) / MIB_BYTES:+.1f} MiB"
+    return f"{(predicted_bytes - measured_bytes) / measured_bytes:+.1%}"
 
 
 def gain_over_bicubic(record: ValidationRecord, metric: str) -> float | None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from trainauto.core.files import write_atomically
+from trainauto.reporting.figures import size_text
 
-GIB = 1024**3
 WIDTH_PX, HEIGHT_PX = 960, 640
 LEFT_PX, TOP_PX, RIGHT_PX, BOTTOM_PX = 70, 50, 250, 60
+DOT_PX = 6
 INK, PAPER = (30, 30, 30), (255, 255, 255)
 
 SCALE = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
@@ -52,11 +53,12 @@ def draw_heat_map(
         for batch in batches:
             share = (log(predict(batch, crop)) - low) / max(1e-9, high - low)
             draw.rectangle(field.cell(crop, batch), fill=_colour(share))
-    for line, (card, points) in zip(_cycle(len(frontiers)), frontiers.items(), strict=True):
-        _draw_frontier(draw, field, points, line)
-        if card in chosen:
-            x, y = field.middle(*chosen[card])
-            draw.ellipse((x - 6, y - 6, x + 6, y + 6), fill=line, outline=INK, width=2)
+    lines = dict(zip(frontiers, _cycle(len(frontiers)), strict=True))
+    for number, (card, points) in enumerate(frontiers.items()):
+        # The first is the widest, so that of lines that run together all are seen.
+        _draw_frontier(draw, field, points, lines[card], 3 + 4 * (len(frontiers) - 1 - number))
+    for (x, y), card in _dots(field, chosen):
+        draw.ellipse((x - DOT_PX, y - DOT_PX, x + DOT_PX, y + DOT_PX), fill=lines[card], outline=INK, width=2)
     _draw_frame(draw, font, field, title)
     _draw_legend(draw, font, list(frontiers), chosen, (low, high))
     write_atomically(path, lambda file: image.save(file, "PNG"))
@@ -80,8 +82,25 @@ class _Field:
         return (left + right) / 2, (top + bottom) / 2
 
 
+def _dots(field: _Field, chosen: Mapping[str, tuple[int, int]]) -> list[tuple[tuple[float, float], str]]:
+    """Return where the dot of each card is drawn: beside those that it would hide, within the picture."""
+    taken: list[tuple[float, float]] = []
+    found = []
+    for card, plan in chosen.items():
+        x, y = field.middle(*plan)
+        while any(abs(x - left) < 2 * DOT_PX and abs(y - top) < 2 * DOT_PX for left, top in taken):
+            x -= 2 * DOT_PX + 2
+        taken.append((x, y))
+        found.append(((x, y), card))
+    return found
+
+
 def _draw_frontier(
-    draw: ImageDraw.ImageDraw, field: _Field, points: Sequence[tuple[int, int]], colour: tuple[int, int, int]
+    draw: ImageDraw.ImageDraw,
+    field: _Field,
+    points: Sequence[tuple[int, int]],
+    colour: tuple[int, int, int],
+    width_px: int,
 ) -> None:
     """Draw steps along the upper edges of the largest batches."""
     steps: list[tuple[float, float]] = []
@@ -90,7 +109,7 @@ def _draw_frontier(
             left, top, right, _ = field.cell(crop, batch)
             steps += [(left, top), (right, top)]
     if steps:
-        draw.line([*steps, (steps[-1][0], HEIGHT_PX - BOTTOM_PX)], fill=colour, width=3)
+        draw.line([*steps, (steps[-1][0], HEIGHT_PX - BOTTOM_PX)], fill=colour, width=width_px)
 
 
 def _draw_frame(draw: ImageDraw.ImageDraw, font: Font, field: _Field, title: str) -> None:
@@ -119,9 +138,11 @@ def _draw_legend(
         draw.rectangle((left, y, left + 20, y + 1.5), fill=_colour(1 - position / 99))
     for share, y in ((1.0, top), (0.5, top + 75), (0.0, top + 150)):
         count = exp(ends[0] + share * (ends[1] - ends[0]))
-        draw.text((left + 28, y), f"{count / GIB:.2f} GiB", fill=INK, font=font, anchor="lm")
+        draw.text((left + 28, y), size_text(count), fill=INK, font=font, anchor="lm")
+    words = "colour: expected peak\nline: largest batch whose\n99 % bound is within target\ndot: the plan of a run"
+    draw.text((left, top + 166), words, fill=INK, font=ImageFont.load_default(12))
     for row, (line, card) in enumerate(zip(_cycle(len(cards)), cards, strict=True)):
-        y = top + 190 + 44 * row
+        y = top + 250 + 44 * row
         draw.rectangle((left, y, left + 20, y + 6), fill=line, outline=INK)
         words = f"{chosen[card][1]} x {chosen[card][0]} px" if card in chosen else "no plan fits"
         draw.text((left + 28, y - 4), f"{card}\n{words}", fill=INK, font=font)

@@ -11,7 +11,7 @@ from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, Rat
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.records import Progress, ValidationRecord
 from trainauto.core.reports import RunEnd, RunSummary
-from trainauto.reporting.figures import StepFigures, error_text, gain_over_bicubic, size_text
+from trainauto.reporting.figures import StepFigures, counted, error_text, gain_over_bicubic, size_text
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 
 WIDTH = 80
@@ -32,11 +32,11 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
         ("plan", f"{summary.plan} ({plan_text(summary.plan)})"),
         ("data", ", ".join(f"{name} {number}" for name, number in summary.samples.items())),
-        ("length", f"{summary.total} {summary.unit}"),
+        ("length", counted(summary.total, summary.unit.removesuffix("s"))),
         *summary.facts,
     ]
     if summary.resumed:
-        pairs.append(("resumed", f"after step {summary.progress.steps}, {summary.progress.samples} samples"))
+        pairs.append(("resumed", f"after step {summary.progress.steps}, {counted(summary.progress.samples, 'sample')}"))
     return pairs_lines(pairs, width)
 
 
@@ -86,7 +86,7 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
             asked = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
         case Stop():
             asked = "stop"
-    return _wrap(f"step {step}: {asked}: {decision.reason}", width)
+    return wrapped(f"step {step}: {asked}: {decision.reason}", width)
 
 
 def _expected(change: PlanChange) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _expected(change: PlanChange) -> Iterator[str]:
 def validation_lines(record: ValidationRecord, width: int) -> list[str]:
     """Return a table of the means of a validation beside those of bicubic enlargement."""
     tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
-    images = f"{len(record.scores)} image{'' if len(record.scores) == 1 else 's'}"
+    images = counted(len(record.scores), "image")
     peak = f", peak {size_text(record.peak.allocated)}" if record.peak is not None else ""
     how = f"{images} in {duration(record.seconds)}{tiles}{peak}"
     head = f"validation of {record.dataset} after step {record.step}: {how}"
@@ -118,18 +118,22 @@ def validation_lines(record: ValidationRecord, width: int) -> list[str]:
         if record.bicubic:
             row += ["-", "-"] if gain is None else [f"{record.bicubic[metric]:.4f}", f"{gain:+.4f}"]
         rows.append(row)
-    return _wrap(head, width) + table(rows)
+    return wrapped(head, width) + table(rows)
 
 
 def end_lines(end: RunEnd, width: int) -> list[str]:
     """Return the block that a run ends with."""
     pairs = [
         (end.status, end.reason),
-        ("trained", f"{end.progress.steps} steps, {end.progress.samples} samples in {duration(end.progress.seconds)}"),
+        ("trained", f"{_so_far(end.progress)} in {duration(end.progress.seconds)}"),
     ]
     if end.checkpoint:
         pairs.append(("checkpoint", end.checkpoint))
     return pairs_lines([*pairs, *end.facts], width)
+
+
+def _so_far(progress: Progress) -> str:
+    return f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'sample')}"
 
 
 def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
@@ -141,9 +145,9 @@ def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
     if all(row.predicted_bytes is None for row in rows):
         return []
     cells = [["plan", "steps", "predicted", "measured", "highest", "error"], *(prediction_cells(row) for row in rows)]
-    more = f"  and {left_out} more plan{'' if left_out == 1 else 's'}, trained for fewer steps"
+    more = f"  and {counted(left_out, 'more plan')}, trained for fewer steps"
     head = "predicted against measured (of whole steps: the typical peak, and the highest)"
-    return [*_wrap(head, width), *table(cells), *([more] if left_out else [])]
+    return [*wrapped(head, width), *table(cells), *([more] if left_out else [])]
 
 
 def prediction_cells(row: PlanPeak) -> list[str]:
@@ -189,11 +193,12 @@ def pairs_lines(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:
     lines: list[str] = []
     for label, text in pairs:
         if text:
-            lines += _wrap(f"{label:<{_LABEL_WIDTH}}{text}", width, " " * _LABEL_WIDTH)
+            lines += wrapped(f"{label:<{_LABEL_WIDTH}}{text}", width, " " * _LABEL_WIDTH)
     return lines
 
 
-def _wrap(text: str, width: int, indent: str = _INDENT) -> list[str]:
+def wrapped(text: str, width: int, indent: str = _INDENT) -> list[str]:
+    """Return a text in lines of at most ``width`` columns; 0 leaves it as it is."""
     if not width or len(text) <= width:
         return [text]
     return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

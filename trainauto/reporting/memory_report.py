@@ -1,6 +1,7 @@
 """What ``python -m trainauto report RUN`` says: what was predicted of a run's memory, what was measured."""
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -14,6 +15,7 @@ from trainauto.reporting.figures import size_text
 from trainauto.reporting.json_text import read_lines, to_json
 from trainauto.reporting.lines import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
+from trainauto.reporting.resumes import Resume, resumes_of
 from trainauto.reporting.run_directory import RunDirectory
 from trainauto.reporting.run_log import logged_decisions, logged_steps
 
@@ -85,6 +87,7 @@ class MemoryReport:
         kept: times a plan stayed although memory had run out, and why.
         validations: by set.
         foresight: what was traced before the first step, as in foresight.json; empty where nothing was.
+        resumes: starts after the first, with the options that were changed.
     """
 
     run: str
@@ -97,6 +100,7 @@ class MemoryReport:
     kept: Sequence[tuple[int, KeepPlan]]
     validations: Sequence[Validated]
     foresight: Mapping[str, Any] = field(default_factory=dict)
+    resumes: Sequence[Resume] = ()
 
 
 def memory_report(run: RunDirectory) -> MemoryReport:
@@ -134,6 +138,7 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         kept=[(step, one) for step, one in decided if isinstance(one, KeepPlan)],
         validations=_validations(run),
         foresight=_foresight(run),
+        resumes=resumes_of(run),
     )
 
 
@@ -203,6 +208,7 @@ def as_text(report: MemoryReport, width: int = WIDTH) -> str:
         _validated(report.validations),
         [*_shortages(report.shortages), *_indented(report.kept, width)],
         ["plan changes", *_indented(report.changes, width)] if report.changes else ["no plan changes"],
+        _resumes(report.resumes, width),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -278,6 +284,17 @@ def _shortages(rows: Sequence[Shortage]) -> list[str]:
         ran = ", ".join(f"{name} {one.micro_batches} of {one.extent} px" for name, one in row.pieces.items())
         cells.append([str(row.step), plan_text(row.plan), str(row.ooms), ran or "a smaller batch"])
     return ["out of memory", *table(cells)]
+
+
+def _resumes(resumes: Sequence[Resume], width: int) -> list[str]:
+    if not resumes:
+        return []
+    lines = []
+    for one in resumes:
+        changed = "; ".join(one.changes) or "no option was changed"
+        text = f"after step {one.after_step}, {one.time}: {changed}"
+        lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
+    return ["resumes", *lines]
 
 
 def _indented(changes: Sequence[tuple[int, Decision]], width: int) -> Iterator[str]:

@@ -151,8 +151,13 @@ class RunDirectory:
 
     @property
     def tensorboard(self) -> Path:
-        """Folder of event files."""
-        return self.path / "tb"
+        """Folder of event files.
+
+        It lies beside the folders of runs: TensorBoard follows links, and would find what lies in a run a second time
+        through ``current``. A run of an earlier version goes on where its files are.
+        """
+        within = self.path / "tb"
+        return within if within.is_dir() else self.path.parent / "tb" / self.path.name
 
     @property
     def validation(self) -> Path:

@@ -22,14 +22,33 @@ _FLUSH_S = 30
 
 # A tag is a pattern that is matched from its beginning.
 CHARTS = {
-    "VRAM": [f"memory/{name}_gib$" for name in ("current", "peak", "reserved", "predicted", "target", "limit")],
-    "Predicted against measured": ["memory/predicted_gib$", "memory/peak_gib$"],
-    "Error of the prediction in %": ["memory/prediction_error_percent$"],  # an axis of its own: these are no GiB
-    "Plan": ["plan/(?!micro_batches)"],
-    "Events": ["events/adjustment$", "events/oom$"],
-    "Loss": ["loss/"],
+    "Memory in GiB: limit, target, predicted, peak, reserved, current": [
+        f"memory/{name}_gib$" for name in ("limit", "target", "predicted", "peak", "reserved", "current")
+    ],
+    "Peak in GiB: predicted, measured (peak)": ["memory/predicted_gib$", "memory/peak_gib$"],
+    "Error of the prediction in % of the peak": ["memory/prediction_error_percent$"],
+    "Crop: lq_size in px of the low-quality image": ["plan/lq_size$"],
+    "Batch: samples of an optimizer step": ["plan/batch_size$"],
+    "Events: 1 where the plan changed (adjustment), memory ran out (oom)": ["events/adjustment$", "events/oom$"],
+    "Loss: each term, and their total": ["loss/"],
 }
-"""The page of custom scalars: each chart with the curves in it."""
+"""The page of custom scalars: each chart, named by its unit and its lines, with the curves in it."""
+
+EXPLAINED = """
+The page **Custom scalars** shows a run against its memory, in optimizer steps from left to right:
+
+| line | what it is |
+|---|---|
+| `memory/limit_gib` | what the run may use: the card, or `memory: budget` |
+| `memory/target_gib` | share of the limit (`target_vram_usage`) that peaks are steered to |
+| `memory/predicted_gib` | what the plan of the step was expected to peak at before it was trained |
+| `memory/peak_gib` | highest bytes that tensors held in the step; of several steps in one point, the highest |
+| `memory/reserved_gib` | highest bytes that torch's allocator had taken from the card |
+| `memory/current_gib` | what was held after the step |
+| `memory/prediction_error_percent` | predicted less measured, in % of measured; below 0 it was foretold too low |
+| `plan/lq_size`, `plan/batch_size` | crop in px of the low-quality image, and samples of a step |
+| `events/adjustment`, `events/oom` | 1 where the plan changed, or memory ran out; **Text** has the words |
+"""
 
 
 class TensorBoard(Sink):
@@ -60,6 +79,7 @@ class TensorBoard(Sink):
         purge_step = summary.progress.steps + 1 if begun_before else None
         self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=_FLUSH_S)
         self._summary = summary
+        self._writer.add_text("about/custom_scalars", EXPLAINED, summary.progress.steps)
         self._writer.add_custom_scalars({"trainauto": {name: ["Multiline", tags] for name, tags in CHARTS.items()}})
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002

@@ -15,6 +15,7 @@ from trainauto.reporting.lines import (
     step_lines,
     summary_lines,
     validation_lines,
+    wrapped,
 )
 from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.sinks import Sink
@@ -68,8 +69,14 @@ class TextSink(Sink):
             self._write_all(decision_lines(record.step, decision, self.width))
 
     def message(self, text: str, level: int) -> None:
-        """Write a message; a block of several lines stays as it is."""
-        self._write_all(text.splitlines(), level)
+        """Write a message; a block of several lines stays as it is.
+
+        Before the run starts it is wrapped: lines on presets and bounds are long, and none is there to be copied.
+        """
+        lines = text.splitlines()
+        if self.summary is None and len(lines) == 1 and level < logging.WARNING:
+            lines = wrapped(text, self.width)
+        self._write_all(lines, level)
 
     def end(self, summary: RunEnd) -> None:
         """Write what was predicted of the plans of this run, and the last block."""

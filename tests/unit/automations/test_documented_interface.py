@@ -274,5 +274,5 @@ def test_the_section_of_an_option_file_without_the_file() -> None:
     assert not TrainingAutomations({"DynamicBatchSizeOptimizer": {"enabled": False}})
     with pytest.raises(InputError, match="DynamicBatchSizeOptimizer"):
         TrainingAutomations({"DynamicBatchSizeOptimiser": {}})
-    with pytest.raises(TypeError, match="max_batchsize"):
+    with pytest.raises(InputError, match="max_batchsize"):
         TrainingAutomations({"DynamicBatchSizeOptimizer": {"max_batchsize": 3}})

@@ -215,9 +215,9 @@ def test_pair_counts_name_the_set_and_the_files(pair_roots: tuple[Path, Path]) -
         PairedImageDataset(str(gt), str(lq), scale=2, name="pairs")
     text = str(caught.value)
     assert "dataset 'pairs': 4 gt and 4 lq images, of which 3 make pairs" in text
-    assert "Did you mean 'imag_001'?" in text
-    assert "gt image without a partner" in text
-    assert "lq image without a partner" in text
+    assert "1 gt image without a partner" in text
+    assert "image_001.png (nearest: imag_001)" in text
+    assert "1 lq image without a partner" in text
 
 
 def test_scale_suffix_pairs(pair_roots: tuple[Path, Path]) -> None:

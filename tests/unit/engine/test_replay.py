@@ -97,7 +97,7 @@ def test_where_sums_vary_small_differences_say_nothing(caplog: pytest.LogCapture
     replay.begin_step()
     replay.end_step(step(1, losses={"l1": 0.5004}), finished=True)
     assert warnings(caplog) == []
-    assert replay.facts() == (("replayed", "1 steps, losses equal the log's within 0.1%"),)
+    assert replay.facts() == (("replayed", "1 step, losses equal the log's within 0.1%"),)
 
 
 def test_a_loss_that_is_missing_or_no_number_is_another_run(caplog: pytest.LogCaptureFixture) -> None:

@@ -191,3 +191,23 @@ def test_the_message_is_the_block_people_see(tmp_path: Path) -> None:
         "  Write a plain number, e.g. 64."
     )
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "advice"),
+    [
+        (
+            "training_automations:\n  DynamicBatchSizeOptimizer:\n",
+            "takes a section of keys, but nothing is given",
+            "DynamicBatchSizeOptimizer: {} means its defaults.",
+        ),
+        ("memory: {cpu_budget: 24}\n", "memory.cpu_budget takes text", "with its unit, e.g. 24MiB or 24GiB."),
+        ("memory: {budget: '24'}\n", "'24' is no size", ""),
+    ],
+)
+def test_what_was_probably_meant(problems: Reporter, text: str, what: str, advice: str) -> None:
+    (problem,) = problems(text=MINIMAL + text)
+    assert what in problem.what
+    assert advice in problem.advice
+    assert problem.place is not None
+    assert problem.place.line > 1

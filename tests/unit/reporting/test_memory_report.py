@@ -1,18 +1,21 @@
 """The memory report, from logs as a run writes them."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.reporting.builders import GIB, a_progress, a_step, a_validation
+from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_validation
 from trainauto.cli import main
 from trainauto.core.decisions import KeepPlan, PlanChange, RateFactor
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, Pieces
 from trainauto.reporting.jsonl import JsonLines
+from trainauto.reporting.resumes import CHANGED
 from trainauto.reporting.run_directory import RunDirectory
+from trainauto.reporting.text import TrainingLog
 
 MIB = 2**20
 SMALL, LARGE = Plan.of(batch_size=4, lq_size=48), Plan.of(batch_size=4, lq_size=64)
@@ -51,6 +54,27 @@ def foresight(device_type: str) -> dict[str, Any]:
     more = {**one, "batch": 64, "lq_size": 64}
     held = {"seconds": 2.5, "persistent_bytes": 10 * MIB, "device_type": device_type, "limit_bytes": 200 * MIB}
     return {**held, "traced": [one, more]}
+
+
+def test_resumes_and_changed_options_are_listed(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    log = TrainingLog(run.log, 10)
+    log.start(a_summary())
+    log.message(f"{CHANGED}train.total_iter: 12 -> 14", logging.WARNING)
+    log.message(f"{CHANGED}ranks: 1 -> 2", logging.WARNING)
+    log.start(a_summary(progress=a_progress(4)))
+    log.start(a_summary(progress=a_progress(6)))
+    log.close()
+    assert main(["report", str(run.path)]) == 0
+    blocks = capsys.readouterr().out.rstrip("\n").split("\n\n")
+    heading, first, second = blocks[-1].replace("\n      ", " ").splitlines()
+    assert heading == "resumes"
+    assert first.startswith("  after step 4, 2")
+    assert first.endswith(": train.total_iter: 12 -> 14; ranks: 1 -> 2")
+    assert second.endswith(": no option was changed")
+    assert main(["report", str(run.path), "--json"]) == 0
+    resumes = json.loads(capsys.readouterr().out)["resumes"]
+    assert [one["after_step"] for one in resumes] == [4, 6]
+    assert resumes[0]["changes"] == ["train.total_iter: 12 -> 14", "ranks: 1 -> 2"]
 
 
 @pytest.mark.parametrize("device_type", ["cpu", "cuda"])

@@ -35,3 +35,18 @@ def test_curves_can_be_left_out(tmp_path: Path) -> None:
     with Reporter(standard_sinks(run, 1, tensorboard=False, stream=io.StringIO())) as reporter:
         reporter.start(a_summary())
     assert not run.tensorboard.exists()
+
+
+def test_tensorboard_finds_each_run_once_and_earlier_ones_where_they_are(tmp_path: Path) -> None:
+    """It follows links, so that what lay within a run was shown under ``current``, too."""
+    from tensorboard.backend.event_processing.io_wrapper import GetLogdirSubdirectories
+
+    run = RunDirectory.create(tmp_path, "demo")
+    with Reporter(standard_sinks(run, 1, stream=io.StringIO())) as reporter:
+        reporter.start(a_summary())
+        reporter.step(a_step(1), (), a_progress(1))
+    assert run.tensorboard == run.path.parent / "tb" / run.path.name
+    assert list(GetLogdirSubdirectories(str(tmp_path))) == [str(run.tensorboard)]
+    earlier = RunDirectory.create(tmp_path, "earlier")
+    (earlier.path / "tb").mkdir()
+    assert earlier.tensorboard == earlier.path / "tb"

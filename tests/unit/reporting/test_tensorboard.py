@@ -110,9 +110,9 @@ def test_what_was_predicted_stands_beside_what_was_measured(tmp_path: Path) -> N
     assert (step, pytest.approx(-10, abs=1e-4)) == (2, error.expected)
     assert points(events, "memory/validation_peak_gib") == [(3, 6.0)]
     charts = curves_of_charts(events)
-    assert charts["Predicted against measured"] == {"memory/peak_gib", "memory/predicted_gib"}
-    assert charts["Error of the prediction in %"] == {"memory/prediction_error_percent"}
-    assert "memory/predicted_gib" in charts["VRAM"]
+    assert charts["Peak in GiB: predicted, measured (peak)"] == {"memory/peak_gib", "memory/predicted_gib"}
+    assert charts["Error of the prediction in % of the peak"] == {"memory/prediction_error_percent"}
+    assert "memory/predicted_gib" in charts["Memory in GiB: limit, target, predicted, peak, reserved, current"]
 
 
 def test_adjustments_and_lack_of_memory_are_marks_with_words(tmp_path: Path) -> None:
@@ -153,14 +153,25 @@ def test_every_chart_of_the_page_has_its_curves(tmp_path: Path) -> None:
     sink.start(a_summary(memory_target_bytes=3 * GIB))
     sink.step(a_step(predicted=GIB), (), a_progress(1))
     sink.close()
-    assert curves_of_charts(read(tmp_path)) == {
-        "VRAM": {f"memory/{name}_gib" for name in ("current", "peak", "reserved", "predicted", "target", "limit")},
-        "Predicted against measured": {"memory/predicted_gib", "memory/peak_gib"},
-        "Error of the prediction in %": {"memory/prediction_error_percent"},
-        "Plan": {"plan/lq_size", "plan/batch_size"},
-        "Events": {"events/adjustment", "events/oom"},
-        "Loss": {"loss/l1", "loss/total"},
-    }
+    charts = curves_of_charts(read(tmp_path))
+    of_memory = "limit", "target", "predicted", "peak", "reserved", "current"
+    assert list(charts.values()) == [
+        {f"memory/{name}_gib" for name in of_memory},
+        {"memory/predicted_gib", "memory/peak_gib"},
+        {"memory/prediction_error_percent"},
+        {"plan/lq_size"},
+        {"plan/batch_size"},
+        {"events/adjustment", "events/oom"},
+        {"loss/l1", "loss/total"},
+    ]
+    titles = list(charts)
+    assert titles[0] == f"Memory in GiB: {', '.join(of_memory)}"
+    for title, unit in zip(titles, ("GiB", "GiB", "%", "px", "samples", "1 where", "total"), strict=True):
+        assert unit in title
+    ((step, text),) = words(read(tmp_path), "about/custom_scalars")
+    assert step == a_summary().progress.steps
+    for tag in {tag for tags in charts.values() for tag in tags if not tag.startswith("loss/")}:
+        assert f"`{tag}`" in text, tag
 
 
 def test_a_process_without_a_caching_allocator_and_steps_without_a_reading(tmp_path: Path) -> None:

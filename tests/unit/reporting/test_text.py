@@ -416,3 +416,20 @@ def test_counts_and_plans() -> None:
     assert plan_text(Plan.of(batch_size=16, lq_size=64, micro_batches=2)) == "16/2x64"
     assert plan_text(Plan.of(tokens=4096)) == "tokens 4096"
     assert plan_text(Plan.of(batch_size=8, max_pixels=512, micro_batches=4)) == "batch_size 8/4 max_pixels 512"
+
+
+def test_what_is_said_before_the_start_is_wrapped_on_the_console_only(tmp_path: Path) -> None:
+    text = "DynamicBatchSizeOptimizer: " + ", ".join(f"min_batch_size {number} (preset)" for number in range(6))
+    stream, log = io.StringIO(), TrainingLog(tmp_path / "training.log", 1)
+    console = PlainConsole(1, stream)
+    for sink in (console, log):
+        sink.message(text, logging.INFO)
+        sink.start(a_summary())
+        sink.message(text, logging.INFO)
+        sink.close()
+    lines = stream.getvalue().splitlines()
+    before = lines[: next(number for number, line in enumerate(lines) if line.startswith("run "))]
+    assert len(before) == 3
+    assert all(len(line) <= 80 for line in before)
+    assert " ".join(" ".join(before).split()) == text
+    assert (tmp_path / "training.log").read_text().count(text) == 2

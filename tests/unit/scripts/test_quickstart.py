@@ -13,7 +13,8 @@ import pathlib, sys
 run = pathlib.Path("experiments/a name/20250101_000000")
 if "fail-early" in sys.argv:
     sys.exit(2)
-(run / "tb").mkdir(parents=True)
+run.mkdir(parents=True)
+(run.parent / "tb" / run.name).mkdir(parents=True)
 (run.parent / "current").write_text(run.name + "\\n")
 (run / "arguments").write_text("\\n".join(sys.argv[1:]))
 if pathlib.Path("validation.jsonl").exists():
@@ -49,7 +50,7 @@ def test_a_run_ends_with_its_place_and_the_command_that_shows_its_curves(
     *_, place, curves = capsys.readouterr().out.splitlines()
     assert place.split("  ")[-1].strip() == str(run.relative_to(project.parent))
     assert "-m tensorboard.main --logdir" in curves
-    assert str(run.relative_to(project.parent) / "tb") in curves
+    assert str(run.relative_to(project.parent).parent / "tb" / run.name) in curves
 
 
 def test_exit_codes_come_back_with_the_place_of_the_run_if_there_is_one(
@@ -66,7 +67,7 @@ def test_exit_codes_come_back_with_the_place_of_the_run_if_there_is_one(
 def test_the_run_of_an_earlier_call_is_not_taken_for_this_one(project: Path, capsys: pytest.CaptureFixture[str]):
     quickstart.main([])
     run = project / "experiments" / "a name" / "20250101_000000"
-    for path in (run / "arguments", run / "tb", run):
+    for path in (run / "arguments", run):
         os.utime(path, (1e9, 1e9))
     capsys.readouterr()
     quickstart.main(["fail-early"])
