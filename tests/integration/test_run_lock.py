@@ -40,13 +40,15 @@ def test_a_second_resume_is_refused_and_a_killed_one_is_no_obstacle(
     longer = write_options(tmp_path / "longer.yml", tiny_options(gt, train={"total_iter": 2000}, **slow))
     first = start(longer, "--auto_resume")
     wait_for_steps(run / "training_log.jsonl", 12)
-    before = sorted(run.rglob("*.json*"))
+    before = {file: file.read_bytes() for file in (*run.glob("*.jsonl"), *run.glob("owner_*"))}
     second = train(longer, "--auto_resume")
     assert second.returncode == 2, second.stderr
     for words in (f"{run.name} is in use by process {first.pid} on ", ", since 20", "without --auto_resume"):
         assert words in second.stderr
     assert "Traceback" not in second.stderr
-    assert set(before) <= set(run.rglob("*.json*"))
+    assert len(before) >= 2
+    for file, was in before.items():
+        assert file.read_bytes().startswith(was), f"{file.name} was cut or written anew"
 
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
