@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.integration.doors import (
-    TRAIN,
-    environment,
     merged,
     run_directory,
+    started,
     step_records,
     tiny_options,
     train,
@@ -73,14 +70,7 @@ def validations(run: Path) -> list[int]:
 def test_a_signal_in_validation(tmp_path: Path, write_images: Callable[..., Path], every: int, stopped_at: int) -> None:
     (tmp_path / "slow_metrics.py").write_text(SLOW_METRIC)
     options = write_options(tmp_path / "run.yml", options_for(write_images("gt", 3), val={"val_freq": every}))
-    process = subprocess.Popen(
-        [sys.executable, str(TRAIN), "-opt", options.name],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = started(options)
     wait_for(tmp_path / "validating_0")
     run = run_directory(options)
     if stopped_at == 4:
@@ -113,10 +103,10 @@ def test_first_set_counts_though_the_second_was_left(
     monkeypatch.setenv("SLOW_ROWS", "48")
     second = {"type": "GTImageDataset", "name": "second", "dataroot_gt": str(write_images("second", 1, (48, 48)))}
     options = write_options(tmp_path / "run.yml", options_for(write_images("gt", 3), datasets={"val_2": second}))
-    process = subprocess.Popen([sys.executable, str(TRAIN), "-opt", options.name], cwd=tmp_path, env=environment())
+    process = started(options)
     wait_for(tmp_path / "validating_0")
     process.send_signal(number)
-    process.wait(timeout=60)
+    process.communicate(timeout=60)
     run = run_directory(options)
     best = json.loads((run / "checkpoints" / "latest.json").read_text())["best"]
     assert (best["step"], best["metric"]) == (4, "val/psnr")

@@ -11,6 +11,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
 from trainauto.data.decoder_words import damage_heard
+from trainauto.data.decoding_all import damaged_among
 from trainauto.data.image_io import decoded, read_image
 
 Write = Callable[..., Path]
@@ -68,6 +69,18 @@ def test_decoding_all_refuses_damaged_ones(damaged: Path, few: int, monkeypatch:
     assert len(caught.value.problems) == 1
     (damaged / "image_001.jpg").write_bytes(whole)
     assert GTImageDataset(str(damaged), scale=2, decode_all=True).survey().samples == 3
+
+
+def _die(_path: str, channels: int) -> str:
+    os._exit(channels)
+
+
+def test_killed_process_that_decodes_is_one_block(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainauto.data.decoding_all.FEW", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)  # one core would decode in this process
+    monkeypatch.setattr("trainauto.data.decoding_all._damage", _die)
+    with pytest.raises(InputError, match=r"'train': a process .* was killed\n  Memory"):
+        list(damaged_among([str(damaged / "image_000.jpg")], 3, "train"))
 
 
 def test_what_others_print_while_an_image_is_decoded_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
