@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.reports import RunSummary
 from trainauto.core.run_lock import RunLock
 from trainauto.data import DynamicDataset, Survey
+from trainauto.engine.checkpoint import Best
 from trainauto.engine.controls import Controls
 from trainauto.engine.last_resort import LastResort
 from trainauto.engine.random_state import seed_everything, seed_rank
@@ -222,8 +223,10 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
     if run.ranks.is_first:
         directory.rewind(run.progress.steps)
     every, step = run.frequencies.validate, run.progress.steps
-    if every and step and (step % every == 0 or run.finished):
-        made = run.ranks.from_first(lambda: sorted(validated_sets(directory, step)))
+    # Under another interval nobody can tell whether it was due; after the last step it always was.
+    is_same = not any(line.startswith("val.val_freq:") for line in changes)
+    if every and step and ((is_same and step % every == 0) or run.finished):
+        made = run.ranks.from_first(lambda: _made_validations(run, directory))
         run.missed = [one for one in run.validators if one.dataset.name not in made]
     for line in changes:
         logger.warning("%s%s", CHANGED, line)
@@ -234,12 +237,23 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
         run.controls.stop_reason = ""
 
 
+def _made_validations(run: Run, directory: RunDirectory) -> list[str]:
+    """Return the sets that were validated after the last step; the score of the first one is noted, if nobody has."""
+    step, metric = run.progress.steps, run.frequencies.best_metric
+    made = validated_sets(directory, step)
+    first = run.validators[0].dataset.name if run.validators else ""
+    with suppress(KeyError, TypeError, ValueError):  # validated by another metric, or by none
+        score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}")
+        run.checkpoints.note_score(score, better_is_higher=made[first]["better_is_higher"][metric])
+    return sorted(made)
+
+
 def _explained(error: OtherNetwork, changes: Sequence[str]) -> OtherNetwork:
     """Return the error with what was changed since, as far as networks follow from it, and what to do."""
     of_networks = [line for line in changes if line.startswith(("network_", "scale", "model_type", "plugins"))]
     changed = "".join(f"\n  changed since: {line}" for line in of_networks)
     return OtherNetwork(
-        f"{error}{changed}\n  Nothing was written. Take that back, or leave --auto_resume out: a run of its own begins,"
+        f"{error}{changed}\n  Nothing was trained. Take that back, or leave --auto_resume out: a run of its own begins,"
         " from these weights with path: pretrain_network_g (strict_load_g: false takes what fits)."
     )
 

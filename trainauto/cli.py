@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in _FULL:
             raise
         where = f" for {error.filename}" if error.filename else ""
-        print(f"\nno room on the disk{where}\n  Make room, then go on with --auto_resume.\n", file=sys.stderr)
+        then = "go on with --auto_resume" if hasattr(parsed, "auto_resume") else "try again"
+        print(f"\nno room on the disk{where}\n  Make room, then {then}.\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         print("\nstopped at once; the last checkpoint stands", file=sys.stderr)

@@ -80,6 +80,13 @@ def train(options: Path, *arguments: str, timeout_s: float = 120) -> subprocess.
     )
 
 
+def started(options: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start ``train.py -opt options ...`` in the folder of the option file; its words come in ``stdout``."""
+    command = [sys.executable, str(TRAIN), "-opt", options.name, *arguments]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=options.parent, env=environment(), **pipes)
+
+
 def run_directory(options: Path, name: str = "tiny") -> Path:
     return (options.parent / "experiments" / name / "current").resolve()
 

@@ -2,15 +2,13 @@
 
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.doors import TRAIN, environment, run_directory, step_records, tiny_options, train, write_options
+from tests.integration.doors import run_directory, started, step_records, tiny_options, train, write_options
 from tests.integration.test_elastic import wait_for_steps
 
 pytestmark = [
@@ -19,12 +17,6 @@ pytestmark = [
 ]
 
 SLOW = Path(__file__).parents[1] / "assets" / "plugins" / "slow.py"
-
-
-def start(options: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(TRAIN), "-opt", options.name, *arguments]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=options.parent, env=environment(), **pipes)
 
 
 def test_a_second_resume_is_refused_and_a_killed_one_is_no_obstacle(
@@ -38,15 +30,17 @@ def test_a_second_resume_is_refused_and_a_killed_one_is_no_obstacle(
     run = run_directory(options)
 
     longer = write_options(tmp_path / "longer.yml", tiny_options(gt, train={"total_iter": 2000}, **slow))
-    first = start(longer, "--auto_resume")
+    first = started(longer, "--auto_resume")
     wait_for_steps(run / "training_log.jsonl", 12)
-    before = sorted(run.rglob("*.json*"))
+    before = {file: file.read_bytes() for file in (*run.glob("*.jsonl"), *run.glob("owner_*"))}
     second = train(longer, "--auto_resume")
     assert second.returncode == 2, second.stderr
     for words in (f"{run.name} is in use by process {first.pid} on ", ", since 20", "without --auto_resume"):
         assert words in second.stderr
     assert "Traceback" not in second.stderr
-    assert set(before) <= set(run.rglob("*.json*"))
+    assert len(before) >= 2
+    for file, was in before.items():
+        assert file.read_bytes().startswith(was), f"{file.name} was cut or written anew"
 
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)

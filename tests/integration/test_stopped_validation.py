@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.integration.doors import (
-    TRAIN,
-    environment,
     merged,
     run_directory,
+    started,
     step_records,
     tiny_options,
     train,
@@ -33,7 +30,8 @@ from trainauto.metrics import METRICS
 @METRICS.register("slow_metric")
 def slow_metric(image, reference):
     rank, here = os.environ.get("RANK", "0"), Path(__file__).parent
-    if rank == os.environ.get("SLOW_RANK", rank) and image.any() and not (here / "fast").exists():
+    is_slow = image.shape[0] == int(os.environ.get("SLOW_ROWS", image.shape[0]))
+    if rank == os.environ.get("SLOW_RANK", rank) and is_slow and image.any() and not (here / "fast").exists():
         (here / f"validating_{rank}").touch()
         time.sleep(60)  # as a large photograph would take
     return 1.0
@@ -55,7 +53,7 @@ def options_for(gt: Path, **changes: Any) -> dict[str, Any]:
 def wait_for(file: Path) -> None:
     deadline = time.monotonic() + 90
     while not file.exists():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, file
         time.sleep(0.02)
 
 
@@ -72,14 +70,7 @@ def validations(run: Path) -> list[int]:
 def test_a_signal_in_validation(tmp_path: Path, write_images: Callable[..., Path], every: int, stopped_at: int) -> None:
     (tmp_path / "slow_metrics.py").write_text(SLOW_METRIC)
     options = write_options(tmp_path / "run.yml", options_for(write_images("gt", 3), val={"val_freq": every}))
-    process = subprocess.Popen(
-        [sys.executable, str(TRAIN), "-opt", options.name],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = started(options)
     wait_for(tmp_path / "validating_0")
     run = run_directory(options)
     if stopped_at == 4:
@@ -102,6 +93,42 @@ def test_a_signal_in_validation(tmp_path: Path, write_images: Callable[..., Path
     assert pointer["best"]["metric"] == "val/psnr"
     assert train(options, "--auto_resume").returncode == 0
     assert validations(run) == [step for step in (2, 4) if step % every == 0 or step == 4], "once is enough"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_first_set_counts_though_the_second_was_left(
+    tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    (tmp_path / "slow_metrics.py").write_text(SLOW_METRIC)
+    monkeypatch.setenv("SLOW_ROWS", "48")
+    second = {"type": "GTImageDataset", "name": "second", "dataroot_gt": str(write_images("second", 1, (48, 48)))}
+    options = write_options(tmp_path / "run.yml", options_for(write_images("gt", 3), datasets={"val_2": second}))
+    process = started(options)
+    wait_for(tmp_path / "validating_0")
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    run = run_directory(options)
+    best = json.loads((run / "checkpoints" / "latest.json").read_text())["best"]
+    assert (best["step"], best["metric"]) == (4, "val/psnr")
+    assert validations(run) == [4]
+
+    pointer = json.loads((run / "checkpoints" / "latest.json").read_text())
+    (run / "checkpoints" / "latest.json").write_text(json.dumps(pointer | {"best": None}))  # killed a moment before
+    (tmp_path / "fast").touch()
+    done = train(options, "--auto_resume")
+    assert done.returncode == 0, done.stderr
+    assert validations(run) == [4, 4]
+    assert json.loads((run / "checkpoints" / "latest.json").read_text())["best"] == best
+
+
+def test_validation_under_another_interval_is_not_made_up(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    gt = write_images("gt", 3)
+    options = write_options(tmp_path / "run.yml", tiny_options(gt, train={"total_iter": 4}, val={"val_enabled": False}))
+    assert train(options).returncode == 0
+    changed = {"train": {"total_iter": 5}, "val": {"val_freq": 4}}
+    longer = write_options(tmp_path / "longer.yml", tiny_options(gt, **changed))
+    assert train(longer, "--auto_resume").returncode == 0
+    assert validations(run_directory(options)) == [5]
 
 
 def test_ranks_agree_on_leaving(

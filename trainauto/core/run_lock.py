@@ -5,7 +5,9 @@ the highest owns the folder, so a dead owner is replaced without removing anythi
 lock of the operating system is taken: not all network file systems have them, and forked workers would inherit them.
 
 An owner is dead if its process is (known by number and start time, where both are of one machine), or if it has not
-renewed its file's time of change for :data:`SILENT_S`. A file dated 1970 was given back.
+renewed its file's time of change for :data:`SILENT_S`. Clocks may differ: how old a file looks shortens that, but
+:data:`_LEAST_WATCH_BEATS` are always watched. A file dated 1970 was given back. One that a living owner misses was
+removed by somebody who tidied up, and is made again.
 """
 
 import json
@@ -33,6 +35,7 @@ BEAT_S = 10.0
 SILENT_S = 90.0
 """Silence after which an owner elsewhere is dead: clients of NFS may see a file's time up to a minute late."""
 
+_LEAST_WATCH_BEATS = 3
 _POLL_S = 0.5
 _AGAIN_S = 0.05  # what another process has just made may be seen a moment later on a network file system
 _GIVEN_BACK_BEFORE_S = 1e9
@@ -93,7 +96,9 @@ class RunLock:
 
     def __init__(self) -> None:
         self._file: Path | None = None
+        self._mine = Owner("", 0, "")
         self._pid = 0
+        self._looked_s = (0.0, 0.0)
         self._lost_to: Owner | None = None
         self._done = threading.Event()
         self._beating: threading.Thread | None = None
@@ -111,17 +116,22 @@ class RunLock:
                 time.sleep(_AGAIN_S)
         except OSError as error:
             raise InputError(f"{folder} cannot be written to: {error}") from error
-        self._file, self._pid = file, os.getpid()
+        self._file, self._mine, self._pid, self._looked_s = file, mine, os.getpid(), _clocks_s()
         self._beating = threading.Thread(target=self._beat, name="owner of the run", daemon=True)
         self._beating.start()
 
     def check(self) -> None:
-        """Ask whether it is still this process that has the folder; costs nothing.
+        """Ask whether it is still this process that has the folder; costs nothing but after a long silence.
 
         Raises:
             TrainautoError: another one took it while this one was silent, in a machine that slept for instance.
         """
-        if self._lost_to is not None and self._file is not None:
+        if self._file is None:
+            return
+        # The process may just have woken up: its next beat comes after the next write.
+        if max(now - then for now, then in zip(_clocks_s(), self._looked_s, strict=True)) > 2 * BEAT_S:
+            self._look(self._file)
+        if self._lost_to is not None:
             raise TrainautoError(
                 f"{self._file.parent} was taken over by {self._lost_to}\n"
                 f"  This process had given no sign of life for {SILENT_S:.0f} s; it writes nothing more."
@@ -147,14 +157,23 @@ class RunLock:
 
     def _beat(self) -> None:
         file = self._file
-        while file is not None and not self._done.wait(BEAT_S):
-            # A file system that does not answer once may do so the next time; so may a memory budget.
-            with suppress(OSError, MemoryError):
-                newest = _newest(file.parent)
-                if newest != file:
-                    self._lost_to = _read(newest) if newest is not None else Owner("", 0, "")
-                    return
-                os.utime(file)
+        while file is not None and self._lost_to is None and not self._done.wait(BEAT_S):
+            self._look(file)
+
+    def _look(self, file: Path) -> None:
+        """Give a sign of life, unless another process has the folder."""
+        # A file system that does not answer once may do so the next time; so may a memory budget.
+        with suppress(OSError, MemoryError):
+            newest = _newest(file.parent)
+            if newest is None or _number(newest) < _number(file):
+                _write_once(file, _text_of(self._mine))
+                newest = file
+            owner = _read(newest)
+            if newest != file or (owner.pid and owner != self._mine):
+                self._lost_to = owner
+                return
+            os.utime(file)
+            self._looked_s = _clocks_s()
 
 
 def _made(folder: Path, mine: Owner) -> Path | None:
@@ -168,7 +187,7 @@ def _made(folder: Path, mine: Owner) -> Path | None:
         raise _refusal(folder, _read(before))
     number = _number(before) + 1 if before is not None else 1
     file = folder / f"owner_{number}.json"
-    if not _write_once(file, json.dumps(asdict(mine), indent=2) + "\n"):
+    if not _write_once(file, _text_of(mine)):
         return None
     if _newest(folder) != file:  # two others were faster, and the second has removed the first one's
         file.unlink(missing_ok=True)
@@ -189,6 +208,8 @@ def _is_free(file: Path) -> bool:
     if alive is not None:
         return not alive
     left_s = SILENT_S - (_now_in(file.parent) - first)
+    # The clock that dated the file may be ahead of this one, or behind, or have been set since.
+    left_s = min(max(left_s, _LEAST_WATCH_BEATS * BEAT_S), SILENT_S)
     if left_s > BEAT_S:
         # Not by the logger: what is logged before a run is there is shown much later.
         print(f"looking for up to {left_s:.0f} s whether {owner} is alive", file=sys.stderr, flush=True)
@@ -259,6 +280,10 @@ def _read(file: Path) -> Owner:
 _FIELDS = {"host": str, "pid": int, "since": str, "processes": str, "started": str}
 
 
+def _text_of(owner: Owner) -> str:
+    return json.dumps(asdict(owner), indent=2) + "\n"
+
+
 def _changed_s(file: Path) -> float | None:
     """Return a file's time of change; ``None`` if it is gone. It is opened, for network file systems then ask anew."""
     try:
@@ -276,6 +301,11 @@ def _now_in(folder: Path) -> float:
         return probe.stat().st_mtime
     finally:
         probe.unlink(missing_ok=True)
+
+
+def _clocks_s() -> tuple[float, float]:
+    """Return the time by two clocks: one stands still while the machine sleeps, the other may be set back."""
+    return time.monotonic(), time.time()
 
 
 def _processes_here() -> str:

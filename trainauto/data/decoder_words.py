@@ -7,6 +7,7 @@ has no checksums. PNG and WebP fail to decode instead.
 
 import logging
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 JPEG_SUFFIXES = frozenset({".jpg", ".jpeg"})
 DAMAGE = ("Corrupt JPEG data", "Premature end of JPEG", "Inconsistent progression")
+
+_BEFORE_THE_END = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
 
 Result = TypeVar("Result")
 
@@ -46,15 +49,21 @@ class _Catcher:
                 result = decode()
             finally:
                 os.dup2(kept, _STDERR)
+        except BaseException:
+            os.write(_STDERR, self._taken())  # or the next image would be blamed for it
+            raise
         finally:
             os.close(kept)
+        return result, self._taken()
+
+    def _taken(self) -> bytes:
         if not os.fstat(self._file).st_size:
-            return result, b""
+            return b""
         os.lseek(self._file, 0, os.SEEK_SET)
         said = os.read(self._file, _MOST_BYTES)
         os.lseek(self._file, 0, os.SEEK_SET)
         os.ftruncate(self._file, 0)
-        return result, said
+        return said
 
 
 _catcher: _Catcher | None = None
@@ -66,6 +75,8 @@ def damage_heard(decode: Callable[[], Result]) -> tuple[Result, str]:
     What anybody else prints meanwhile is passed on. Two threads do not listen at once: the second just decodes.
     """
     global _catcher
+    if sys.stderr is None:  # closed: its number may be another file's
+        return decode(), ""
     try:
         if _catcher is None or _catcher.pid != os.getpid():
             _catcher = _Catcher()
@@ -93,6 +104,17 @@ def damage_heard(decode: Callable[[], Result]) -> tuple[Result, str]:
     return result, found
 
 
+def is_padding(path: str, damage: str) -> bool:
+    """Whether all that a decoder found are zeros before the end marker, as some programs and cameras write them.
+
+    Others there may be what is left of pixels after damage.
+    """
+    found = _BEFORE_THE_END.search(damage)
+    if found is None:
+        return False
+    return bytes(int(found[1])) + b"\xff\xd9" in Path(path).read_bytes()
+
+
 def is_listened_to(path: str) -> bool:
     """Whether a decoder may go on over damage in such a file."""
     return Path(path).suffix.lower() in JPEG_SUFFIXES
@@ -117,7 +139,7 @@ def tell(path: str, damage: str) -> None:
     if torch.utils.data.get_worker_info() is not None:
         _told.waiting.append((path, damage))
     else:
-        logger.warning("%s is damaged, its pixels are wrong from some row on (%s); replace it", path, damage)
+        logger.warning("%s is damaged, its pixels may be wrong from some row on (%s); replace it", path, damage)
 
 
 def take_waiting() -> list[tuple[str, str]]:

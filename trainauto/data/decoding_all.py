@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
 
@@ -17,6 +18,9 @@ def damaged_among(paths: Sequence[str], channels: int, set_name: str) -> Iterato
     """Yield what is wrong with each image that cannot be decoded, or that the decoder says is damaged.
 
     On all cores where there are many: each process hears what its own decoder says.
+
+    Raises:
+        InputError: one of these processes was killed.
     """
     look = partial(_damage, channels=channels)
     if len(paths) <= FEW or (os.cpu_count() or 1) == 1:
@@ -25,7 +29,13 @@ def damaged_among(paths: Sequence[str], channels: int, set_name: str) -> Iterato
         return
     with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=get_context("spawn")) as processes:
         answers = processes.map(look, paths, chunksize=16)
-        yield from (_problem(*one, set_name) for one in zip(paths, answers, strict=True) if one[1])
+        try:
+            yield from (_problem(*one, set_name) for one in zip(paths, answers, strict=True) if one[1])
+        except BrokenProcessPool as error:
+            advice = "Memory may have run out. Free some, or leave decode_all out."
+            raise InputError(
+                Problem(f"dataset '{set_name}': a process that decodes images was killed", advice=advice)
+            ) from error
 
 
 def _damage(path: str, channels: int) -> str:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.data.decoder_words import damage_heard, is_listened_to, tell
+from trainauto.data.decoder_words import damage_heard, is_listened_to, is_padding, tell
 from trainauto.data.upright import AS_STORED, orientation_of, upright, upright_size_px
 
 Pixels = NDArray[np.uint8]
 """An image as (H, W, C), RGB or one grey channel."""
 
-TIFF_SUFFIXES = frozenset({".tif", ".tiff"})
+_TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 def read_image(path: str, channels: int) -> Pixels:
@@ -42,8 +42,9 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
         InputError: as :func:`read_image`.
     """
     flags = (cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
-    is_tiff, damage = Path(path).suffix.lower() in TIFF_SUFFIXES, ""
+    damage = ""
     try:
+        is_tiff = _is_tiff(path)
         # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there. It turns
         # TIFF whatever it is told, and fails to do so on the straight way.
         if (path.isascii() or os.name != "nt") and not is_tiff:
@@ -52,6 +53,7 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
             decode = partial(cv2.imdecode, np.fromfile(path, np.uint8), flags)
         if is_listened_to(path):
             image, damage = damage_heard(decode)
+            damage = "" if is_padding(path, damage) else damage
         else:
             image = decode()
         orientation = AS_STORED if is_tiff else _orientation(path)
@@ -64,6 +66,11 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
     # A view: only the crop that is taken from it is ever copied, into RGB order.
     pixels = upright(image[:, :, None] if channels == 1 else image[:, :, ::-1], orientation)
     return np.asarray(pixels, np.uint8), damage
+
+
+def _is_tiff(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(4) in _TIFF_STARTS  # decoders go by that, whatever the file's name
 
 
 def _orientation(path: str) -> int:

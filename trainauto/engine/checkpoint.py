@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError
 from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
-from trainauto.engine.damage import SUMS_FILE, damage_of, write_sums
+from trainauto.engine.damage import damage_of, noted_sums, sums_renewed, write_sums
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ FORMAT = 3
 MIB = 1024**2
 STATE_FILE = "state.pt"
 LATEST_FILE = "latest.json"
+_ASIDE = "damaged_"
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,8 @@ class Checkpoints:
         folder = self.path(step)
 
         def write() -> None:
-            write_sums(folder, without={STATE_FILE})  # whatever moment a kill comes at, no sum is wrong
-            write_atomically(folder / STATE_FILE, partial(_write_state, state=state))
-            write_sums(folder)
+            with sums_renewed(folder, STATE_FILE):
+                write_atomically(folder / STATE_FILE, partial(_write_state, state=state))
 
         self._with_room(step, write)
 
@@ -113,7 +113,12 @@ class Checkpoints:
                 raise self._full(step)
 
     def _delete_oldest(self, step: int) -> bool:
-        """Delete the oldest checkpoint that can be spared; say whether there was one."""
+        """Delete a damaged checkpoint, else the oldest that can be spared; say whether there was one."""
+        for aside in sorted(self.folder.glob(f"{_ASIDE}step_*")):
+            logger.warning("the disk is full: %s is deleted for the checkpoint of step %d", aside.name, step)
+            shutil.rmtree(aside, ignore_errors=True)
+            if not aside.exists():
+                return True
         best = self.best.step if self.best else None
         spare = [one for one in self.steps()[:-1] if one not in {step, best}]
         if spare:
@@ -139,18 +144,25 @@ class Checkpoints:
     def newest_whole(self) -> Path | None:
         """Return the newest checkpoint that is as it was written, or ``None`` where there is none at all.
 
-        Damaged ones before it are set aside as ``damaged_step_N``, and the log names them. Also restores which one is
-        the best.
+        Damaged ones after it are set aside as ``damaged_step_N``, and the log names them. Also restores which one is
+        the best. One of another format is not damaged: reading it says so.
 
         Raises:
-            InputError: there are some, and all are damaged.
+            InputError: there are some, and all are damaged; or one cannot be read now, which says nothing of it.
         """
-        pointed = self._pointed()
-        others = (one for one in sorted(self.folder.glob("step_*"), reverse=True) if one != pointed)
-        candidates = [*([pointed] if pointed is not None else []), *others]
+        candidates = sorted(
+            (one for one in self.folder.glob("step_*") if _step_of(one) >= 0), key=_step_of, reverse=True
+        )
         damaged: dict[Path, str] = {}
         for one in candidates:
-            if not (found := _damage(one)):
+            try:
+                found = _damage(one)
+            except OSError as error:
+                advice = (
+                    "Nothing was moved. Try again once it can be read; or move it away to go on from the one before."
+                )
+                raise InputError(Problem(f"{one} cannot be read: {error}", advice=advice)) from error
+            if not found:
                 break
             damaged[one] = found
         if len(damaged) == len(candidates):
@@ -160,30 +172,31 @@ class Checkpoints:
             raise InputError([Problem(f"{one} is damaged: {how}", advice=advice) for one, how in damaged.items()])
         whole = candidates[len(damaged)]
         for path, how in damaged.items():
-            aside = path.with_name(f"damaged_{path.name}")
+            aside = path.with_name(f"{_ASIDE}{path.name}")
             with suppress(OSError):
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
             logger.warning("%s is damaged (%s): going on from %s instead", path, how, whole.name)
+        self._restore_best(_step_of(whole))
         return whole
 
-    def _pointed(self) -> Path | None:
-        """Return the checkpoint that ``latest.json`` names, whole or not; ``None`` if its folder is not there."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            found = json.loads((self.folder / LATEST_FILE).read_text(encoding="utf-8"))
-            self.best = Best(**found["best"]) if found["best"] else None
-            folder = self.folder / str(found["folder"])
-            return folder if folder.is_dir() else None
-        return None
-
     def latest(self) -> Path | None:
-        """Return the newest checkpoint, or ``None``. Also restores which one is the best."""
-        pointed = self._pointed()
-        if pointed is not None and (pointed / STATE_FILE).is_file():
-            return pointed
-        # A kill between writing a checkpoint and pointing at it, or a pointer lost in copying.
+        """Return the newest checkpoint, or ``None``. Also restores which one is the best.
+
+        ``latest.json`` may be behind: a kill, or a full disk, between writing a checkpoint and pointing at it.
+        """
         steps = self.steps()
-        return self.path(steps[-1]) if steps else None
+        if not steps:
+            return None
+        self._restore_best(steps[-1])
+        return self.path(steps[-1])
+
+    def _restore_best(self, newest: int) -> None:
+        """Take the best from ``latest.json``, unless it has gone or was set aside: others are to take its place."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads((self.folder / LATEST_FILE).read_text(encoding="utf-8"))["best"]
+            best = Best(**found) if found else None
+            self.best = best if best and best.step <= newest and best.step in self.steps() else None
 
     def note_score(self, score: Best, *, better_is_higher: bool) -> bool:
         """Remember this step as the best if it is; return whether it is. NaN is never the best."""
@@ -208,7 +221,7 @@ class Checkpoints:
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise CheckpointError(f"cannot read {file}: {error}") from error
         if state.get("format") != FORMAT:
-            raise CheckpointError(f"{file} has format {state.get('format')}, this version reads {FORMAT}")
+            raise _OtherFormat(f"{file} has format {state.get('format')}, this version reads {FORMAT}")
         return state
 
     def path(self, step: int) -> Path:
@@ -217,10 +230,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Return the steps of all whole checkpoints, in order."""
-        found = (
-            path.name.removeprefix("step_") for path in self.folder.glob("step_*") if (path / STATE_FILE).is_file()
-        )
-        return sorted(int(number) for number in found if number.isdigit())
+        found = (_step_of(path) for path in self.folder.glob("step_*") if (path / STATE_FILE).is_file())
+        return sorted(step for step in found if step >= 0)
 
     def _delete_old(self, newest: int) -> None:
         kept = set(self.steps()[-self.keep :]) | {newest}
@@ -254,18 +265,38 @@ def is_disk_full(error: BaseException | None) -> bool:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+class _OtherFormat(CheckpointError):  # noqa: N818
+    """A state of another version of trainauto: whole, but not for this one."""
+
+
 def _damage(checkpoint: Path) -> str:
-    """Say what is wrong with a checkpoint; empty where nothing is."""
-    if not (checkpoint / STATE_FILE).is_file():
+    """Say what is wrong with a checkpoint; empty where nothing is.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
+    try:
+        (checkpoint / STATE_FILE).stat()
+    except FileNotFoundError:
         return f"{STATE_FILE} is missing"
     if found := damage_of(checkpoint):
         return found
-    if not (checkpoint / SUMS_FILE).is_file():  # of an earlier version
+    if STATE_FILE not in noted_sums(checkpoint):  # of an earlier version, or about to be renewed
         try:
             Checkpoints.read_state(checkpoint)
+        except _OtherFormat:
+            return ""
         except CheckpointError as error:
+            if isinstance(error.__cause__, OSError):
+                raise error.__cause__ from error
             return str(error).splitlines()[0]
     return ""
+
+
+def _step_of(folder: Path) -> int:
+    """Return the step that a checkpoint's folder is named after; -1 for any other name."""
+    number = folder.name.removeprefix("step_")
+    return int(number) if number.isdecimal() else -1
 
 
 def _size_bytes(folder: Path) -> int:

@@ -2,49 +2,104 @@
 
 import json
 import zlib
-from collections.abc import Collection
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from trainauto.core.files import write_json_atomically
 
 SUMS_FILE = "sums.json"
+WEIGHTS = "*.safetensors"
 _BLOCK_BYTES = 1 << 20
 
 
-def write_sums(folder: Path, *, without: Collection[str] = ()) -> None:
-    """Note size and CRC-32 of every file in a folder, but for those that are about to change."""
-    files = (file for file in sorted(folder.iterdir()) if file.name not in {SUMS_FILE, *without})
-    sums = {file.name: {"bytes": file.stat().st_size, "crc32": _crc32(file)} for file in files if file.is_file()}
-    write_json_atomically(folder / SUMS_FILE, sums)
+def write_sums(folder: Path) -> None:
+    """Note size and CRC-32 of every file in a folder."""
+    _write(folder, {file.name: _sum_of(file) for file in _files(folder)})
+
+
+@contextmanager
+def sums_renewed(folder: Path, name: str) -> Iterator[None]:
+    """Have one file of a folder change inside: no sum is wrong at any moment, and no other file is read again."""
+    try:
+        sums = noted_sums(folder)
+    except ValueError:
+        sums = {}
+    others = {file.name: sums.get(file.name) or _sum_of(file) for file in _files(folder) if file.name != name}
+    _write(folder, others)
+    yield
+    _write(folder, others | {name: _sum_of(folder / name)})
+
+
+def noted_sums(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size in bytes and CRC-32 of each file, as they were noted; empty where nothing was.
+
+    Raises:
+        ValueError: what was noted is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        noted = json.loads((folder / SUMS_FILE).read_text(encoding="utf-8"))
+        return {str(name): (int(one["bytes"]), int(one["crc32"])) for name, one in noted.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{SUMS_FILE} cannot be read: {error}") from error
 
 
 def damage_of(folder: Path) -> str:
-    """Say what is wrong with the files of a checkpoint; empty where nothing is, or nothing was noted of them.
+    """Say what is wrong with the files of a checkpoint; empty where nothing is.
 
-    Neither torch's files nor safetensors notice a changed byte by themselves.
+    Neither torch's files nor safetensors notice a changed byte by themselves. Where nothing was noted (an earlier
+    version), weights are looked at as far as their header tells.
+
+    Raises:
+        OSError: a file cannot be read now, which says nothing of what is in it.
     """
     try:
-        sums: dict[str, Any] = json.loads((folder / SUMS_FILE).read_text(encoding="utf-8"))
-        known = [(str(name), int(one["bytes"]), int(one["crc32"])) for name, one in sums.items()]
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{SUMS_FILE} cannot be read: {error}"
-    return next((found for one in known if (found := _damage_of_file(folder, *one))), "")
+        sums = noted_sums(folder)
+    except ValueError as error:
+        return str(error)
+    weights = sorted(folder.glob(WEIGHTS))
+    if not (folder / SUMS_FILE).is_file():
+        return next((found for file in weights if (found := _damage_of_header(file))), "")
+    unknown = (f"{SUMS_FILE} lacks {file.name}" for file in weights if file.name not in sums)
+    found = next((found for name, one in sums.items() if (found := _damage_of_file(folder / name, *one))), "")
+    return found or next(unknown, "")
 
 
-def _damage_of_file(folder: Path, name: str, size_bytes: int, crc32: int) -> str:
-    file = folder / name
+def _damage_of_file(file: Path, size_bytes: int, crc32: int) -> str:
     try:
         found_bytes = file.stat().st_size
         if found_bytes != size_bytes:
-            return f"{name} has {found_bytes} of {size_bytes} bytes"
-        return "" if _crc32(file) == crc32 else f"{name} is not what was written: its checksum differs"
+            return f"{file.name} has {found_bytes} of {size_bytes} bytes"
+        return "" if _crc32(file) == crc32 else f"{file.name} is not what was written: its checksum differs"
     except FileNotFoundError:
-        return f"{name} is missing"
-    except OSError as error:
-        return f"{name} cannot be read: {error.strerror}"
+        return f"{file.name} is missing"
+
+
+def _damage_of_header(file: Path) -> str:
+    file.open("rb").close()  # what cannot be opened says so here
+    try:
+        with safe_open(file, "pt"):
+            return ""
+    except SafetensorError as error:
+        return f"{file.name} cannot be read: {error}"
+
+
+def _files(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.is_file() and file.name != SUMS_FILE]
+
+
+def _write(folder: Path, sums: Mapping[str, tuple[int, int]]) -> None:
+    text = {name: {"bytes": size_bytes, "crc32": crc32} for name, (size_bytes, crc32) in sums.items()}
+    write_json_atomically(folder / SUMS_FILE, text)
+
+
+def _sum_of(file: Path) -> tuple[int, int]:
+    return file.stat().st_size, _crc32(file)
 
 
 def _crc32(file: Path) -> int:

@@ -221,7 +221,6 @@ def _validate_or_save(run: Run, validators: Sequence[Validator]) -> None:
 
 
 def _validate(run: Run, validators: Sequence[Validator]) -> None:
-    records = []
     for validator in validators:
         with run.meter.window() as window:  # no step is under way: windows of training begin and end with theirs
             result = validated(run, validator)
@@ -231,9 +230,11 @@ def _validate(run: Run, validators: Sequence[Validator]) -> None:
         decisions = run.ranks.decided(partial(_asked_of_validation, run, record))
         run.controls.apply(decisions)
         run.reporter.validation(record, pictures, run.expectations.completed(decisions, run.trained_plan))
-        records.append(record)
-    if records and validators[0] is run.validators[0]:
-        _note_score(run, records[0])
+        # Before the next set, in which a signal or a kill may come; what was decided belongs to this step.
+        if validator is run.validators[0]:
+            _note_score(run, record)
+        if run.is_saved:
+            run.save()
 
 
 def _asked_of_validation(run: Run, record: ValidationRecord) -> list[Decision]:

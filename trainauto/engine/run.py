@@ -122,6 +122,11 @@ class Run:
         """Return 128 + the signal that ended the run, as shells have it; 0 without one."""
         return 128 + self.signal if self.signal else 0
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether there is a checkpoint of this step."""
+        return self.last_checkpoint == self.checkpoints.path(self.progress.steps)
+
     def save(self) -> Path:
         """Write a checkpoint of this moment. Every rank must ask, and the first one writes.
 
@@ -134,7 +139,7 @@ class Run:
         """
         self.lock.check()
         with without_memory_limit():
-            if self.last_checkpoint is None or not self.last_checkpoint.name.endswith(f"{self.progress.steps:08d}"):
+            if not self.is_saved:
                 check_same_weights(self.ranks, self.model)
                 state = self._state()
                 if self.ranks.is_first:
@@ -148,7 +153,7 @@ class Run:
             else:
                 self._renew()
         self._note_saved()
-        return self.last_checkpoint
+        return self.checkpoints.path(self.progress.steps)
 
     def _renew(self) -> None:
         if self.ranks.from_first(lambda: self._decided_state() != self._saved_state):

@@ -54,9 +54,11 @@ class StopSignals:
 
     @contextmanager
     def raising(self, kind: type[BaseException]) -> Iterator[None]:
-        """Have a first signal inside raise, at once and wherever it comes: only for what nothing depends on."""
+        """Have a first signal raise, wherever it comes and if it came before: only for what nothing depends on."""
         self._raises = kind
         try:
+            if self.received:
+                raise kind
             yield
         finally:
             self._raises = None

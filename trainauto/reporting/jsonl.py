@@ -24,7 +24,8 @@ class JsonLines(Sink):
     """Appends to training_log.jsonl, validation.jsonl and decisions.jsonl of a run.
 
     A line is one write to a file opened for appending: a kill loses the line it falls into and no other. The system has
-    it at once, so that it survives the process; only a power cut loses more.
+    it at once, so that it survives the process; only a power cut loses more. What finds no room waits, and is written
+    before what comes after it: a log may end early, and lacks no line in its middle.
 
     Args:
         run: the run's folder.
@@ -35,31 +36,42 @@ class JsonLines(Sink):
         self._run = run
         self._clock = clock
         self._steps: _Appender | None = None
+        self._waiting: dict[Path, bytes] = {}
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
         """Write the step, then what was decided upon it."""
         if self._steps is None:
             self._steps = _Appender(self._run.records)
-        now_s = round(self._clock(), 3)
-        self._steps.append(step_to_dict(record) | {"time": now_s})
-        self._decided(record.step, decisions, now_s)
+        self._add(self._run.records, step_to_dict(record), record.step, decisions)
 
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
         """Write the scores of a validation, then what was decided upon it."""
-        now_s = round(self._clock(), 3)
-        _append_once(self._run.validations, [validation_to_dict(record) | {"time": now_s}])
-        self._decided(record.step, decisions, now_s)
+        self._add(self._run.validations, validation_to_dict(record), record.step, decisions)
 
     def close(self) -> None:
-        """Close the file of steps."""
-        if self._steps is not None:
-            self._steps.close()
-            self._steps = None
+        """Write what waits for room, if there is any now, and close the file of steps."""
+        try:
+            self._write()
+        finally:
+            if self._steps is not None:
+                self._steps.close()
+                self._steps = None
 
-    def _decided(self, step: int, decisions: Sequence[Decision], now_s: float) -> None:
-        if decisions:
-            entries = [decision_to_dict(step, decision) | {"time": now_s} for decision in decisions]
-            _append_once(self._run.decisions, entries)
+    def _add(self, path: Path, line: Mapping[str, Any], step: int, decisions: Sequence[Decision]) -> None:
+        time_s = {"time": round(self._clock(), 3)}
+        decided = "".join(to_json(decision_to_dict(step, one) | time_s) + "\n" for one in decisions)
+        for file, text in ((path, to_json({**line, **time_s}) + "\n"), (self._run.decisions, decided)):
+            if text:
+                self._waiting[file] = self._waiting.get(file, b"") + text.encode()
+        self._write()
+
+    def _write(self) -> None:
+        for path in list(self._waiting):
+            if self._steps is not None and path == self._run.records:
+                self._steps.append(self._waiting[path])
+            else:
+                _append_once(path, self._waiting[path])
+            del self._waiting[path]
 
 
 def step_to_dict(record: StepRecord) -> dict[str, Any]:
@@ -154,13 +166,12 @@ class _Appender:
         # O_BINARY exists on Windows only, where text mode would change the newlines.
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
 
-    def append(self, *entries: Mapping[str, Any]) -> None:
-        """Add one line an entry.
+    def append(self, text: bytes) -> None:
+        """Add whole lines.
 
         Raises:
             OSError: the disk is full; nothing was added.
         """
-        text = "".join(to_json(entry) + "\n" for entry in entries).encode()
         written_bytes = os.write(self._handle, text)
         if written_bytes != len(text):
             # Half a line would spoil the next one.
@@ -171,11 +182,11 @@ class _Appender:
         os.close(self._handle)
 
 
-def _append_once(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+def _append_once(path: Path, text: bytes) -> None:
     # These files grow seldom: no handle is kept open for them.
     appender = _Appender(path)
     try:
-        appender.append(*entries)
+        appender.append(text)
     finally:
         appender.close()
 

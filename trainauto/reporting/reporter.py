@@ -85,7 +85,7 @@ class Reporter:
                     self._say_lost(sink, "ran out of memory; a report was lost")
                 except Exception as error:
                     if isinstance(error, OSError) and error.errno in _FULL:
-                        self._say_lost(sink, "found the disk full; reports are lost until there is room")
+                        self._say_lost(sink, "found the disk full; reports wait or are lost until there is room")
                     else:
                         self._drop(sink, error)
         finally:

@@ -32,9 +32,9 @@ def logged_decisions(run: RunDirectory) -> Iterator[tuple[int, Decision]]:
     yield from _read(run.decisions, lambda line: (int(line["step"]), decision_from_dict(line)))
 
 
-def validated_sets(run: RunDirectory, step: int) -> set[str]:
-    """Return the sets that were validated after a step."""
-    return {str(line.get("dataset")) for line in read_lines(run.validations) if line.get("step") == step}
+def validated_sets(run: RunDirectory, step: int) -> dict[str, Mapping[str, Any]]:
+    """Return the sets that were validated after a step, each with its line."""
+    return {str(line.get("dataset")): line for line in read_lines(run.validations) if line.get("step") == step}
 
 
 def _read(path: Path, parse: Callable[[Mapping[str, Any]], Entry]) -> Iterator[Entry]:

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -93,30 +95,61 @@ def test_stopped_process_keeps_its_folder(tmp_path: Path, holder: subprocess.Pop
         RunLock().take(tmp_path)
 
 
-def test_owner_elsewhere_is_judged_by_its_signs_of_life(tmp_path: Path) -> None:
-    far = Owner("far", 7, "2026-11-22 10:00:00", "another machine", "5")
-    file = owned_by(tmp_path, far)
-    with ThreadPoolExecutor(1) as beside, RunLock() as lock:
+FAR = Owner("far", 7, "2026-11-22 10:00:00", "another machine", "5")
 
-        def beat() -> None:
-            for _ in range(5):
-                time.sleep(0.1)
-                os.utime(file)
 
+@contextmanager
+def living(file: Path, behind_s: float = 0.0) -> Iterator[None]:
+    """Give signs of life as an owner elsewhere does, by a clock that may be behind."""
+    done = Event()
+
+    def beat() -> None:
+        while not done.wait(0.05):
+            now = time.time() - behind_s
+            os.utime(file, (now, now))
+
+    with ThreadPoolExecutor(1) as beside:
         beating = beside.submit(beat)
-        with pytest.raises(RunTaken, match="process 7 on far, since 2026-11-22 10:00:00"):
-            lock.take(tmp_path)
-        beating.result()
-        start = time.monotonic()
-        lock.take(tmp_path)  # silent now
-        assert time.monotonic() - start > 0.3
-    long_silent = time.time() - 60
-    file = owned_by(tmp_path, far, 5)
-    os.utime(file, (long_silent, long_silent))
+        try:
+            yield
+        finally:
+            done.set()
+            beating.result()
+
+
+def taken_after_s(folder: Path) -> float:
     start = time.monotonic()
     with RunLock() as lock:
+        lock.take(folder)
+        return time.monotonic() - start
+
+
+def test_owner_elsewhere_is_judged_by_its_signs_of_life(tmp_path: Path) -> None:
+    file = owned_by(tmp_path, FAR)
+    with living(file), pytest.raises(RunTaken, match="process 7 on far, since 2026-11-22 10:00:00"):
+        RunLock().take(tmp_path)
+    assert taken_after_s(tmp_path) >= 0.3, "silent now"
+
+
+def test_clock_of_another_machine_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = owned_by(tmp_path, FAR)
+    behind = time.time() - 60
+    os.utime(file, (behind, behind))
+    with living(file, behind_s=60), pytest.raises(RunTaken, match="process 7 on far"):
+        RunLock().take(tmp_path)
+    os.utime(file, (behind, behind))
+    assert taken_after_s(tmp_path) >= 0.3, "however old it looks, it is watched"
+    file = owned_by(tmp_path, FAR, 5)
+    os.utime(file, (time.time() + 3600, time.time() + 3600))
+    naps = iter(range(200))
+
+    def nap(_seconds: float, real: Callable[[float], None] = time.sleep) -> None:
+        next(naps)  # raises once it has been watched for far longer than silence takes
+        real(_seconds)
+
+    monkeypatch.setattr(run_lock.time, "sleep", nap)
+    with RunLock() as lock:
         lock.take(tmp_path)
-    assert time.monotonic() - start < 0.3
 
 
 def test_damaged_file_of_an_owner_is_judged_by_its_age(tmp_path: Path) -> None:
@@ -126,14 +159,52 @@ def test_damaged_file_of_an_owner_is_judged_by_its_age(tmp_path: Path) -> None:
         assert [file.name for file in tmp_path.iterdir()] == ["owner_4.json"]
 
 
+def refused(lock: RunLock, match: str) -> None:
+    def ask() -> None:
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            lock.check()
+            time.sleep(0.01)
+
+    with pytest.raises(TrainautoError, match=match):
+        ask()
+
+
 def test_who_was_silent_for_too_long_writes_no_more(tmp_path: Path) -> None:
     with RunLock() as lock:
         lock.take(tmp_path)
-        owned_by(tmp_path, Owner("far", 7, "2026-11-22 10:00:00"), 2)  # as another one that took it over does
-        time.sleep(1)
+        owned_by(tmp_path, FAR, 2)  # as another one that took it over does
+        refused(lock, "taken over by process 7 on far")
+    assert (tmp_path / "owner_2.json").stat().st_mtime > 1e9, "it gives back what is its own only"
+
+
+def test_who_wakes_up_finds_out_before_the_next_beat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lock, "BEAT_S", 60.0)
+    with RunLock() as lock:
+        lock.take(tmp_path)
+        owned_by(tmp_path, FAR, 2)
+        lock.check()
+        monkeypatch.setattr(run_lock, "BEAT_S", 0.01)  # nothing beats for another minute
+        time.sleep(0.03)
         with pytest.raises(TrainautoError, match="taken over by process 7 on far"):
             lock.check()
-    assert (tmp_path / "owner_2.json").stat().st_mtime > 1e9, "it gives back what is its own only"
+
+
+def test_file_that_was_tidied_away_is_made_again(tmp_path: Path) -> None:
+    with RunLock() as lock:
+        lock.take(tmp_path)
+        file = tmp_path / "owner_1.json"
+        written = file.read_text()
+        file.unlink()
+        end = time.monotonic() + 10
+        while not file.exists() and time.monotonic() < end:
+            lock.check()
+            time.sleep(0.01)
+        assert file.read_text() == written
+        lock.check()
+        file.unlink()
+        owned_by(tmp_path, FAR)  # one that came meanwhile has the same number
+        refused(lock, "taken over by process 7 on far")
 
 
 def test_many_at_once_after_a_dead_one_have_one_owner(tmp_path: Path) -> None:

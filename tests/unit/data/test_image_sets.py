@@ -1,7 +1,6 @@
 """Folders to samples: pairing, preflight, crops, cache."""
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +10,7 @@ import pytest
 from PIL import Image
 
 from trainauto.core.errors import InputError
-from trainauto.core.plan import Plan
-from trainauto.data import DynamicDataLoader, GTImageDataset, PairedImageDataset, SampleKey
-from trainauto.data.decoder_words import damage_heard
+from trainauto.data import GTImageDataset, PairedImageDataset, SampleKey
 from trainauto.data.geometry import shrunk
 from trainauto.data.image_files import list_images
 from trainauto.data.image_io import image_size_px, read_image
@@ -260,68 +257,13 @@ def test_preflight_finds_damage_without_decoding(write_images: Write, suffix: st
     assert all("photos" in problem.what for problem in problems)
 
 
-def damage_middle(file: Path, size_bytes: int = 600) -> None:
-    """Overwrite some of a JPEG's compressed pixels: it has its size, its header and its end."""
-    content = file.read_bytes()
-    middle = len(content) // 2
-    noise = np.random.default_rng(3).integers(0, 256, size_bytes, dtype=np.uint8).tobytes()
-    file.write_bytes(content[:middle] + noise + content[middle + size_bytes :])
-
-
-@pytest.fixture
-def damaged(write_images: Write) -> Path:
-    folder = write_images("photographs", 3, (200, 300), suffix=".jpg")
-    damage_middle(folder / "image_001.jpg")
-    return folder
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_damaged_photograph_is_named_once_when_it_is_read(
-    damaged: Path, workers: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert GTImageDataset(str(damaged), scale=2).survey().samples == 3, "its header and its end are whole"
-    plan = Plan.of(batch_size=2, lq_size=16)
-    with DynamicDataLoader(GTImageDataset(str(damaged), scale=2), plan, seed=1, num_workers=workers) as loader:
-        batches = iter(loader)
-        for _ in range(12):
-            next(batches)
-    named = [one for one in caplog.messages if "image_001.jpg is damaged" in one]
-    assert len(named) == 1
-    assert "Corrupt JPEG data" in named[0]
-    assert "image_000" not in caplog.text
-    assert "Corrupt JPEG data" not in capfd.readouterr().err, "it is said with its name only"
-
-
-def test_a_damaged_photograph_is_not_cached(damaged: Path, tmp_path: Path) -> None:
-    dataset = GTImageDataset(str(damaged), scale=2, cache_dir=str(tmp_path / "cache"))
-    for index in range(3):
-        dataset.whole(index)
-    assert len(list((tmp_path / "cache").iterdir())) == 2
-
-
-@pytest.mark.parametrize("few", [0, 64])
-def test_decoding_all_refuses_damaged_ones(damaged: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainauto.data.decoding_all.FEW", few)
-    whole = (damaged / "image_000.jpg").read_bytes()
-    (damaged / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    with pytest.raises(InputError, match=r"broken\.png"):
-        GTImageDataset(str(damaged), scale=2, decode_all=True).survey()
-    (damaged / "broken.png").unlink()
-    with pytest.raises(InputError, match=r"'train': .*image_001\.jpg is damaged: Corrupt JPEG data") as caught:
-        GTImageDataset(str(damaged), scale=2, decode_all=True).survey()
-    assert len(caught.value.problems) == 1
-    (damaged / "image_001.jpg").write_bytes(whole)
-    assert GTImageDataset(str(damaged), scale=2, decode_all=True).survey().samples == 3
-
-
-def test_what_others_print_while_an_image_is_decoded_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
-    def decode() -> int:
-        os.write(2, b"from a driver\nCorrupt JPEG data: 3 bytes\n")
-        return 7
-
-    assert damage_heard(decode) == (7, "Corrupt JPEG data: 3 bytes")
-    assert capfd.readouterr().err == "from a driver\n"
-    assert damage_heard(lambda: 8) == (8, "")
+def test_name_of_another_kind_changes_nothing(tmp_path: Path, photograph: np.ndarray) -> None:
+    shown = photograph[:40, :60]
+    for suffix, name in ((".jpg", "a.tif"), (".tif", "b.png")):
+        save_turned(tmp_path / f"turned{suffix}", shown, 6)
+        file = str((tmp_path / f"turned{suffix}").rename(tmp_path / name))
+        assert image_size_px(file) == (40, 60)
+        assert np.abs(read_image(file, 3).astype(int) - shown).mean() < 3
 
 
 def test_sixteen_bits_are_counted_once_a_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,10 +7,12 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from trainauto.core.errors import CheckpointError, InputError
 from trainauto.engine.checkpoint import Best, Checkpoints, DiskFull
@@ -18,7 +20,7 @@ from trainauto.engine.random_state import random_state, seed_everything, set_ran
 
 
 def write_weights(folder: Path) -> None:
-    (folder / "net_g.safetensors").write_bytes(b"weights")
+    save_file({"weight": torch.arange(8.0)}, folder / "net_g.safetensors")
 
 
 def names(folder: Path) -> list[str]:
@@ -123,14 +125,113 @@ def test_a_damaged_one_is_set_aside_for_the_one_before(
     assert "step_00000020" in names(tmp_path), "where nothing else is whole, nothing is moved"
 
 
-def test_one_of_an_earlier_version_has_no_sums_and_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["state.pt", "net_g.safetensors"])
+def test_one_of_an_earlier_version_has_no_sums_and_is_read(tmp_path: Path, name: str) -> None:
     checkpoints = Checkpoints(tmp_path, keep=3)
     for step in (10, 20):
         checkpoints.save(step, {}, write_weights)
         (tmp_path / f"step_{step:08d}" / "sums.json").unlink()
     assert checkpoints.newest_whole() == tmp_path / "step_00000020"
-    (tmp_path / "step_00000020" / "state.pt").write_bytes(b"garbage")
+    (tmp_path / "step_00000020" / name).write_bytes((tmp_path / "step_00000020" / name).read_bytes()[:-7])
     assert checkpoints.newest_whole() == tmp_path / "step_00000010"
+
+
+def test_weights_that_the_sums_do_not_know_are_damage(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (10, 20):
+        checkpoints.save(step, {}, write_weights)
+    (tmp_path / "step_00000020" / "sums.json").write_text("{}")
+    assert checkpoints.newest_whole() == tmp_path / "step_00000010"
+
+
+def test_one_that_cannot_be_read_now_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (10, 20):
+        checkpoints.save(step, {}, write_weights)
+    before = names(tmp_path)
+    real_open = Path.open
+
+    def refuse(self: Path, *arguments: Any, **named: Any) -> Any:
+        if self.name == "net_g.safetensors":
+            raise OSError(errno.ESTALE, "Stale file handle", str(self))
+        return real_open(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        with pytest.raises(InputError, match=r"step_00000020 cannot be read: .*Stale.*\n.*Nothing was moved"):
+            checkpoints.newest_whole()
+    assert names(tmp_path) == before
+    assert checkpoints.newest_whole() == tmp_path / "step_00000020"
+
+
+def test_one_of_another_format_is_not_damaged(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (10, 20):
+        folder = checkpoints.save(step, {}, write_weights)
+    torch.save({"format": 2}, folder / "state.pt")
+    (folder / "sums.json").unlink()
+    assert checkpoints.newest_whole() == folder
+    with pytest.raises(CheckpointError, match="format 2, this version reads 3"):
+        Checkpoints.read_state(folder)
+
+
+def test_whole_one_that_nothing_points_at_is_the_newest(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(10, {}, write_weights)
+    pointer = (tmp_path / "latest.json").read_bytes()
+    checkpoints.save(20, {}, write_weights)
+    (tmp_path / "latest.json").write_bytes(pointer)  # as a kill between the two leaves it
+    assert checkpoints.newest_whole() == tmp_path / "step_00000020" == checkpoints.latest()
+
+
+def test_the_best_is_set_aside_with_its_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(10, {}, write_weights)
+    assert checkpoints.note_score(Best(20, 40.0, "val/psnr"), better_is_higher=True)
+    checkpoints.save(20, {}, write_weights)
+    (tmp_path / "step_00000020" / "state.pt").unlink()
+    for again in (Checkpoints(tmp_path, keep=1), Checkpoints(tmp_path, keep=1)):
+        assert again.newest_whole() == tmp_path / "step_00000010" == again.latest()
+        assert again.best is None
+    assert again.note_score(Best(30, 39.0, "val/psnr"), better_is_higher=True)
+    for step in (30, 40):
+        again.save(step, {}, write_weights)
+    assert again.steps() == [30, 40]
+
+
+def test_renewing_reads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(10, {"value": 1}, write_weights)
+    opened: list[str] = []
+    real_open = Path.open
+
+    def note(self: Path, *arguments: Any, **named: Any) -> Any:
+        opened.append(self.name)
+        return real_open(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", note)
+        checkpoints.renew(10, {"value": 2})
+    assert "state.pt" in opened
+    assert "net_g.safetensors" not in opened
+    assert checkpoints.newest_whole() == tmp_path / "step_00000010"
+
+
+def test_damaged_ones_go_first_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=10)
+    for step in (10, 20):
+        checkpoints.save(step, {}, write_weights)
+    (tmp_path / "damaged_step_00000030").mkdir()
+    real_save = torch.save
+
+    def save(state: object, file: object) -> None:
+        if (tmp_path / "damaged_step_00000030").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real_save(state, file)
+
+    monkeypatch.setattr(torch, "save", save)
+    checkpoints.save(40, {}, write_weights)
+    assert checkpoints.steps() == [10, 20, 40]
 
 
 def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import errno
 import json
 import math
 import os
@@ -208,7 +209,24 @@ def test_a_line_the_disk_took_in_part_is_an_error(run: RunDirectory, monkeypatch
     monkeypatch.undo()
     sink.step(a_step(3), (), a_progress(3))
     sink.close()
-    assert [line["step"] for line in strict(run.records)] == [1, 3], "half a line would have spoilt the next one"
+    assert [line["step"] for line in strict(run.records)] == [1, 2, 3], (
+        "what found no room comes before what follows it"
+    )
+
+
+def test_decisions_wait_for_room_with_their_step(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_handle: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    sink = JsonLines(run)
+    for step in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(jsonl.os, "write", full)
+            with pytest.raises(OSError, match="No space"):
+                sink.step(a_step(step), (Stop("enough"),), a_progress(step))
+    sink.close()
+    assert [line["step"] for line in strict(run.records)] == [1, 2]
+    assert [line["step"] for line in strict(run.decisions)] == [1, 2]
 
 
 def test_reading_passes_over_unfinished_lines(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_on_a_full_disk_a_sink_loses_reports_and_stays() -> None:
         run_through(reporter)
     assert short.events.count("end") == 2
     assert [text for text in sound.texts if "disk" in text] == [
-        "WARNING Recorder found the disk full; reports are lost until there is room. This is said once."
+        "WARNING Recorder found the disk full; reports wait or are lost until there is room. This is said once."
     ]
 
 
