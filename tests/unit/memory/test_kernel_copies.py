@@ -91,7 +91,7 @@ def test_a_checkpointed_network_is_foretold_with_its_copies(caplog: pytest.LogCa
     def median(reentrant: bool | None) -> float:
         found = traced(reentrant)
         peak, copies = found.peak_bytes, found.peak_with_copies_bytes
-        plan = PlanBytes(found.held_bytes, peak, found.phase_peaks_bytes, peak, peak, 0.0, copies)
+        plan = PlanBytes(found.held_bytes, peak, found.phase_peaks_bytes, None, 0.0, peak_with_copies_bytes=copies)
         foresight = Foresight.of({(2, 96): plan}, 1, 0.0)
         again = Foresight.from_dict(foresight.to_dict())
         assert again.peaks_on("cpu") == foresight.peaks_on("cpu")
