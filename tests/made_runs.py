@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainauto.assembly.keeping import as_yaml
-from trainauto.assembly.model import build_network
-from trainauto.assembly.plugins import load_plugins
+from trainauto.builders.load_plugins import load_plugins
+from trainauto.builders.model import build_network
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.engine.checkpoint import Best, Checkpoints
 from trainauto.models.weights import save_weights
 from trainauto.options.load import load_options
-from trainauto.reporting.run_directory import RunDirectory
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_metadata import as_yaml
 
 
 def options_of(network: Mapping[str, Any], scale: int = 2, **changes: Any) -> dict[str, Any]:

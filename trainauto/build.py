@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from trainauto.assembly.automating import build_automations
-from trainauto.assembly.child import Child
-from trainauto.assembly.data import (
+from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.builders.automations import build_automations
+from trainauto.builders.data import (
     build_axes,
     build_loader,
     build_metrics,
@@ -23,19 +23,17 @@ from trainauto.assembly.data import (
     build_validator,
     first_plan,
 )
-from trainauto.assembly.foreknowledge import foretell, kind_of_run
-from trainauto.assembly.joint import (
+from trainauto.builders.distributed_setup import (
     check_same_everywhere,
     checkpoints_of,
     earlier_run,
-    foretold,
     limit_and_division,
     new_run,
     parallel_of,
 )
-from trainauto.assembly.keeping import changed_options, configured_samples, keep_foresight, keep_options
-from trainauto.assembly.memory import with_memory
-from trainauto.assembly.model import (
+from trainauto.builders.load_plugins import load_plugins
+from trainauto.builders.memory import with_memory
+from trainauto.builders.model import (
     build_model,
     build_network,
     build_schedule,
@@ -43,34 +41,36 @@ from trainauto.assembly.model import (
     load_compiler,
     run_length,
 )
-from trainauto.assembly.plugins import load_plugins
-from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import OtherNetwork
 from trainauto.core.plan import Plan
-from trainauto.core.reports import RunSummary
-from trainauto.core.run_lock import RunLock
+from trainauto.core.run_events import RunSummary
+from trainauto.core.worker_process import Child
 from trainauto.data import DynamicDataset, Survey
+from trainauto.distributed.communicator import ALONE, Ranks
 from trainauto.engine.checkpoint import Best
+from trainauto.engine.checkpointing_fallback import LastResort
 from trainauto.engine.controls import Controls
-from trainauto.engine.last_resort import LastResort
 from trainauto.engine.random_state import seed_everything, seed_rank
-from trainauto.engine.ranks import ALONE, Ranks
 from trainauto.engine.run import Frequencies, Run
-from trainauto.memory.meter import MemoryMeter
+from trainauto.forecast.memory_forecast import keep_foresight
+from trainauto.forecast.warm_start import foretell, foretold, kind_of_run
+from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
-from trainauto.reporting.figures import counted
-from trainauto.reporting.held import HeldMessages
+from trainauto.reporting.default_sinks import standard_sinks
 from trainauto.reporting.reporter import Reporter
-from trainauto.reporting.resumes import CHANGED
-from trainauto.reporting.run_directory import RunDirectory
-from trainauto.reporting.run_log import validated_sets
 from trainauto.reporting.sinks import Sink
-from trainauto.reporting.standard import standard_sinks
+from trainauto.reporting.startup_log import HeldMessages
+from trainauto.reporting.step_stats import counted
+from trainauto.storage.resumes import CHANGED
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_lock import RunLock
+from trainauto.storage.run_log import validated_sets
+from trainauto.storage.run_metadata import changed_options, configured_samples, keep_options
 
 logger = logging.getLogger(__name__)
 

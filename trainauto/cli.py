@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from trainauto.commands import doctor, export, plan, replay, report, schema, test, train, upscale, validate
+from trainauto.commands import list as list_known
 from trainauto.core.errors import TrainautoError
-from trainauto.doors import doctor, export, list_known, plan, replay, report, schema, test, train, upscale, validate
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
 

@@ -6,7 +6,7 @@ Every optimizer step runs in the window of our meter, which renews the limit bef
 the limit is lifted, as it is for our loader. What a method does otherwise is its own, with one exception in the peers'
 favour: where oneDNN gets no memory it says no more than "could not create a primitive", which Lightning and Accelerate
 take for a fault that ends the run. They are told of it in the words of torch's allocator, and it is counted. Where that
-lack has broken oneDNN for good (see ``trainauto/memory/onednn.py``), they go on without it, as our runs do:
+lack has broken oneDNN for good (see ``trainauto/memory/monitor/onednn.py``), they go on without it, as our runs do:
 otherwise every smaller batch would fail, down to one sample.
 """
 
@@ -43,9 +43,9 @@ from torch import Tensor, nn  # noqa: E402
 from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.data.image_io import read_image  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
-from trainauto.memory import budget, onednn  # noqa: E402
-from trainauto.memory.meter import MemoryMeter  # noqa: E402
-from trainauto.memory.oom import is_out_of_memory  # noqa: E402
+from trainauto.memory.monitor import budget, onednn  # noqa: E402
+from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
+from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
 
 SAMPLES = 8192
 TRIAL_STEPS = 3

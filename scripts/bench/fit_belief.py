@@ -1,4 +1,6 @@
-"""What a run believes before it has measured anything, fitted to peaks of real cards; ``trainauto/memory/belief.py``.
+"""What a run believes before it has measured anything, fitted to peaks of real cards.
+
+The result stands in ``trainauto/memory/cost/ratio_prior.py``.
 
     python scripts/bench/fit_belief.py [--write FOLDER]
 
@@ -46,10 +48,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from trainauto.core.plan import BatchShape  # noqa: E402
-from trainauto.memory.belief import ALLOCATED, BENCHMARKED, PLAIN, UPPER, Belief, student4  # noqa: E402
-from trainauto.memory.cuda_autocast import cast_as_cuda  # noqa: E402
-from trainauto.memory.prior import fit_prior  # noqa: E402
-from trainauto.memory.surface import CostModel  # noqa: E402
+from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
+from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, PLAIN, UPPER, Belief, student4  # noqa: E402
+from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
+from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 
 BATCHES = Path(__file__).parent / "data" / "published_timm_batches.csv"
 LEFT_GIB = "22.6"

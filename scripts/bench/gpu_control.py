@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 from trainauto.core.files import write_json_atomically, write_text_atomically
-from trainauto.reporting.json_text import read_lines
-from trainauto.reporting.run_directory import RunDirectory
+from trainauto.core.json_text import read_lines
+from trainauto.storage.run_directory import RunDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/benchmarks/gpu_control.json"

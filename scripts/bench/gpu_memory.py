@@ -36,12 +36,12 @@ from trace_cases import Case, all_cases, small_cases
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.process import ALLOCATOR_SETTINGS
-from trainauto.memory.belief import ALLOCATED
-from trainauto.memory.cuda_autocast import cast_as_cuda
-from trainauto.memory.fake import group_as_cuda, warm_up
-from trainauto.memory.prior import fit_prior
-from trainauto.memory.segments import uses_expandable_segments
-from trainauto.memory.surface import CostModel
+from trainauto.memory.cost.cost_model import CostModel
+from trainauto.memory.cost.ratio_prior import ALLOCATED
+from trainauto.memory.cost.traced_fit import fit_prior
+from trainauto.memory.cuda_allocator.segments import uses_expandable_segments
+from trainauto.memory.tracing.cuda_autocast import cast_as_cuda
+from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
 
 RESULTS = gpu_control.ROOT / "docs/benchmarks/gpu_memory.json"
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}

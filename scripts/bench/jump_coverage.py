@@ -2,7 +2,7 @@
 
     python scripts/bench/jump_coverage.py [--worlds 2000] [--jumps 25] [--real build/real_jumps.jsonl] [--write FOLDER]
 
-a. Simulated worlds: the generator of the tests (``tests/unit/memory/worlds.py``).
+a. Simulated worlds: the generator of the tests (``tests/unit/worlds.py``).
 b. The simulated allocator: networks of this repository, traced as on CUDA, those with convolutions with and without
    cuDNN's benchmark mode; what kernels take beyond the trace is added to the traced events, the allocator gets the
    limit of a card, steps of the first plan, an emptied cache, and then steps of the plan jumped to. Running out of
@@ -37,16 +37,16 @@ from jump_coverage_table import PROBED, WORLDS, Jump, page
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.unit.memory.worlds import FIRST_TEST_SEED, MARGIN, TARGET, World, worlds  # noqa: E402
+from tests.unit.worlds import FIRST_TEST_SEED, MARGIN, TARGET, World, worlds  # noqa: E402
+from trainauto.control.jump_policy import Situation, choose  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
-from trainauto.memory.cuda_autocast import cast_as_cuda  # noqa: E402
-from trainauto.memory.cuda_operators import compute_as_cuda  # noqa: E402
-from trainauto.memory.fake import group_as_cuda  # noqa: E402
-from trainauto.memory.jump_policy import Situation, choose  # noqa: E402
-from trainauto.memory.prior import fit_prior  # noqa: E402
-from trainauto.memory.surface import CostModel, shape_of  # noqa: E402
+from trainauto.memory.cost.cost_model import CostModel, shape_of  # noqa: E402
+from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
+from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
+from trainauto.memory.tracing.cuda_operators import compute_as_cuda  # noqa: E402
+from trainauto.memory.tracing.fake_tensors import group_as_cuda  # noqa: E402
 
 MIB = 2**20
 PERIODS_AFTER = 8

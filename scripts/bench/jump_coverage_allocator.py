@@ -15,25 +15,26 @@ from jump_coverage_table import PROBED, Jump
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.unit.memory.worlds import MARGIN, TARGET  # noqa: E402
-from trainauto.assembly.foresight import spread  # noqa: E402
-from trainauto.assembly.tracing import FakeRun  # noqa: E402
-from trainauto.automations import DynamicBatchSizeOptimizer, steering  # noqa: E402
+from tests.unit.worlds import MARGIN, TARGET  # noqa: E402
+from trainauto.automations import DynamicBatchSizeOptimizer  # noqa: E402
+from trainauto.control import planners as steering  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Axis, Plan  # noqa: E402
 from trainauto.core.records import PeakReading, Probe  # noqa: E402
 from trainauto.engine.probe import MOST_PROBES  # noqa: E402
-from trainauto.memory.allocator import (  # noqa: E402
+from trainauto.forecast.memory_forecast import spread  # noqa: E402
+from trainauto.forecast.traced_run import FakeRun  # noqa: E402
+from trainauto.memory.cost.cost_model import CostModel, shape_of  # noqa: E402
+from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, RESERVED, Belief  # noqa: E402
+from trainauto.memory.cost.traced_fit import Prior, fit_prior, reserved_prior  # noqa: E402
+from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402
     AllocationEvent,
     CachingAllocator,
     SimulatedOutOfMemory,
     repeated,
     replay,
 )
-from trainauto.memory.belief import ALLOCATED, BENCHMARKED, RESERVED, Belief  # noqa: E402
-from trainauto.memory.prior import Prior, fit_prior, reserved_prior  # noqa: E402
-from trainauto.memory.surface import CostModel, shape_of  # noqa: E402
-from trainauto.memory.trace import Trace  # noqa: E402
+from trainauto.memory.tracing.trace import Trace  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
 
 MIB = 2**20

@@ -71,7 +71,7 @@ def page(found: dict[str, dict[str, list[Jump]]], known: dict[str, str]) -> str:
         "plans are measured first, the first one chosen by its median. In brackets: Clopper and",
         "Pearson's upper bound at 95 %. Use: the largest peak over the target, median. Error: of the expected peak,",
         "95th percentile. How worlds, workspaces and limits were drawn stands at the top of the script and of",
-        "`tests/unit/memory/worlds.py`.",
+        "`tests/unit/worlds.py`.",
         "",
         "| where | what | jumps | above target | beyond the limit | use | error, p95 |",
         "|---|---|---:|---:|---:|---:|---:|",

@@ -36,11 +36,11 @@ from trainauto.build import build_run
 from trainauto.core.decisions import AutomationLike, Decision, PlanChange
 from trainauto.core.files import write_json_atomically
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.reports import Picture, ReporterLike, RunEnd, RunSummary
+from trainauto.core.run_events import Picture, ReporterLike, RunEnd, RunSummary
 from trainauto.engine.controls import Controls
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
-from trainauto.memory.meter import MemoryMeter, Window
+from trainauto.memory.monitor.meter import MemoryMeter, Window
 from trainauto.options.load import load_options
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "options/train/quickstart.yml"

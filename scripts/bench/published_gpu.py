@@ -27,12 +27,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from trainauto.core.plan import BatchShape  # noqa: E402
-from trainauto.memory.belief import BENCHMARKED, UPPER  # noqa: E402
-from trainauto.memory.fake import fake_world  # noqa: E402
-from trainauto.memory.prior import fit_prior  # noqa: E402
-from trainauto.memory.surface import CostModel  # noqa: E402
-from trainauto.memory.trace import trace  # noqa: E402
-from trainauto.memory.workspaces import Libraries  # noqa: E402
+from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
+from trainauto.memory.cost.ratio_prior import BENCHMARKED, UPPER  # noqa: E402
+from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
+from trainauto.memory.tracing.fake_tensors import fake_world  # noqa: E402
+from trainauto.memory.tracing.trace import trace  # noqa: E402
+from trainauto.memory.tracing.workspaces import Libraries  # noqa: E402
 
 DATA = Path(__file__).parent / "data" / "published_gpu_memory.csv"
 TRACED = ("fcn", "pspnet", "deeplabv3", "deeplabv3plus", "upernet")

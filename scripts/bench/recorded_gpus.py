@@ -23,7 +23,7 @@ from pathlib import Path
 
 from allocator_histories import ALLOC, EXPANDABLE, MIB, RELEASE, Event, History, UnreadableError, histories_of
 
-from trainauto.memory.allocator import CachingAllocator
+from trainauto.memory.cuda_allocator.allocator import CachingAllocator
 
 HISTORIES = Path(__file__).resolve().parents[2] / "tests" / "assets" / "cuda_histories"
 PAGE = "recorded_histories.md"

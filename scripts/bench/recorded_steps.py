@@ -24,12 +24,12 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from trainauto.memory.allocator import AllocationEvent, CachingAllocator, replay  # noqa: E402
-from trainauto.memory.cuda_autocast import cast_as_cuda  # noqa: E402
-from trainauto.memory.fake import fake_world  # noqa: E402
-from trainauto.memory.host_reads import ModelReads  # noqa: E402
-from trainauto.memory.live import LiveStorages  # noqa: E402
-from trainauto.memory.workspaces import CUBLAS_BYTES, Libraries  # noqa: E402
+from trainauto.memory.cuda_allocator.allocator import AllocationEvent, CachingAllocator, replay  # noqa: E402
+from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
+from trainauto.memory.tracing.fake_tensors import fake_world  # noqa: E402
+from trainauto.memory.tracing.host_reads import ModelReads  # noqa: E402
+from trainauto.memory.tracing.storage_tracker import LiveStorages  # noqa: E402
+from trainauto.memory.tracing.workspaces import CUBLAS_BYTES, Libraries  # noqa: E402
 
 HISTORIES = ROOT / "tests" / "assets" / "cuda_histories"
 VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN, BATCH, STEPS = 10_000, 512, 4, 16, 1344, 10, 3

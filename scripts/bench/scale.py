@@ -33,12 +33,12 @@ import numpy as np
 import torch
 from scale_rank import STEP_RECORD
 
-from trainauto.core.division import Division, _dealt, _places, _samples
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, StepRecord
-from trainauto.engine.agreement import agreed_step
-from trainauto.engine.ranks import SLOT_BYTES, Ranks, _as_read, _packed, _slots_of
+from trainauto.core.sharding import Division, _dealt, _places, _samples
+from trainauto.distributed.communicator import SLOT_BYTES, Ranks, _as_read, _packed, _slots_of
+from trainauto.engine.reduce import agreed_step
 
 RANK = Path(__file__).with_name("scale_rank.py")
 INSIDE = "SCALE_BENCH_INSIDE"

@@ -20,10 +20,10 @@ from trainauto.archs import ARCHS
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
+from trainauto.distributed.communicator import ALONE, Group, Ranks, joined
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
-from trainauto.engine.ranks import ALONE, Group, Ranks, joined
-from trainauto.engine.recovery import Rewind
+from trainauto.engine.snapshot import Rewind
 from trainauto.engine.step import optimize_parameters, parameters_of
 from trainauto.losses.pixel_loss import L1Loss
 from trainauto.models import SRModel

@@ -4,7 +4,7 @@
 
 Every network is traced under a grid of at least 20 plans in float32 and in bfloat16, there as on CUDA (autocast,
 grouped optimizers). Under the same plans it is built and stepped for real, outside of any dispatch mode: torch's
-profiler notes what its allocator gives and takes back (``trainauto/memory/profiled.py``). Both peaks are those of the
+profiler notes what its allocator gives and takes back (``tracing/profiler_events.py``). Both peaks are those of the
 second step under a plan. One process for each number format, one after the other, one thread each.
 
 Beside it, for float32, stands how far predictions are from what the process itself held (``trace_against_process.py``).
@@ -32,13 +32,13 @@ from trace_against_process import against_process
 from trace_against_process import row_of as process_row_of
 from trace_cases import Case, all_cases, small_cases
 
-from trainauto.assembly.tracing import TracedModel
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import Plan
-from trainauto.memory.cuda_autocast import cast_as_cuda
-from trainauto.memory.fake import group_as_cuda, warm_up
-from trainauto.memory.phases import FORWARD, OTHER
-from trainauto.memory.profiled import REST, MemoryEvent, profiled
+from trainauto.forecast.traced_run import TracedModel
+from trainauto.memory.tracing.cuda_autocast import cast_as_cuda
+from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
+from trainauto.memory.tracing.phases import FORWARD, OTHER
+from trainauto.memory.tracing.profiler_events import REST, MemoryEvent, profiled
 
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MOST_ERROR, MOST_SECONDS = 0.01, 3.0

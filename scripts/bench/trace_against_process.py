@@ -21,15 +21,15 @@ from typing import Any, cast
 import torch
 from trace_cases import CPU, Case, all_cases
 
-from trainauto.assembly.foresight import Foresight, foresee
-from trainauto.assembly.trace_process import PlanBytes, TraceProcess
-from trainauto.assembly.tracing import FakeRun
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.process import ENVIRONMENT
-from trainauto.engine.recovery import release_memory
-from trainauto.memory import budget
-from trainauto.memory.meter import MemoryMeter
-from trainauto.memory.surface import CostModel, shape_of
+from trainauto.forecast.memory_forecast import Foresight, foresee
+from trainauto.forecast.trace_process import PlanBytes, TraceProcess
+from trainauto.forecast.traced_run import FakeRun
+from trainauto.memory.cost.cost_model import CostModel, shape_of
+from trainauto.memory.monitor import budget
+from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.memory.monitor.release import release_memory
 
 
 class InThisProcess:

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trainauto.archs import ARCHS
-from trainauto.assembly.model import build_model, build_network, choose_precision
-from trainauto.assembly.tracing import FakeRun, TracedModel, empty_batch
+from trainauto.builders.model import build_model, build_network, choose_precision
 from trainauto.core.batch import Batch
-from trainauto.core.passes import LossTerms, MicroBatch, Pass
+from trainauto.core.objectives import LossTerms, MicroBatch, Pass
 from trainauto.core.plan import BatchShape, Plan
+from trainauto.forecast.traced_run import FakeRun, TracedModel, empty_batch
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.contract.test_archs import SMALL, build
-from trainauto.assembly.data import build_axes
 from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.builders.data import build_axes
+from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import LQ_SIZE, Axis, BatchShape, Plan, SizeRequirements
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
 from trainauto.data import Survey
-from trainauto.memory.step_policy import shrunk_after_oom
 from trainauto.options.load import LoadedOptions, load_options
 
 OPTIONS = load_options(Path(__file__).parents[1] / "assets" / "valid_options.yml")

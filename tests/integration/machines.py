@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-from tests.integration.doors import TRAIN
+from tests.integration.commands import TRAIN
 from tests.integration.ranks import children_of, rank_environment, torchrun
 
 INTERFACE = "cable"

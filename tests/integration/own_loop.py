@@ -19,7 +19,7 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from trainauto.automations import TrainingAutomations  # noqa: E402
-from trainauto.memory.oom import is_out_of_memory  # noqa: E402
+from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
 
 
 class OnlySetters:

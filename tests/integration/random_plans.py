@@ -28,11 +28,12 @@ from trainauto.core.records import PeakReading  # noqa: E402
 from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
-from trainauto.engine.recovery import BatchTooLarge, Rewind, release_memory  # noqa: E402
+from trainauto.engine.snapshot import BatchTooLarge, Rewind  # noqa: E402
 from trainauto.losses.pixel_loss import L1Loss  # noqa: E402
-from trainauto.memory import budget  # noqa: E402
-from trainauto.memory.meter import MemoryMeter  # noqa: E402
-from trainauto.memory.oom import is_out_of_memory  # noqa: E402
+from trainauto.memory.monitor import budget  # noqa: E402
+from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
+from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
+from trainauto.memory.monitor.release import release_memory  # noqa: E402
 from trainauto.models import SRModel  # noqa: E402
 from trainauto.optim.precision import Precision  # noqa: E402
 

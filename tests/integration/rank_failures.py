@@ -24,15 +24,16 @@ from torch import Tensor, nn  # noqa: E402
 
 from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
-from trainauto.core.passes import LossTerms, MicroBatch, Pass  # noqa: E402
+from trainauto.core.objectives import LossTerms, MicroBatch, Pass  # noqa: E402
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
+from trainauto.distributed.communicator import Group, Ranks, joined  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
-from trainauto.engine.ranks import Group, Ranks, joined  # noqa: E402
-from trainauto.engine.recovery import BatchTooLarge, Rewind, release_memory  # noqa: E402
+from trainauto.engine.snapshot import BatchTooLarge, Rewind  # noqa: E402
 from trainauto.engine.step import optimize_parameters, parameters_of  # noqa: E402
 from trainauto.losses.pixel_loss import MSELoss  # noqa: E402
-from trainauto.memory import budget  # noqa: E402
-from trainauto.memory.meter import MemoryMeter  # noqa: E402
+from trainauto.memory.monitor import budget  # noqa: E402
+from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
+from trainauto.memory.monitor.release import release_memory  # noqa: E402
 from trainauto.models import SRModel  # noqa: E402
 from trainauto.optim.precision import Precision  # noqa: E402
 

@@ -7,15 +7,15 @@ import json
 import sys
 from pathlib import Path
 
-from trainauto.assembly.joint import parallel_of
-from trainauto.assembly.model import build_model, build_network, choose_precision
-from trainauto.assembly.tracing import empty_batch
+from trainauto.builders.distributed_setup import parallel_of
+from trainauto.builders.model import build_model, build_network, choose_precision
 from trainauto.core.plan import Plan
+from trainauto.distributed.communicator import Ranks, joined
 from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.engine.ranks import Ranks, joined
-from trainauto.engine.recovery import Rewind
+from trainauto.engine.snapshot import Rewind
 from trainauto.engine.step import optimize_parameters, parameters_of
-from trainauto.memory.profiled import profiled
+from trainauto.forecast.traced_run import empty_batch
+from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.models.base_model import BaseModel
 from trainauto.options.load import LoadedOptions, load_options
 

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from trainauto.engine.ranks import any_of, joined
+from trainauto.distributed.communicator import any_of, joined
 
 PAYLOADS = ([b"", b"x" * 10**6, b""], [b"abc", b"", b"d" * 5], [b"", b"", b""])
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
+from trainauto.distributed.communicator import joined
 from trainauto.engine.loop import train
-from trainauto.engine.ranks import joined
 from trainauto.engine.run import Run
 from trainauto.options.load import load_options
 

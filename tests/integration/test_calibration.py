@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
-from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
 pytestmark = [
     pytest.mark.usefixtures("children_uncovered"),

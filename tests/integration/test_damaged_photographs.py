@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.doors import run_directory, tiny_options, train, write_options
+from tests.integration.commands import run_directory, tiny_options, train, write_options
 from tests.unit.data.test_damaged_images import damage_middle
 from trainauto.cli import main
 

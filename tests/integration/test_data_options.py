@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.integration.doors import merged, run_directory, tiny_options, write_options
+from tests.integration.commands import merged, run_directory, tiny_options, write_options
 from trainauto.cli import main
 from trainauto.data import DATASETS, GTImageDataset
 

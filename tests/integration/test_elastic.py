@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
-from tests.integration.doors import (
+from tests.integration.commands import (
     TRAIN,
     latest_weights,
     merged,

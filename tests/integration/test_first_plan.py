@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.integration.doors import (
+from tests.integration.commands import (
     gan_options,
     latest_weights,
     merged,

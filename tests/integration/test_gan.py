@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.integration.doors import (
+from tests.integration.commands import (
     gan_options,
     latest_weights,
     run_directory,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import ACCEPTANCE
-from tests.integration.doors import (
+from tests.integration.commands import (
     latest_weights,
     merged,
     run_directory,
@@ -21,7 +21,7 @@ from tests.integration.doors import (
     train,
     write_options,
 )
-from trainauto.reporting.run_directory import RunDirectory
+from trainauto.storage.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")
 

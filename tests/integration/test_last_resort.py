@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.integration.doors import (
+from tests.integration.commands import (
     latest_weights,
     merged,
     run_directory,

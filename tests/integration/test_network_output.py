@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.doors import tiny_options, train, write_options
+from tests.integration.commands import tiny_options, train, write_options
 
 NETWORKS = """
 import torch

@@ -11,14 +11,14 @@ import pytest
 from pydantic import BaseModel
 
 import trainauto.options.schema as schema
-from tests.integration.doors import gan_options, tiny_options, write_options
-from trainauto.assembly.data import _dataset_arguments, _warn_of_many_workers
-from trainauto.assembly.discriminator import _given
-from trainauto.assembly.joint import limit_and_division, parallel_of
+from tests.integration.commands import gan_options, tiny_options, write_options
 from trainauto.build import _summary, build_run
+from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
+from trainauto.builders.discriminator import _given
+from trainauto.builders.distributed_setup import limit_and_division, parallel_of
 from trainauto.data import DATASETS
+from trainauto.distributed.communicator import Ranks
 from trainauto.engine.loop import train
-from trainauto.engine.ranks import Ranks
 from trainauto.options.load import load_options
 
 OPTIONS_ROOM = Path(schema.__file__).parent

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
-from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
 pytestmark = [
     pytest.mark.timeout(3000),  # of an acceptance run's 2,000 steps

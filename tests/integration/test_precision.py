@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
 
 @pytest.mark.parametrize(

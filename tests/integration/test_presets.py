@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.doors import run_directory, tiny_options, train, write_options
+from tests.integration.commands import run_directory, tiny_options, train, write_options
 from trainauto.cli import main
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")

@@ -4,10 +4,10 @@ import json
 import sys
 from pathlib import Path
 
-from tests.integration.doors import tiny_options, write_options
+from tests.integration.commands import tiny_options, write_options
 from tests.integration.ranks import finish, start
-from trainauto.assembly.tracing import FakeRun
 from trainauto.core.plan import Plan
+from trainauto.forecast.traced_run import FakeRun
 from trainauto.options.load import load_options
 
 WORKER = Path(__file__).with_name("rank_memory.py")

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
-from tests.integration.doors import gan_options, merged, run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import (
+    gan_options,
+    merged,
+    run_directory,
+    step_records,
+    tiny_options,
+    train,
+    write_options,
+)
 from tests.integration.ranks import finish, start, train_ranks, worker
 
 SAMPLES, STEPS, EFFECTIVE = 24, 50, 8

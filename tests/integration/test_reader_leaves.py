@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.doors import environment, run_directory, tiny_options, train, write_options
+from tests.integration.commands import environment, run_directory, tiny_options, train, write_options
 
 Write = Callable[..., Path]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.doors import run_directory, step_records, train
+from tests.integration.commands import run_directory, step_records, train
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.doors import (
+from tests.integration.commands import (
     TRAIN,
     environment,
     latest_weights,

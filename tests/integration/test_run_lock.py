@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.doors import run_directory, started, step_records, tiny_options, train, write_options
+from tests.integration.commands import run_directory, started, step_records, tiny_options, train, write_options
 from tests.integration.test_elastic import wait_for_steps
 
 pytestmark = [

@@ -14,19 +14,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.integration.doors import merged, run_directory, step_records, tiny_options, write_options
+from tests.integration.commands import merged, run_directory, step_records, tiny_options, write_options
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.build import build_run
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.engine.loop import train
-from trainauto.engine.pressure import NothingFits
+from trainauto.engine.oom_policy import NothingFits
 from trainauto.engine.run import Run
 from trainauto.losses import LOSSES
-from trainauto.memory.meter import resident_bytes
+from trainauto.memory.monitor.meter import resident_bytes
 from trainauto.optim.ema import Ema
 from trainauto.options.load import load_options
-from trainauto.reporting.run_directory import RunDirectory
+from trainauto.storage.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")
 

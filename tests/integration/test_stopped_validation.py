@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.doors import (
+from tests.integration.commands import (
     merged,
     run_directory,
     started,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
-from tests.integration.doors import latest_weights, merged, run_directory, step_records, write_options
+from tests.integration.commands import latest_weights, merged, run_directory, step_records, write_options
 from tests.integration.machines import two_machines, wait_for, why_not
 from tests.integration.ranks import worker
 from tests.integration.test_elastic import STEPS, wait_for_steps

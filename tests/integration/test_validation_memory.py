@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.integration.doors import run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="reads the system's own high-water mark")
 
@@ -20,7 +20,7 @@ WATCHER = """
 import json
 from pathlib import Path
 from trainauto.automations import AUTOMATIONS, Automation
-from trainauto.memory.budget import status_bytes
+from trainauto.memory.monitor.budget import status_bytes
 
 @AUTOMATIONS.register("Watcher")
 class Watcher(Automation):

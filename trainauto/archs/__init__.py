@@ -1,7 +1,7 @@
 """Networks. Importing this package registers them all; :mod:`trainauto.archs.registry` says what each promises."""
 
 from trainauto.archs.compact_arch import SRVGGNetCompact
-from trainauto.archs.old_keys import modern_keys
+from trainauto.archs.legacy_keys import modern_keys
 from trainauto.archs.registry import ARCHS, is_discriminator
 from trainauto.archs.rrdbnet_arch import RRDBNet
 from trainauto.archs.span_arch import SPAN

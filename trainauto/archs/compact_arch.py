@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainauto.archs.checks import require_choice, require_positive_integers
+from trainauto.archs.argument_checks import require_choice, require_positive_integers
 from trainauto.archs.registry import ARCHS
 from trainauto.core.plan import SizeRequirements
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainauto.archs.checks import require_choice, require_positive_integers
+from trainauto.archs.argument_checks import require_choice, require_positive_integers
 from trainauto.archs.padding import pad_to_multiple
 from trainauto.archs.registry import ARCHS
 from trainauto.core.plan import SizeRequirements
@@ -54,7 +54,7 @@ class RRDBNet(nn.Module):
 
     At scales 1 and 2 blocks of pixels are first folded into channels (Real-ESRGAN's way), so that the trunk works on an
     image of a quarter or half the side. Published as RealESRGAN_x4plus and RealESRGAN_x2plus. Weights of the two older
-    namings are converted by :func:`trainauto.archs.old_keys.modern_keys`.
+    namings are converted by :func:`trainauto.archs.legacy_keys.modern_keys`.
 
     Args:
         num_in_ch: channels of the input.

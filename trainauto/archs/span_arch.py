@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainauto.archs.argument_checks import require_positive_integers
 from trainauto.archs.autocast import without_autocast
-from trainauto.archs.checks import require_positive_integers
 from trainauto.archs.registry import ARCHS
 from trainauto.core.plan import SizeRequirements
 

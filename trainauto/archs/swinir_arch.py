@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainauto.archs.checks import require_choice, require_positive_integers
+from trainauto.archs.argument_checks import require_choice, require_positive_integers
 from trainauto.archs.padding import pad_to_multiple
 from trainauto.archs.registry import ARCHS
 from trainauto.archs.swin_block import INITIAL_STD, RSTB, BlockGroup, NormOnly, SwinBlock, shift_mask

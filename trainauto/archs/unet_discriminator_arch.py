@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainauto.archs.checks import require_positive_integers
+from trainauto.archs.argument_checks import require_positive_integers
 from trainauto.archs.padding import pad_to_multiple
 from trainauto.archs.registry import ARCHS
 from trainauto.archs.spectral_norm import SpectralNormConv2d

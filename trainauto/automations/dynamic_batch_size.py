@@ -5,19 +5,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from trainauto.automations.bounds import Bounds, check_at_least_one, check_band
-from trainauto.automations.effective_batch import EffectiveBatch
-from trainauto.automations.period import Observations
-from trainauto.automations.period_controller import PeriodController
 from trainauto.automations.registry import AUTOMATIONS
-from trainauto.automations.steering import Jump
+from trainauto.control.bounds import Bounds, check_at_least_one, check_band
+from trainauto.control.effective_batch import EffectiveBatch
+from trainauto.control.period_controller import PeriodController
+from trainauto.control.period_stats import Observations
+from trainauto.control.planners import Jump
+from trainauto.control.step_policy import Judgement, work
 from trainauto.core.decisions import KeepPlan, PlanChange, RunFacts
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord
-from trainauto.memory.belief import Belief
-from trainauto.memory.prior import Prior
-from trainauto.memory.step_policy import Judgement, work
-from trainauto.memory.surface import CostModel
+from trainauto.memory.cost.cost_model import CostModel
+from trainauto.memory.cost.ratio_prior import Belief
+from trainauto.memory.cost.traced_fit import Prior
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class DynamicBatchSizeOptimizer(PeriodController):
     - ``policy: step``, ``warmup_period``, a model that cannot be traced, and loops of one's own: nothing is decided
       before a whole first period is complete.
 
-    Failures are remembered in :class:`~trainauto.automations.failure_memory.FailureMemory`; nothing is blocked for
-    ever. Loops of one's own use the methods of :class:`~trainauto.automations.documented.DocumentedInterface`.
+    Failures are remembered in :class:`~trainauto.control.failure_memory.FailureMemory`; nothing is blocked for
+    ever. Loops of one's own use the methods of :class:`~trainauto.control.documented_interface.DocumentedInterface`.
 
     Args:
         target_vram_usage: peaks are steered to this share of the memory the process may use.

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainauto.automations.base import Automation
 from trainauto.automations.registry import AUTOMATIONS
+from trainauto.core.automation import Automation
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan

@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from trainauto.automations.base import Automation
-from trainauto.automations.documented import DocumentedInterface
 from trainauto.automations.registry import AUTOMATIONS
+from trainauto.control.documented_interface import DocumentedInterface
+from trainauto.core.automation import Automation
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.process import parse_size_bytes
 

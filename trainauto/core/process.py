@@ -25,7 +25,7 @@ UNKNOWN_SETTINGS = (
     "garbage_collection_threshold",
     "large_segment_size_mb",
 )
-"""Settings of torch's caching allocator that its simulation (``trainauto/memory/allocator.py``) does not follow."""
+"""Settings of torch's caching allocator that its simulation (``memory/cuda_allocator/``) does not follow."""
 
 CHECKED_TORCH = ((2, 11), (2, 13))
 """Oldest and newest torch that what traces and the simulated allocator take for granted was checked with: where torch

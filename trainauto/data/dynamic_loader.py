@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from trainauto.core.batch import Batch
-from trainauto.core.division import ALONE, Division
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.process import limit_private_memory
-from trainauto.data.decoder_words import take_waiting, tell
-from trainauto.data.draws import Draw, KeyStream, LoggedBatch, Position, SampleOrder, draws_of, positions_of
+from trainauto.core.sharding import ALONE, Division
+from trainauto.data.decoder_warnings import take_waiting, tell
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.data.recut import first_piece, logged_piece, without_first
+from trainauto.data.sampler import Draw, KeyStream, LoggedBatch, Position, SampleOrder, draws_of, positions_of
+from trainauto.data.split_batch import first_piece, logged_piece, without_first
 
 Collated = tuple[dict[str, Tensor], list[tuple[str, str]]] | InputError
 

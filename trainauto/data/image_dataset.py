@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
-from trainauto.data.decoding_all import damaged_among
+from trainauto.data.decode_check import damaged_among
 from trainauto.data.dynamic_dataset import DynamicDataset, SampleKey, Survey
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
 from trainauto.data.image_files import ImageFile, distinct_names, list_images

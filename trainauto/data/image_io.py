@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.data.decoder_words import damage_heard, is_listened_to, is_padding, tell
-from trainauto.data.upright import AS_STORED, orientation_of, upright, upright_size_px
+from trainauto.data.decoder_warnings import damage_heard, is_listened_to, is_padding, tell
+from trainauto.data.exif_orientation import AS_STORED, orientation_of, upright, upright_size_px
 
 Pixels = NDArray[np.uint8]
 """An image as (H, W, C), RGB or one grey channel."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import remove_leftovers, write_atomically
-from trainauto.data.decoder_words import tell
+from trainauto.data.decoder_warnings import tell
 from trainauto.data.image_io import Pixels, decoded
 
 GIB = 1024**3

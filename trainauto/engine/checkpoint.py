@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError
 from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
-from trainauto.engine.damage import damage_of, noted_sums, sums_renewed, write_sums
+from trainauto.engine.checkpoint_integrity import damage_of, noted_sums, sums_renewed, write_sums
 
 logger = logging.getLogger(__name__)
 

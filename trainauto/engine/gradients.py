@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.batch import Batch
-from trainauto.core.passes import MicroBatch, Pass
+from trainauto.core.objectives import MicroBatch, Pass
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
 from trainauto.core.records import Pieces
-from trainauto.engine.ranks import Ranks
-from trainauto.engine.recovery import BatchTooLarge, Rewind, first_line, release_memory, upper_left
-from trainauto.memory import onednn
-from trainauto.memory.oom import is_out_of_memory
-from trainauto.memory.step_policy import shrunk_after_oom
+from trainauto.distributed.communicator import Ranks
+from trainauto.engine.snapshot import BatchTooLarge, Rewind, first_line, upper_left
+from trainauto.memory.monitor import onednn
+from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
 
 

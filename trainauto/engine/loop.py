@@ -12,18 +12,19 @@ from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError, TrainautoError
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import StepRecord, ValidationRecord
-from trainauto.core.reports import RunEnd
-from trainauto.engine.agreement import agreed_failure, agreed_step
+from trainauto.core.run_events import RunEnd
+from trainauto.distributed.communicator import LEAVES
 from trainauto.engine.checkpoint import Best
-from trainauto.engine.judging import validated
-from trainauto.engine.lost import note_lost
-from trainauto.engine.prepare import lift_budget, prepare_memory
-from trainauto.engine.pressure import answer_lost, answer_recovered, answer_too_large
-from trainauto.engine.ranks import LEAVES
-from trainauto.engine.recovery import BatchTooLarge, GroupOutOfMemory, release_memory
+from trainauto.engine.distributed_validation import validated
+from trainauto.engine.oom_notes import note_lost
+from trainauto.engine.oom_policy import answer_lost, answer_recovered, answer_too_large
+from trainauto.engine.reduce import agreed_failure, agreed_step
 from trainauto.engine.run import Run
+from trainauto.engine.snapshot import BatchTooLarge, GroupOutOfMemory
 from trainauto.engine.step import ELSEWHERE, AnotherRankLeft, OptimizerOutOfMemory, optimize_parameters, parameters_of
-from trainauto.memory.oom import is_out_of_memory
+from trainauto.engine.warmup import lift_budget, prepare_memory
+from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.monitor.release import release_memory
 from trainauto.models.validation import Validator
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,13 @@ from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
 from trainauto.data.dynamic_dataset import SampleKey
-from trainauto.engine.agreement import agreed_reading
 from trainauto.engine.gradients import accumulate_gradients
 from trainauto.engine.optimizer_state import empty_step
-from trainauto.engine.recovery import Rewind, release_memory
+from trainauto.engine.reduce import agreed_reading
 from trainauto.engine.run import Run
-from trainauto.memory.oom import is_out_of_memory
+from trainauto.engine.snapshot import Rewind
+from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
 

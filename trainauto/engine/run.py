@@ -11,25 +11,25 @@ from trainauto.core.decisions import AutomationLike, Decision, PlanChange
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
-from trainauto.core.reports import ReporterLike, RunSummary
-from trainauto.core.run_lock import RunLock
+from trainauto.core.run_events import ReporterLike, RunSummary
 from trainauto.data.dynamic_loader import DynamicDataLoader
-from trainauto.engine.agreement import check_same_weights
+from trainauto.distributed.communicator import ALONE, Ranks
 from trainauto.engine.checkpoint import Best, Checkpoints
+from trainauto.engine.checkpointing_fallback import LastResort
 from trainauto.engine.controls import Controls
-from trainauto.engine.expectations import Expectations
-from trainauto.engine.last_resort import LastResort
-from trainauto.engine.lost import forget_lost
+from trainauto.engine.oom_notes import forget_lost
+from trainauto.engine.peak_predictions import Expectations
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
-from trainauto.engine.ranks import ALONE, Ranks
-from trainauto.engine.recovery import Rewind
-from trainauto.engine.replay import Replay
+from trainauto.engine.reduce import check_same_weights
+from trainauto.engine.replay_script import Replay
 from trainauto.engine.signals import StopSignals
-from trainauto.memory.meter import MemoryMeter
+from trainauto.engine.snapshot import Rewind
+from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
 from trainauto.models.validation import Validator
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
+from trainauto.storage.run_lock import RunLock
 
 logger = logging.getLogger(__name__)
 

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError, TrainautoError
-from trainauto.core.passes import MicroBatch, Pass
+from trainauto.core.objectives import MicroBatch, Pass
 from trainauto.core.plan import LQ_SIZE, Axis
 from trainauto.core.records import Pieces
+from trainauto.distributed.communicator import ALONE, FINE, LEAVES, TOO_LARGE, Ranks
 from trainauto.engine.gradients import Failure, Gradients, gradients_of, largest_forward, on_device
-from trainauto.engine.ranks import ALONE, FINE, LEAVES, TOO_LARGE, Ranks
-from trainauto.engine.recovery import BatchTooLarge, GroupOutOfMemory, Rewind, release_memory
-from trainauto.memory import onednn
-from trainauto.memory.oom import is_out_of_memory
+from trainauto.engine.snapshot import BatchTooLarge, GroupOutOfMemory, Rewind
+from trainauto.memory.monitor import onednn
+from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
 
 SHOWN_FILES = 8

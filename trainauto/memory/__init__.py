@@ -1,1 +1,1 @@
-"""What memory is in use, and whether an error means that it ran out."""
+"""What memory a training step needs: traced, predicted, measured, and held to a limit."""

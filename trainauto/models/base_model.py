@@ -12,10 +12,10 @@ from torch.optim import Optimizer
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import CheckpointError, OtherNetwork
-from trainauto.core.passes import MicroBatch, Pass
+from trainauto.core.objectives import MicroBatch, Pass
 from trainauto.core.records import ValidationRecord
-from trainauto.core.reports import Picture
-from trainauto.models.checkpointing import Blocks, CannotCheckpoint, blocks_of, is_on, switch_on
+from trainauto.core.run_events import Picture
+from trainauto.models.activation_checkpointing import Blocks, CannotCheckpoint, blocks_of, is_on, switch_on
 from trainauto.models.parallel import Networks, Optimizers, has_shards, is_sharded, load_shards, save_shards
 from trainauto.models.validation import Judges, Validator
 from trainauto.models.weights import load_weights, save_weights
@@ -79,7 +79,7 @@ class BaseModel(ABC):
         return found
 
     def checkpoint_gradients(self) -> dict[str, Blocks]:
-        """Have these blocks run again from now on; see :mod:`trainauto.models.checkpointing`.
+        """Have these blocks run again from now on; see :mod:`trainauto.models.activation_checkpointing`.
 
         Raises:
             CannotCheckpoint: as :meth:`blocks_to_checkpoint`; nothing has changed then.

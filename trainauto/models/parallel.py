@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.errors import CheckpointError
-from trainauto.models.checkpointing import CannotCheckpoint, blocks_of
+from trainauto.models.activation_checkpointing import CannotCheckpoint, blocks_of
 
 # What shards are made and written with takes more than half a second to load: functions import it, most runs never do.
 

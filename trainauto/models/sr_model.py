@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainauto.core.passes import LossTerms, MicroBatch, Pass
+from trainauto.core.objectives import LossTerms, MicroBatch, Pass
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from trainauto.core.passes import LossTerms, MicroBatch
+from trainauto.core.objectives import LossTerms, MicroBatch
 from trainauto.losses import GANLoss
 from trainauto.models.registry import MODELS
 from trainauto.models.sr_model import MakeOptimizer, SRModel

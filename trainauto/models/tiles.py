@@ -9,8 +9,8 @@ from torch import Tensor
 
 from trainauto.archs.padding import pad_to
 from trainauto.core.plan import SizeRequirements
-from trainauto.memory import onednn
-from trainauto.memory.oom import is_out_of_memory
+from trainauto.memory.monitor import onednn
+from trainauto.memory.monitor.oom import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from trainauto.core.files import write_atomically
 from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import ImageScore, ValidationRecord
-from trainauto.core.reports import Picture, Pixels
+from trainauto.core.run_events import Picture, Pixels
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.models.tiles import Enlarge, TiledEnlarger
 

@@ -11,7 +11,7 @@ from math import cos, pi
 from torch.optim import Optimizer
 
 from trainauto.core.records import Progress
-from trainauto.core.reports import LengthUnit
+from trainauto.core.run_events import LengthUnit
 from trainauto.optim.registry import SCHEDULES, Shape
 
 

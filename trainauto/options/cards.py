@@ -8,7 +8,7 @@ less, and gets a preset by its memory.
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.options.card_names import Model, model_of, size_in
-from trainauto.options.card_rule import (
+from trainauto.options.card_presets import (
     COMPUTED,
     DOCUMENTED,
     SAFETY_MARGIN,

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Place, Problem
-from trainauto.options.places import Source, printable
+from trainauto.options.source_locations import Source, printable
 
 LARGEST_FILE_BYTES = 2**20
 

@@ -9,15 +9,15 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.core.registry import in_one_word
-from trainauto.options.checks import impossible_combinations
-from trainauto.options.findings import Finding, described, findings_of, in_file_order
-from trainauto.options.hints import hint
+from trainauto.options.combination_checks import impossible_combinations
+from trainauto.options.legacy_hints import hint
 from trainauto.options.lookup import fields_of, section_at, sections
-from trainauto.options.measuring import OptionsToMeasure
 from trainauto.options.nested import SECTION, unnest
 from trainauto.options.overrides import apply_overrides
-from trainauto.options.places import KeyPath, Places, dotted, printable
 from trainauto.options.schema import Options, TrainOptions
+from trainauto.options.source_locations import KeyPath, Places, dotted, printable
+from trainauto.options.test_schema import OptionsToMeasure
+from trainauto.options.validation_errors import Finding, described, findings_of, in_file_order
 from trainauto.options.yaml_file import read_yaml
 
 

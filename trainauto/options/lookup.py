@@ -7,7 +7,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from trainauto.options.places import KeyPath
+from trainauto.options.source_locations import KeyPath
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from trainauto.options.findings import Finding
-from trainauto.options.places import KeyPath, Places
+from trainauto.options.source_locations import KeyPath, Places
+from trainauto.options.validation_errors import Finding
 
 SECTION = "training_automations"
 NESTED: KeyPath = ("train", SECTION)

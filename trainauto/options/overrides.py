@@ -6,7 +6,7 @@ from typing import Any
 
 from trainauto.core.errors import InputError, Place, Problem
 from trainauto.options.nested import unnested
-from trainauto.options.places import KeyPath, Places, Source, dotted, printable
+from trainauto.options.source_locations import KeyPath, Places, Source, dotted, printable
 from trainauto.options.yaml_file import parse_into
 
 ARGUMENT = "--force_yml"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from yaml.error import MarkedYAMLError
 
 from trainauto.core.errors import Problem
-from trainauto.options.places import Source
+from trainauto.options.source_locations import Source
 
 
 class _Saying(NamedTuple):

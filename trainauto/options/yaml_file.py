@@ -17,8 +17,8 @@ from yaml.error import Mark, MarkedYAMLError
 
 from trainauto.core.errors import InputError, Place, Problem
 from trainauto.options.file_text import read_text
-from trainauto.options.places import KeyPath, Places, Source, printable
 from trainauto.options.scalars import PREFIX, RESOLVERS, ScalarError, scalar
+from trainauto.options.source_locations import KeyPath, Places, Source, printable
 from trainauto.options.yaml_errors import syntax_problem
 
 LARGEST_DEPTH = 50

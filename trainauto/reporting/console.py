@@ -13,10 +13,10 @@ from rich.text import Text
 
 from trainauto.core.decisions import Decision
 from trainauto.core.records import Progress, StepRecord
-from trainauto.core.reports import RunEnd, RunSummary
-from trainauto.reporting.figures import StepFigures, StepWindow
-from trainauto.reporting.lines import WIDTH, step_lines
-from trainauto.reporting.text import TextSink
+from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.reporting.formatting import WIDTH, step_lines
+from trainauto.reporting.step_stats import StepFigures, StepWindow
+from trainauto.reporting.text_log import TextSink
 
 _REDRAW_S = 0.5
 

@@ -7,17 +7,16 @@ import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trainauto.core.decisions import Decision, decision_to_dict
-from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import PeakReading, Pieces, Progress, RankFigures, StepRecord, ValidationRecord
-from trainauto.core.reports import Picture
-from trainauto.reporting.json_text import to_json
-from trainauto.reporting.run_directory import RunDirectory
+from trainauto.core.json_text import to_json
+from trainauto.core.record_json import step_to_dict, validation_to_dict
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
+from trainauto.core.run_events import Picture
 from trainauto.reporting.sinks import Sink
+from trainauto.storage.run_directory import RunDirectory
 
 
 class JsonLines(Sink):
@@ -74,91 +73,6 @@ class JsonLines(Sink):
             del self._waiting[path]
 
 
-def step_to_dict(record: StepRecord) -> dict[str, Any]:
-    """Return a step as a line holds it: ``data_s`` and ``step_s`` in seconds, ``peak`` in bytes."""
-    return {
-        "step": record.step,
-        "phase": record.phase,
-        "first_sample": record.first_sample,
-        "samples": record.shape.samples,
-        "extent": record.shape.extent,
-        "tokens": record.shape.tokens,
-        "images": record.shape.images,
-        "pixels": record.pixels,
-        "plan": record.plan.to_dict(),
-        "drawn": record.drawn.to_dict(),
-        "losses": dict(record.losses),
-        "lr": dict(record.learning_rates),
-        "grad_norm": dict(record.grad_norms),
-        "data_s": round(record.data_seconds, 6),
-        "step_s": round(record.step_seconds, 6),
-        "peak": None if record.peak is None else asdict(record.peak),
-        "skipped": list(record.skipped),
-        "ooms": record.ooms,
-        "predicted": record.predicted,
-        # Seldom there, so that lines stay short.
-        **({"pieces": {name: asdict(one) for name, one in record.pieces.items()}} if record.pieces else {}),
-        **({"ranks": asdict(record.ranks)} if record.ranks is not None else {}),
-    }
-
-
-def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
-    """Return the step that :func:`step_to_dict` wrote, to replay it; times are rounded to microseconds.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is something else.
-    """
-    if int(line["samples"]) < 1:
-        raise ValueError(f"a step of {line['samples']} samples")
-    return StepRecord(
-        step=line["step"],
-        plan=Plan.from_dict(line["plan"]),
-        drawn=Plan.from_dict(line["drawn"]),
-        shape=BatchShape(*(int(line[name]) for name in ("samples", "extent", "tokens", "images"))),
-        first_sample=int(line["first_sample"]),
-        losses=_floats(line["losses"]),
-        learning_rates=_floats(line["lr"]),
-        grad_norms=_floats(line["grad_norm"]),
-        data_seconds=line["data_s"],
-        step_seconds=line["step_s"],
-        pixels=line["pixels"],
-        peak=None if line["peak"] is None else PeakReading(**line["peak"]),
-        skipped=tuple(line["skipped"]),
-        phase=line["phase"],
-        ooms=line.get("ooms", 0),
-        predicted=line.get("predicted"),
-        pieces={name: Pieces(**one) for name, one in line.get("pieces", {}).items()},
-        ranks=_ranks(line.get("ranks")),
-    )
-
-
-def _ranks(found: Mapping[str, Any] | None) -> RankFigures | None:
-    if found is None:
-        return None
-    ooms = {int(rank): int(times) for rank, times in found["ooms"].items()}  # keys are text in the file
-    return RankFigures(int(found["count"]), int(found["planned_samples"]), int(found["worst"]), ooms)
-
-
-def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
-    """Return a validation as a line holds it; times in seconds, ``tile_px`` in pixels of the input."""
-    return {
-        "kind": "validation",
-        "step": record.step,
-        "dataset": record.dataset,
-        "metrics": dict(record.metrics),
-        "bicubic": dict(record.bicubic),
-        "better_is_higher": dict(record.better_is_higher),
-        "scores": [
-            {"name": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.bicubic)}
-            for score in record.scores
-        ],
-        "seconds": round(record.seconds, 3),
-        "tile_px": record.tile_px,
-        "ooms": record.ooms,
-        "peak": None if record.peak is None else asdict(record.peak),
-    }
-
-
 class _Appender:
     """A file that whole lines are added to, each in one write."""
 
@@ -189,8 +103,3 @@ def _append_once(path: Path, text: bytes) -> None:
         appender.append(text)
     finally:
         appender.close()
-
-
-def _floats(values: Mapping[str, Any]) -> dict[str, float]:
-    # NaN and the infinities are strings in the file.
-    return {name: float(value) for name, value in values.items()}

@@ -9,15 +9,15 @@ from typing import Any
 
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.records import Pieces
-from trainauto.reporting.figures import size_text
-from trainauto.reporting.json_text import read_lines, to_json
-from trainauto.reporting.lines import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
+from trainauto.reporting.formatting import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
-from trainauto.reporting.resumes import Resume, resumes_of
-from trainauto.reporting.run_directory import RunDirectory
-from trainauto.reporting.run_log import logged_decisions, logged_steps
+from trainauto.reporting.step_stats import size_text
+from trainauto.storage.resumes import Resume, resumes_of
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import logged_decisions, logged_steps
 
 PHASES = ("forward", "backward", "optimizer")
 

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from trainauto.core.decisions import Decision
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.reports import Picture, RunEnd, RunSummary
+from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.reporting.sinks import Sink
 
 LOGGER_NAME = "trainauto"
@@ -18,7 +18,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reporter:
-    """Fans out to sinks, in their order. The engine sees it as :class:`~trainauto.core.reports.ReporterLike`.
+    """Fans out to sinks, in their order. The engine sees it as :class:`~trainauto.core.run_events.ReporterLike`.
 
     From construction to :meth:`close` it also listens to the logger ``trainauto``, so that other rooms just log. Use it
     as a context manager. Without sinks (ranks other than the first) it leaves the logger alone.

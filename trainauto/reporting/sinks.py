@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from trainauto.core.decisions import Decision
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.reports import Picture, RunEnd, RunSummary
+from trainauto.core.run_events import Picture, RunEnd, RunSummary
 
 
 class Sink:

@@ -8,10 +8,10 @@ import numpy as np
 
 from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
-from trainauto.core.reports import Picture, Pixels, RunEnd, RunSummary
-from trainauto.reporting.figures import GIB_BYTES, StepFigures, StepWindow, gain_over_bicubic
-from trainauto.reporting.lines import decision_lines
+from trainauto.core.run_events import Picture, Pixels, RunEnd, RunSummary
+from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.sinks import Sink
+from trainauto.reporting.step_stats import GIB_BYTES, StepFigures, StepWindow, gain_over_bicubic
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter

@@ -7,8 +7,8 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import Decision, PlanChange, RunFacts
 from trainauto.core.plan import Axis, BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord
-from trainauto.memory.belief import ALLOCATED, RESERVED
-from trainauto.memory.prior import Prior, fit_prior
+from trainauto.memory.cost.ratio_prior import ALLOCATED, RESERVED
+from trainauto.memory.cost.traced_fit import Prior, fit_prior
 
 LIMIT = 12 * 2**30
 AXES = (Axis("lq_size", "px", 8, 512, 1), Axis("batch_size", "samples", 1, 128))

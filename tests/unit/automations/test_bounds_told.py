@@ -1,6 +1,6 @@
 """A bound is told with what makes it one."""
 
-from trainauto.automations.bounds import Bounds
+from trainauto.control.bounds import Bounds
 from trainauto.core.plan import Axis
 
 CROP = Axis("lq_size", "px", 8, 100, 4, "the smallest image")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.control.step_policy import work
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
-from trainauto.memory.step_policy import work
 
 LIMIT = 2**30
 AXES = (Axis("lq_size", "px", 8, 200, 4), Axis("batch_size", "samples", 1, 64))

@@ -10,7 +10,7 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading, Probe
-from trainauto.memory.belief import ALLOCATED
+from trainauto.memory.cost.ratio_prior import ALLOCATED
 
 TARGET = 0.85 * LIMIT
 

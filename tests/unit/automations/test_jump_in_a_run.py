@@ -7,13 +7,13 @@ import pytest
 
 from tests.unit.automations.test_dynamic_batch_size import AXES, LIMIT, START, controller, memory
 from trainauto.automations import DynamicBatchSizeOptimizer
-from trainauto.automations.steering import Jump, Period
+from trainauto.control.planners import Jump, Period
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
-from trainauto.memory.belief import ALLOCATED, RESERVED, UPPER
-from trainauto.memory.prior import Prior, fit_prior
-from trainauto.memory.surface import CostModel, shape_of
+from trainauto.memory.cost.cost_model import CostModel, shape_of
+from trainauto.memory.cost.ratio_prior import ALLOCATED, RESERVED, UPPER
+from trainauto.memory.cost.traced_fit import Prior, fit_prior
 
 FACTS = RunFacts(AXES, START, 2)
 GRID = [(2, 32), (2, 64), (8, 64), (8, 128)]

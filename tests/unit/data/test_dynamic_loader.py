@@ -12,8 +12,8 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
-from trainauto.data.draws import LoggedBatch, SampleOrder
-from trainauto.data.recut import first_piece
+from trainauto.data.sampler import LoggedBatch, SampleOrder
+from trainauto.data.split_batch import first_piece
 
 SAMPLES = 10
 Script = dict[int, Plan]

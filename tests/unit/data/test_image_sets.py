@@ -14,7 +14,7 @@ from trainauto.data import GTImageDataset, PairedImageDataset, SampleKey
 from trainauto.data.geometry import shrunk
 from trainauto.data.image_files import list_images
 from trainauto.data.image_io import image_size_px, read_image
-from trainauto.data.pictures import read_picture
+from trainauto.data.large_images import read_picture
 from trainauto.data.pixel_cache import PixelCache
 
 Write = Callable[..., Path]

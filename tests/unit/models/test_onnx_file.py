@@ -31,7 +31,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def photographs(channels: int = 3) -> list[np.ndarray]:
-    from trainauto.doors.exporting import _photographs
+    from trainauto.commands.run_export import _photographs
 
     return _photographs(channels)
 

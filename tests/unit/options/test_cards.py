@@ -3,7 +3,7 @@ import pytest
 from tests.unit.options.test_card_rule import assert_sane, numbers
 from trainauto.core.errors import InputError
 from trainauto.options.card_names import model_of
-from trainauto.options.card_rule import preset_for
+from trainauto.options.card_presets import preset_for
 from trainauto.options.cards import CARDS, CardPreset, card_by_words, find_card
 
 GIB, MIB = 2**30, 2**20

@@ -14,7 +14,7 @@ from trainauto.losses import LOSSES
 from trainauto.metrics import METRICS
 from trainauto.models import MODELS
 from trainauto.optim import OPTIMIZERS, SCHEDULES
-from trainauto.options.arguments import check_arguments
+from trainauto.options.component_arguments import check_arguments
 from trainauto.options.lookup import fields_of, sections
 from trainauto.options.schema import Component, Options
 from trainauto.options.signatures import arguments_model

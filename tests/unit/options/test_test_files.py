@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel
 
 from trainauto.core.errors import InputError
-from trainauto.options import measuring
+from trainauto.options import test_schema
 from trainauto.options.load import LoadedTest, load_test_options
 
 EXAMPLE = Path(__file__).parents[3] / "options" / "test" / "quickstart.yml"
@@ -101,8 +101,8 @@ def test_no_key_is_lost_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Every key of a test file is read by what turns it into options of a run; those are read by every run."""
     sections = [
         section
-        for section in vars(measuring).values()
-        if isinstance(section, type) and issubclass(section, BaseModel) and section.__module__ == measuring.__name__
+        for section in vars(test_schema).values()
+        if isinstance(section, type) and issubclass(section, BaseModel) and section.__module__ == test_schema.__name__
     ]
     seen: set[tuple[str, str]] = set()
 
@@ -116,5 +116,5 @@ def test_no_key_is_lost_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(section, "__getattribute__", reading, raising=False)
     test.as_of_a_run()
     every = {(section.__name__, key) for section in sections for key in section.model_fields}
-    of_weights = {("WeightsToMeasure", key) for key in measuring.WeightsToMeasure.model_fields}  # dumped as a whole
+    of_weights = {("WeightsToMeasure", key) for key in test_schema.WeightsToMeasure.model_fields}  # dumped as a whole
     assert every - of_weights == seen

@@ -7,7 +7,7 @@ import numpy as np
 
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import ImageScore, PeakReading, Progress, StepRecord, ValidationRecord
-from trainauto.core.reports import Picture, RunSummary
+from trainauto.core.run_events import Picture, RunSummary
 
 GIB = 2**30
 

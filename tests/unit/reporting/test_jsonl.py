@@ -19,12 +19,13 @@ from trainauto.core.decisions import (
     decision_from_dict,
     decision_to_dict,
 )
+from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import Plan
+from trainauto.core.record_json import step_from_dict, step_to_dict
 from trainauto.core.records import Pieces
 from trainauto.reporting import jsonl
-from trainauto.reporting.json_text import read_lines, to_json
-from trainauto.reporting.jsonl import JsonLines, step_from_dict, step_to_dict
-from trainauto.reporting.run_directory import RunDirectory
+from trainauto.reporting.jsonl import JsonLines
+from trainauto.storage.run_directory import RunDirectory
 
 
 def refuse_constant(name: str) -> None:

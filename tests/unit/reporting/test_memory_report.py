@@ -13,9 +13,9 @@ from trainauto.core.decisions import KeepPlan, PlanChange, RateFactor
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, Pieces
 from trainauto.reporting.jsonl import JsonLines
-from trainauto.reporting.resumes import CHANGED
-from trainauto.reporting.run_directory import RunDirectory
-from trainauto.reporting.text import TrainingLog
+from trainauto.reporting.text_log import TrainingLog
+from trainauto.storage.resumes import CHANGED
+from trainauto.storage.run_directory import RunDirectory
 
 MIB = 2**20
 SMALL, LARGE = Plan.of(batch_size=4, lq_size=48), Plan.of(batch_size=4, lq_size=64)

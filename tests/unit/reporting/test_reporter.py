@@ -11,7 +11,7 @@ import pytest
 from tests.unit.reporting.builders import a_picture, a_progress, a_step, a_summary, a_validation
 from trainauto.core.decisions import Decision
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.reports import Picture, ReporterLike, RunEnd, RunSummary
+from trainauto.core.run_events import Picture, ReporterLike, RunEnd, RunSummary
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainauto.memory.belief import ALLOCATED, BENCHMARKED, PLAIN
+from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, PLAIN
 
 ROOT = Path(__file__).parents[3]
 

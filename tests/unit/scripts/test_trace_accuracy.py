@@ -10,8 +10,8 @@ sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench"))
 import trace_accuracy as bench
 from trace_cases import small_cases
 
-from trainauto.memory.phases import BACKWARD
-from trainauto.memory.profiled import REST, MemoryEvent
+from trainauto.memory.tracing.phases import BACKWARD
+from trainauto.memory.tracing.profiler_events import REST, MemoryEvent
 
 
 def test_peaks_are_counted_above_what_was_made_before() -> None:
@@ -39,5 +39,5 @@ def test_real_steps_run_without_a_mode(tmp_path: Path, monkeypatch: pytest.Monke
     assert max(map(abs, row["phase_errors"].values())) < 1e-3
     assert row["allocator_bytes"] > row["measured_bytes"]
 
-    monkeypatch.setattr("trainauto.memory.live.one_holder", dict)
+    monkeypatch.setattr("trainauto.memory.tracing.storage_tracker.one_holder", dict)
     assert not bench.measure(case, torch.float32)["plans"][0]["same_events"]

@@ -1,0 +1,167 @@
+"""Pictures through the door: a real budget that is kept, seams that are not there, jobs that go on."""
+
+import json
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from tests.integration.commands import environment
+from tests.made_runs import make_run, options_of
+from trainauto.core.plan import SizeRequirements
+from trainauto.inference.load_network import trained_network
+from trainauto.models.tiles import Box, TiledEnlarger
+
+pytestmark = pytest.mark.usefixtures("children_uncovered")
+
+Write = Callable[..., Path]
+MIB = 2**20
+LINUX = platform.system() == "Linux"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run whose random network makes pictures of ordinary contrast."""
+    made = make_run(tmp_path, options_of({"type": "compact", "num_feat": 8, "num_conv": 2}), averages=False)
+    return made.path
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "trainauto", "upscale", *map(str, arguments), "--device", "cpu"]
+
+
+def upscale(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), cwd=cwd, env=environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_a_folder_is_enlarged_and_a_stopped_job_goes_on(tmp_path: Path, run: Path, write_images: Write) -> None:
+    source = write_images("in", 2, (50, 70))
+    write_images("in/below", 1, (33, 41))
+    (source / "broken.png").write_bytes((source / "image_000.png").read_bytes()[:500])
+    done = upscale(run, source, tmp_path / "out", "--json", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr  # of the one that cannot be read
+    assert "broken.png" in done.stderr
+    figures = json.loads(done.stdout)
+    assert (figures["pictures"], figures["failed"], figures["is_whole"]) == (3, 1, True)
+    written = sorted(file.relative_to(tmp_path / "out").as_posix() for file in (tmp_path / "out").rglob("*.*"))
+    assert written == ["below/image_000.png", "image_000.png", "image_001.png"]
+    assert cv2.imread(str(tmp_path / "out/below/image_000.png")).shape == (66, 82, 3)
+
+    (source / "broken.png").unlink()
+    (tmp_path / "out/image_001.png").unlink()
+    again = upscale(run, source, tmp_path / "out", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "1 picture, " in again.stdout
+    assert "2 there already" in again.stdout
+    assert all(len(line) <= 80 for line in again.stdout.splitlines())
+
+
+def test_nothing_is_read_and_overwritten(tmp_path: Path, run: Path, write_images: Write) -> None:
+    source = write_images("in", 1, (20, 20))
+    before = (source / "image_000.png").read_bytes()
+    for target in (source, source / "image_000.png"):
+        given = source if target == source else source / "image_000.png"
+        done = upscale(run, given, target, "--overwrite", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "one of the pictures to be enlarged" in done.stderr
+    assert upscale(run, source, source / "out", cwd=tmp_path).returncode == 2
+    assert upscale(run, source / "image_000.png", tmp_path / "out.jpg", cwd=tmp_path).returncode == 2
+    assert upscale(run, tmp_path / "none", tmp_path / "out", cwd=tmp_path).returncode == 2
+    assert upscale(source, tmp_path / "out", cwd=tmp_path).returncode == 2  # no network
+    assert (source / "image_000.png").read_bytes() == before
+
+
+def private_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)
+
+
+class Watch:
+    """Reads a process's private memory over and over: what it held when it had loaded all, and its highest since."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.peak_bytes = 0
+        self._process = process
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while self._process.poll() is None:
+            try:
+                self.peak_bytes = max(self.peak_bytes, private_bytes(self._process.pid))
+            except OSError:
+                return
+            time.sleep(0.002)
+
+    def join(self) -> int:
+        self._thread.join()
+        return self.peak_bytes
+
+
+def enlarged_under(budget: str, run: Path, source: Path, target: Path) -> tuple[dict[str, int], int]:
+    """Return the door's figures, and the highest private memory of its process."""
+    with subprocess.Popen(
+        command(run, source, target, "--budget", budget, "--json"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        watch = Watch(process)
+        stdout, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr
+        return json.loads(stdout), watch.join()
+
+
+@pytest.mark.skipif(not LINUX, reason="the CPU budget is enforced on Linux only")
+def test_twelve_megapixels_stay_within_the_budget_without_seams(
+    tmp_path: Path, run: Path, photograph: np.ndarray
+) -> None:
+    height, width = photograph.shape[:2]
+    pixels = np.pad(photograph, ((0, 3000 - height), (0, 4000 - width), (0, 0)), mode="symmetric")
+    source, target = tmp_path / "photograph.jpg", tmp_path / "large.png"
+    cv2.imwrite(str(source), pixels[:, :, ::-1])
+    small = tmp_path / "small.png"
+    cv2.imwrite(str(small), pixels[:16, :16, ::-1])
+
+    _, idle_bytes = enlarged_under("128MiB", run, small, tmp_path / "small_out.png")
+    figures, peak_bytes = enlarged_under("128MiB", run, source, target)
+    # Beyond what the process holds with all libraries loaded: input, tiles, and 144 MB of output.
+    assert peak_bytes - idle_bytes < 128 * MIB
+    assert 64 * MIB < figures["measured_bytes"] <= 128 * MIB
+    assert figures["predicted_bytes"] == pytest.approx(figures["measured_bytes"], rel=0.15)
+    assert figures["tiles"] > 4
+
+    image = torch.from_numpy(cv2.imread(str(source))[:, :, ::-1].transpose(2, 0, 1).copy())[None]
+    network = trained_network(run, "latest", torch.device("cpu")).network
+    with torch.no_grad():
+        whole = network(image.float().div_(255))
+        written = torch.from_numpy(cv2.imread(str(target))[:, :, ::-1].transpose(2, 0, 1).copy())
+        levels = whole[0].mul(255).round_().clamp_(0, 255).to(torch.uint8)
+        assert int((written.int() - levels.int()).abs().max()) <= 1
+        seams = [seam(network, image, whole, figures["tile_px"], px) for px in (figures["overlap_px"], 0)]
+    assert seams[0] < 1e-3
+    assert seams[1] > 1e-3  # the comparison can fail
+
+
+def seam(network: torch.nn.Module, image: torch.Tensor, whole: torch.Tensor, tile_px: int, overlap_px: int) -> float:
+    """Return the largest difference, of 1.0, between the picture in tiles and whole."""
+    worst = torch.zeros(())
+    everything = Box(0, 3000, 0, 4000)
+
+    def keep(box: Box, enlarged: torch.Tensor) -> None:
+        worst.copy_(torch.maximum(worst, (box.within(everything, 2).of(whole) - enlarged).abs().max()))
+
+    tiles = TiledEnlarger(2, tile_px - 2 * overlap_px, overlap_px, SizeRequirements())
+    tiles.run(lambda part: network(part.float().div_(255)), (3000, 4000), lambda box: box.of(image), keep)
+    return float(worst)

@@ -1,0 +1,119 @@
+"""What follows a failure, on a real loader and real controls."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.engine.test_last_resort import small_model
+from tests.unit.engine.test_step import model_of
+from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.core.batch import Batch
+from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.records import Progress
+from trainauto.data import DynamicDataLoader, GTImageDataset
+from trainauto.distributed.communicator import Ranks
+from trainauto.engine.checkpointing_fallback import LastResort
+from trainauto.engine.controls import Controls
+from trainauto.engine.gradients import Failure
+from trainauto.engine.oom_policy import NothingFits, answer_recovered, answer_too_large
+from trainauto.engine.peak_predictions import Expectations
+from trainauto.engine.snapshot import BatchTooLarge
+
+AXES = (Axis(LQ_SIZE, "px", 8, 64), Axis(BATCH_SIZE, "samples", 1, 16))
+
+
+@pytest.fixture
+def run(write_images: Callable[..., Path]) -> Iterator[Any]:
+    """What the answers read of a run: loader and controls are the real ones."""
+    dataset = GTImageDataset(str(write_images("photos", 4, (130, 130))), scale=2)
+    with DynamicDataLoader(dataset, Plan.of(batch_size=8, lq_size=32), seed=1, lookahead=2) as loader:
+        saved: list[int] = []
+        yield SimpleNamespace(
+            loader=loader,
+            controls=Controls(loader, None),
+            automations=[],
+            axes=AXES,
+            progress=Progress(),
+            meter=SimpleNamespace(cap_at_available=lambda: None),
+            limit_bytes=1000,
+            ranks=Ranks(),
+            saved=saved,
+            save=lambda: saved.append(1),
+            model=model_of(),
+            last_resort=LastResort(),
+            expectations=Expectations([]),
+        )
+
+
+def next_batch(run: Any) -> Batch:
+    return next(iter(run.loader))
+
+
+def test_without_automations_later_batches_run_in_as_many_pieces(run: Any) -> None:
+    batch = next_batch(run)
+    (change,) = answer_recovered(
+        run, batch, (Failure("g", 8, 2, "no", 32, fitted=4), Failure("g", 4, 4, "no", 32, fitted=2))
+    )
+    assert isinstance(change, PlanChange)
+    assert run.loader.plan == Plan.of(batch_size=8, lq_size=32, micro_batches=4)
+
+
+def test_a_pass_that_had_to_cut_its_crops_cuts_those_to_come(run: Any) -> None:
+    batch = next_batch(run)
+    decisions = answer_recovered(
+        run, batch, (Failure("d", 1, 8, "no", 32, fitted=1), Failure("d", 1, 8, "no", 24, fitted=1))
+    )
+    assert run.loader.plan == Plan.of(batch_size=8, lq_size=24, micro_batches=8)
+    assert "24 px" in decisions[-1].reason
+    assert next_batch(run).shape.extent == 24
+
+
+def test_a_controller_is_asked_first(run: Any) -> None:
+    controller = DynamicBatchSizeOptimizer(min_batch_size=1, min_lq_size=8)
+    controller.on_run_start(RunFacts(AXES, run.loader.plan, 2))
+    run.automations.append(controller)
+    decisions = answer_recovered(run, next_batch(run), (Failure("g", 8, 2, "no", 32, fitted=4),))
+    assert len(decisions) == 1
+    assert run.loader.plan == Plan.of(batch_size=6, lq_size=24)
+
+
+def test_a_batch_that_fits_in_no_pieces_comes_again_smaller(run: Any) -> None:
+    batch = next_batch(run)
+    answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    again = next_batch(run)
+    assert again.first_sample == batch.first_sample  # nothing is lost
+    assert (len(again), again.shape.extent) == (4, 24)  # 8 samples in pieces of at most 6
+    assert not run.saved
+
+
+def test_at_the_floor_it_ends_with_a_checkpoint_and_advice(run: Any) -> None:
+    run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
+    batch = next_batch(run)
+    with pytest.raises(NothingFits, match="one sample of 8 px does not fit") as caught:
+        answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    assert run.saved == [1]
+    assert "Gradient checkpointing cannot help: net_g: Sequential has no list of repeated blocks" in str(caught.value)
+
+
+def test_at_the_floor_the_last_resort_is_taken_once_if_it_may(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run.model = small_model()
+    run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
+    batch = next_batch(run)
+    with pytest.raises(NothingFits, match=r"`memory: allow_gradient_checkpointing: true` would go on .*net_g: 3 segm"):
+        answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    assert not run.model.checkpoints_gradients
+    run.last_resort.allowed = True
+    batch = next_batch(run)
+    decisions = answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    assert decisions == []
+    assert run.model.checkpoints_gradients
+    assert "one sample of 8 px does not fit: no; gradient checkpointing is on from now on" in caplog.text
+    again = next_batch(run)
+    assert (again.first_sample, again.plan) == (batch.first_sample, batch.plan)
+    with pytest.raises(NothingFits, match="Gradient checkpointing is on already"):
+        answer_too_large(run, again, BatchTooLarge("g", 1, "no"))
+    assert len(run.saved) == 2

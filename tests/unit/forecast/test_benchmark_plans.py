@@ -1,0 +1,133 @@
+"""Plans tried for real: which ones, what is said of those that do not fit, and of those that end their process."""
+
+import platform
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.integration.commands import tiny_options, write_options
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.worker_process import Child
+from trainauto.forecast.benchmark_plans import SERVER, PlanTrier, Trial, expected_seconds, spread_plans
+from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
+from trainauto.memory.cost.traced_fit import Piece, Prior
+from trainauto.options.load import load_options
+
+MIB = 1024**2
+SMALL = Plan.of(batch_size=1, lq_size=16)
+LARGE = Plan.of(batch_size=16, lq_size=64)
+NETWORK = textwrap.dedent(
+    """
+    import os
+    from torch import nn
+    from trainauto.archs import ARCHS
+
+    @ARCHS.register("ends_on_large_crops")
+    class EndsOnLargeCrops(nn.Module):
+        def __init__(self, scale=2):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Conv2d(3, 3 * scale**2, 3, padding=1), nn.PixelShuffle(scale))
+        def forward(self, image):
+            if image.shape[-1] > 32:
+                os.abort()
+            return self.layers(image)
+    """
+)
+
+
+def axes(most_batch: int = 64, most_px: int = 256, multiple: int = 1) -> tuple[Axis, Axis]:
+    return Axis(LQ_SIZE, "px", 8, most_px, multiple), Axis(BATCH_SIZE, "samples", 1, most_batch)
+
+
+def model_of(square: float) -> CostModel:
+    return CostModel(Prior((Piece("forward", 50.0 * MIB, square),), {}))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(1e2, 1e5), st.integers(1, 9), st.sampled_from([1, 4, 8]))
+def test_plans_that_should_fit_are_spread(square: float, share: int, multiple: int) -> None:
+    cost, both = model_of(square), axes(multiple=multiple)
+    limit = cost.predict(shape_of(Plan.of(batch_size=64, lq_size=256)), UPPER) * share // 10
+    plans = spread_plans(cost, both, limit)
+    needs = [cost.predict(shape_of(plan)) for plan in plans]
+    assert needs == sorted(needs)
+    assert len(set(plans)) == len(plans) <= 4
+    for plan in plans:
+        assert cost.predict(shape_of(plan), UPPER) <= limit
+        assert both[0].admits(plan[LQ_SIZE])
+        assert both[1].admits(plan.batch_size)
+    if plans:  # the largest uses nearly all there is
+        one_more = plans[-1].changed(batch_size=min(64, 2 * plans[-1].batch_size), lq_size=2 * plans[-1][LQ_SIZE])
+        assert cost.predict(shape_of(one_more), UPPER) > limit
+
+
+def test_nothing_is_tried_where_nothing_fits() -> None:
+    assert spread_plans(model_of(1e4), axes(), 20 * MIB) == []
+
+
+def test_without_a_limit_plans_go_to_the_bounds() -> None:
+    plans = spread_plans(model_of(1e4), axes(), None)
+    assert plans[0] == Plan.of(batch_size=1, lq_size=8)
+    assert plans[-1] == Plan.of(batch_size=64, lq_size=256)
+
+
+def test_time_is_foretold_from_two_plans_and_not_from_one() -> None:
+    def tried(batch: int, seconds: float, failed: str = "") -> Trial:
+        return Trial(Plan.of(batch_size=batch, lq_size=10), 1, 1, 1, seconds, failed)
+
+    far = Plan.of(batch_size=100, lq_size=10)
+    assert expected_seconds(far, [tried(1, 5.0)]) == 0.0
+    assert expected_seconds(far, [tried(1, 1.0), tried(10, 2.0)]) == pytest.approx(12.0)
+    assert expected_seconds(far, [tried(1, 1.0), tried(10, 2.0), tried(20, 0.0, "out of memory")]) == pytest.approx(
+        12.0
+    )
+    assert expected_seconds(far, [tried(1, 3.0), tried(10, 2.0)]) == 2.0  # noise
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    def write(**changes: Any) -> dict[str, Any]:
+        file = write_options(tmp_path / "run.yml", tiny_options(tmp_path / "no_images", **changes))
+        return {"options": str(file), "overrides": [], "smallest": SMALL.to_dict()}
+
+    return write
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    found = Child(SERVER)
+    yield found
+    found.end()
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+def test_a_plan_that_does_not_fit_is_told_and_the_next_is_tried(
+    child: Child, request_of: Callable[..., dict[str, Any]]
+) -> None:
+    refused = child.ask(request_of(network_g={"type": "compact", "num_faet": 4}), 100)
+    assert "num_feat" in refused["cannot"]
+    network = {"type": "compact", "num_feat": 32, "num_conv": 2}
+    device = child.ask(request_of(network_g=network, memory={"budget": "48MiB"}), 100)
+    assert (device["kind"], device["limit_bytes"]) == ("cpu", 48 * MIB)
+    assert child.ask({"plan": LARGE.to_dict()}, 100)["failed"].startswith("out of memory: ")
+    small = child.ask({"plan": SMALL.to_dict()}, 100)
+    assert 0 < small["measured_bytes"] <= 48 * MIB
+    assert small["seconds"] > 0
+
+
+def test_a_plan_that_ends_its_process_is_told_and_the_next_is_tried(tmp_path: Path) -> None:
+    (tmp_path / "ending_networks.py").write_text(NETWORK)
+    changes = {"network_g": {"type": "ends_on_large_crops"}, "plugins": ["ending_networks"]}
+    file = write_options(tmp_path / "run.yml", tiny_options(tmp_path / "no_images", **changes))
+    trier = PlanTrier(load_options(file), SMALL)
+    try:
+        trier.build()
+        assert "SIGABRT" in trier.measure(LARGE)["failed"]
+        assert trier.measure(SMALL)["seconds"] > 0
+    finally:
+        trier.end()

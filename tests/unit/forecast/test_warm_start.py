@@ -1,0 +1,203 @@
+"""What a run begins with: an earlier run's plan, traces, or nothing; and a damaged file costs a line in the log."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainauto.archs import ARCHS
+from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.core.decisions import RunFacts
+from trainauto.core.plan import Axis, Plan
+from trainauto.core.records import PeakReading
+from trainauto.forecast import warm_start
+from trainauto.forecast.memory_forecast import Foresight
+from trainauto.forecast.trace_process import PlanBytes, TraceProcess, TraceProcessDied
+from trainauto.forecast.warm_start import Foreknowledge, foretell, kind_of_run
+from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.options.load import LoadedOptions, load_options
+
+OPTIONS = Path(__file__).parents[2] / "assets" / "valid_options.yml"
+CPU = torch.device("cpu")
+LIMIT = 2**28
+START = Plan.of(batch_size=2, lq_size=16)
+FACTS = RunFacts((Axis("lq_size", "px", 8, 64), Axis("batch_size", "samples", 1, 64)), START, 2)
+
+
+def live(batch: int, side: int) -> int:
+    return 2**20 + 3000 * batch * side**2
+
+
+def traced() -> Foresight:
+    found = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, None, 0.1) for b in (1, 64) for x in (8, 64)}
+    return Foresight.of(found, 1, 0.4)
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count traces; they are those of a network that is known in full."""
+    seen: list[int] = []
+
+    def foresee(_tracer: Any, _axes: Any) -> Foresight:
+        seen.append(1)
+        return traced()
+
+    monkeypatch.setattr(warm_start, "foresee", foresee)
+    return seen
+
+
+def controller(**arguments: Any) -> DynamicBatchSizeOptimizer:
+    defaults = {"min_lq_size": 8, "max_lq_size": 64, "min_batch_size": 1, "adjustment_frequency": 2}
+    return DynamicBatchSizeOptimizer(**{**defaults, **arguments})
+
+
+def begun(
+    one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
+) -> Foreknowledge:
+    network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
+    return foretell(loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [one], calibrated=calibrated)
+
+
+def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:
+    one.on_run_start(RunFacts(FACTS.axes, plan, 2))
+    for _ in range(2):
+        one.observe(PeakReading(int(0.84 * LIMIT), limit=LIMIT))
+        one.update_vram_monitoring()
+
+
+def test_without_limit_or_jump_nothing_is_traced(traces: list[int]) -> None:
+    loaded = load_options(OPTIONS)
+    assert begun(controller(), loaded, limit=None).foresight is None
+    assert begun(controller(policy="step"), loaded).foresight is None
+    wanted = begun(controller(target_batch_size=16), loaded, limit=None)
+    assert wanted.plan == Plan.of(batch_size=16, micro_batches=8, lq_size=16)
+    assert wanted.configured_samples == 16
+    assert traces == []
+
+
+def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog: pytest.LogCaptureFixture) -> None:
+    loaded = load_options(OPTIONS)
+    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
+    known = begun(one, loaded)
+    assert (len(traces), known.plan) == (1, START)
+    known.keep()
+    assert known.calibration is not None
+    assert not known.calibration.path.exists()  # it has not settled yet
+    settled = Plan.of(batch_size=9, lq_size=64)
+    settle(one, settled)
+    known.keep()
+    assert begun(controller(), loaded).plan == settled
+    assert len(traces) == 1
+    anew = begun(controller(), loaded, calibrated=False)
+    assert (anew.plan, anew.calibration, len(traces)) == (START, None, 2)
+    assert begun(controller(max_lq_size=65, target_vram_usage=0.5), loaded).plan == START
+
+    kept = json.loads(known.calibration.path.read_text())
+    del kept["learned"]["controller"]["steering"]["cost"]["peaks"]
+    known.calibration.path.write_text(json.dumps(kept))
+    caplog.clear()
+    assert begun(controller(), loaded).plan == START
+    assert "is damaged and is ignored: KeyError('peaks')" in caplog.text
+    del kept["learned"]["foresight"]["traced"][0]["batch"]
+    known.calibration.path.write_text(json.dumps(kept))
+    assert begun(controller(), loaded).plan == START
+    assert "traces of an earlier run are damaged" in caplog.text
+
+
+def test_traces_are_of_as_many_ranks_as_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def foresee(tracer: TraceProcess, _axes: Any) -> Foresight:
+        seen.append(tracer._ranks)
+        return traced()
+
+    monkeypatch.setattr(warm_start, "foresee", foresee)
+    loaded = load_options(OPTIONS)
+    for ranks in (1, 3):
+        facts = replace(FACTS, ranks=ranks)
+        foretell(loaded, {}, facts, CPU, LIMIT, [controller()], calibrated=False)
+    assert seen == [1, 3]
+
+
+@pytest.mark.parametrize(("version", "times"), [("2.13.0", 0), ("2.99.0", 1)])
+def test_a_torch_that_predictions_were_not_checked_with_is_told_once(
+    version: str, times: int, traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    begun(controller(), load_options(OPTIONS), calibrated=False)
+    said = [message for message in caplog.messages if message.startswith("predictions were checked with torch")]
+    assert len(said) == times
+    assert all(version in message for message in said)
+
+
+def test_a_network_that_cannot_be_traced_still_learns(
+    traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_tracer: Any, _axes: Any) -> Foresight:
+        traces.append(1)
+        raise CannotTrace("its sizes follow data")
+
+    monkeypatch.setattr(warm_start, "foresee", refused)
+    loaded = load_options(OPTIONS)
+    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
+    known = begun(one, loaded)
+    assert "plans are chosen by what is measured" in caplog.text
+    settle(one, Plan.of(batch_size=9, lq_size=64))
+    known.keep()
+    assert begun(controller(), loaded).plan == Plan.of(batch_size=9, lq_size=64)
+    assert len(traces) == 1
+
+
+def test_a_process_that_died_says_nothing_of_the_model(traces: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine or a full card may stop a trace once; the next run tries again."""
+
+    def dying(_tracer: Any, _axes: Any) -> Foresight:
+        traces.append(1)
+        raise TraceProcessDied("the process that traces gave no answer")
+
+    monkeypatch.setattr(warm_start, "foresee", dying)
+    loaded = load_options(OPTIONS)
+    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
+    known = begun(one, loaded)
+    settle(one, Plan.of(batch_size=9, lq_size=64))
+    known.keep()
+    begun(controller(), loaded)
+    assert len(traces) == 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["network_g:type=compact", "use_amp=true", "train:optim_g:type=SGD", "train:ema_decay=0", "use_channels_last=true"],
+)
+def test_kinds_differ_by_what_memory_depends_on(changed: str) -> None:
+    network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
+    loaded, same = load_options(OPTIONS), load_options(OPTIONS, ["train:total_iter=77", "manual_seed=5"])
+    assert kind_of_run(loaded, network, CPU) == kind_of_run(same, network, CPU)
+    assert kind_of_run(loaded, network, CPU) != kind_of_run(load_options(OPTIONS, [changed]), network, CPU)
+    wider = ARCHS.get("compact")(num_feat=16, num_conv=1, scale=2)
+    assert kind_of_run(loaded, network, CPU) != kind_of_run(loaded, wider, CPU)
+
+
+def test_how_ranks_sum_gradients_is_part_of_the_kind_of_run() -> None:
+    network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
+    plain, overlaps = load_options(OPTIONS), load_options(OPTIONS, ["distributed:ddp_overlap=true"])
+    one, two = (kind_of_run(plain, network, CPU, ranks) for ranks in (1, 2))
+    assert one != two
+    assert two == kind_of_run(plain, network, CPU, 4)
+    assert two != kind_of_run(overlaps, network, CPU, 2)
+    assert one == kind_of_run(overlaps, network, CPU, 1)
+
+
+def test_samples_of_a_step_are_part_of_the_kind_of_run() -> None:
+    """They are held beside the forward passes: what a run with 64 samples a step learned spoilt runs without."""
+    network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
+    name = "training_automations:DynamicBatchSizeOptimizer"
+    kinds = [
+        warm_start.kind_of_run(load_options(OPTIONS, overrides), network, CPU)
+        for overrides in ([], ["datasets:train:accum_iter=2"], [f"{name}:target_batch_size=64"])
+    ]
+    assert kinds[0] != kinds[1]
+    assert kinds[0] != kinds[2]

@@ -1,0 +1,182 @@
+"""Steps that are followed allocate what the same steps allocate when nobody looks on."""
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainauto.memory.tracing import storage_tracker
+from trainauto.memory.tracing.fake_tensors import fake_world
+from trainauto.memory.tracing.profiler_events import profiled
+from trainauto.memory.tracing.trace import trace
+
+SIDE = 64
+LEAST_BYTES = 4096  # below are scalars and indices, which kernels make for themselves
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def ones(*shape: int) -> Tensor:
+    return torch.ones(*shape, requires_grad=True)
+
+
+def two_branches(x: Tensor) -> Tensor:
+    return x.sin() * x.cos()
+
+
+def three_branches(x: Tensor) -> Tensor:
+    return x.sin() * x.cos() + x.exp()
+
+
+def residual(x: Tensor) -> Tensor:
+    """The gradient of the sum goes to both branches: the first one to be added to may still be held by the other."""
+    return x + x.sin() * x
+
+
+def views(x: Tensor) -> Tensor:
+    return (x[:32] * x[32:]).sin() + x.view(2, 32, SIDE)[1]
+
+
+def gathered(x: Tensor) -> Tensor:
+    return x.sin().gather(0, torch.zeros(48, SIDE, dtype=torch.long)).cos()
+
+
+def indexed(x: Tensor) -> Tensor:
+    return x.sin()[torch.arange(48)].cos()
+
+
+def a_sum_of_the_model(x: Tensor) -> Tensor:
+    """Its own sums are new tensors, also of what nobody else holds."""
+    return (x @ x + torch.ones(SIDE)).sin() + 1
+
+
+def largest(x: Tensor) -> Tensor:
+    return x.sin().max(dim=0, keepdim=True).values * x
+
+
+def selected(x: Tensor) -> Tensor:
+    return x.sin().index_select(0, torch.arange(48)).cos()
+
+
+def a_number_first(x: Tensor) -> Tensor:
+    return torch.add(1.0, x, alpha=2)  # type: ignore[call-overload, no-any-return]
+
+
+class Held(torch.autograd.Function):
+    """Backward in Python writes nowhere, whatever it calls."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, how: str) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.how = how
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        rows = torch.arange(SIDE)
+        if ctx.how == "index_add":
+            return x.index_add(0, rows, grads[0]), None
+        if ctx.how == "index_put":
+            return x.index_put((rows,), grads[0]), None
+        if ctx.how == "scatter_add":
+            return x.scatter_add(0, rows[:, None].expand(SIDE, SIDE), grads[0]), None
+        return x + grads[0], None
+
+
+def linear(x: Tensor) -> Tensor:
+    """Of an input that is not contiguous: product and bias are two operators."""
+    turned = x.view(2, 32, SIDE).transpose(0, 1)
+    return nn.functional.linear(turned, ones(SIDE, SIDE), ones(SIDE)).sin()
+
+
+def step_of(function: Callable[[Tensor], Tensor]) -> Callable[[], None]:
+    weight = ones(SIDE, SIDE)
+
+    def step() -> None:
+        weight.grad = None
+        function(weight.tanh()).sum().backward()
+
+    return step
+
+
+def alone(step: Callable[[], None]) -> list[int]:
+    """Bytes that a second step allocates, and frees (negative), without any mode."""
+    _, events = profiled(step, step)
+    return [event.size_bytes for event in events if event.is_tensor and abs(event.size_bytes) >= LEAST_BYTES]
+
+
+def followed(function: Callable[[Tensor], Tensor], fake: bool) -> list[int]:
+    with fake_world() if fake else nullcontext():
+        traced = trace(step_of(function))
+    return [size for size in traced.sizes() if abs(size) >= LEAST_BYTES]
+
+
+@pytest.mark.parametrize("fake", [True, False], ids=["fake", "real"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        two_branches,
+        three_branches,
+        residual,
+        views,
+        gathered,
+        indexed,
+        selected,
+        largest,
+        a_sum_of_the_model,
+        a_number_first,
+        linear,
+    ],
+    ids=lambda function: function.__name__,
+)
+def test_the_same_bytes_in_the_same_order(function: Callable[[Tensor], Tensor], fake: bool) -> None:
+    assert followed(function, fake) == alone(step_of(function))
+
+
+def test_sums_are_correct_on_real_tensors() -> None:
+    """A step that is followed computes what it computes otherwise."""
+    found = []
+    for follows in (False, True):
+        weight = torch.full((SIDE, SIDE), 0.5, requires_grad=True)
+
+        def step(weight: Tensor = weight) -> None:
+            weight.grad = None
+            (three_branches(weight.tanh()).sum() + linear(weight.tanh()).sum()).backward()
+
+        if follows:
+            trace(step, steps=1)
+        else:
+            step()
+        assert weight.grad is not None
+        found.append(weight.grad)
+    assert torch.equal(*found)
+    assert math.isfinite(float(found[0].sum()))
+
+
+@pytest.mark.parametrize("how", ["add", "index_add", "index_put", "scatter_add"])
+def test_what_python_holds_is_not_written(how: str) -> None:
+    weight = torch.full((SIDE, SIDE), 0.5, requires_grad=True)
+
+    def step() -> None:
+        weight.grad = None
+        Held.apply(weight, how).sum().backward()  # type: ignore[no-untyped-call]
+
+    trace(step)
+    assert torch.equal(weight, torch.full((SIDE, SIDE), 0.5))
+
+    def held(x: Tensor) -> Tensor:
+        return Held.apply(x, how)  # type: ignore[no-any-return, no-untyped-call]
+
+    assert followed(held, fake=True) == alone(step_of(held))
+
+
+def test_a_torch_that_adds_up_otherwise_is_followed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = followed(two_branches, fake=True)
+    monkeypatch.setattr(storage_tracker, "one_holder", dict)
+    assert len(followed(two_branches, fake=True)) > len(expected)

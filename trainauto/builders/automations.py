@@ -1,0 +1,145 @@
+"""The automations of a run: as the option file asks for them, with what fills in where it is silent."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from trainauto.automations import AUTOMATIONS, Automation, DynamicBatchSizeOptimizer
+from trainauto.builders.components import checked_arguments, component, placed
+from trainauto.builders.memory import BOUNDS, controller_defaults, preset_for, say_bounds
+from trainauto.core.decisions import RunFacts
+from trainauto.core.errors import InputError, Problem
+from trainauto.options.cards import CardPreset
+from trainauto.options.load import LoadedOptions
+from trainauto.options.nested import SECTION
+from trainauto.options.parameters import is_plain, parameters_of
+from trainauto.options.schema import Automations, AutomationSwitch
+
+CONTROLLER = "DynamicBatchSizeOptimizer"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An automation that is to run.
+
+    Attributes:
+        name: as the option file calls it.
+        given: its arguments as they stand there.
+        written: the same, as its constructor takes them.
+        filled_in: its arguments that a preset gives, or that had to yield to what is written.
+    """
+
+    name: str
+    given: Mapping[str, Any]
+    written: Mapping[str, Any]
+    filled_in: Mapping[str, Any]
+
+    @property
+    def constructor(self) -> Callable[..., Automation]:
+        """What builds it."""
+        return AUTOMATIONS.get(self.name)
+
+    @property
+    def in_force(self) -> dict[str, Any]:
+        """All its arguments by name, but for defaults that only code can hold."""
+        plain = {one.name: one.default for one in parameters_of(self.constructor) if is_plain(one.default)}
+        return {**plain, **self.filled_in, **self.given}
+
+    def build(self, loaded: LoadedOptions) -> Automation:
+        """Return it.
+
+        Raises:
+            InputError: it refuses its arguments.
+        """
+        path = (SECTION, self.name)
+        built: Automation = component(loaded, AUTOMATIONS, path, self.name, self.given, self.filled_in)()
+        return built
+
+
+def is_controller(name: str) -> bool:
+    """Say whether the automation called so steers by memory; one that is not registered does not."""
+    found = AUTOMATIONS.get(name) if name in AUTOMATIONS else None
+    return isinstance(found, type) and issubclass(found, DynamicBatchSizeOptimizer)
+
+
+def choose_automation(
+    loaded: LoadedOptions, name: str, given: Mapping[str, Any], preset: CardPreset | None, facts: RunFacts
+) -> Chosen:
+    """Return an automation with what fills in for it on a card, or under a budget.
+
+    Args:
+        loaded: the options.
+        name: what it is called.
+        given: its arguments in the option file.
+        preset: of the card or the budget.
+        facts: axes and first plan of the run.
+
+    Raises:
+        InputError: it is not known, or does not take these arguments.
+    """
+    fillable = frozenset(BOUNDS).intersection(inspect.signature(AUTOMATIONS.get(name)).parameters)
+    if preset is None and not is_controller(name):
+        fillable = frozenset()
+    written = checked_arguments(loaded, AUTOMATIONS, (SECTION, name), name, given, filled_in=fillable)
+    # Controllers of plugins may take null where ours take a number.
+    numbers = {key: written[key] for key in fillable & written.keys() if isinstance(written[key], int | float)}
+    defaults = controller_defaults(preset, facts, numbers)
+    return Chosen(name, given, written, {key: defaults[key] for key in BOUNDS if key in fillable - given.keys()})
+
+
+def build_automations(
+    loaded: LoadedOptions, facts: RunFacts, device: torch.device
+) -> tuple[list[Automation], LoadedOptions]:
+    """Return the automations of a run in the order they are asked, and its options with all their arguments in force.
+
+    Args:
+        loaded: the options as given.
+        facts: axes and first plan of the run.
+        device: where it trains.
+
+    Raises:
+        InputError: an automation is not known, or refuses its arguments or the run.
+    """
+    section = loaded.options.training_automations
+    for name in section.model_extra or {}:
+        with placed(loaded, (SECTION, name)):
+            AUTOMATIONS.get(name)  # a misspelt name would switch nothing off
+    preset = preset_for(device, loaded.options.memory.budget_bytes(device.type)) if section.active else None
+    chosen = [
+        choose_automation(loaded, name, switch.arguments, preset, facts) for name, switch in section.active.items()
+    ]
+    built = [_checked(loaded, one, facts) for one in chosen]
+    for one in chosen:
+        if is_controller(one.name):
+            say_bounds(AUTOMATIONS.shown(one.name), preset, one.written, one.filled_in)
+    return sorted(built, key=lambda automation: automation.priority), spelled_out(loaded, chosen)
+
+
+def _checked(loaded: LoadedOptions, chosen: Chosen, facts: RunFacts) -> Automation:
+    automation = chosen.build(loaded)
+    with placed(loaded, (SECTION, chosen.name)):
+        try:
+            automation.check(facts)
+        except ValueError as error:
+            raise InputError(Problem(str(error))) from error
+    return automation
+
+
+def spelled_out(loaded: LoadedOptions, chosen: list[Chosen]) -> LoadedOptions:
+    """Return options in which automations have the names they are registered by, and those that run all arguments."""
+    section = loaded.options.training_automations
+    arguments = {one.name: one.in_force for one in chosen}
+    switches = {
+        AUTOMATIONS.shown(name): AutomationSwitch(enabled=switch.enabled, **arguments.get(name, switch.arguments))
+        for name, switch in (section.model_extra or {}).items()
+    }
+    keys = (
+        f"{SECTION}.{AUTOMATIONS.shown(one.name)}.{key}"
+        for one in chosen
+        for key in one.in_force.keys() - one.given.keys()
+    )
+    options = loaded.options.model_copy(update={SECTION: Automations(enabled=section.enabled, **switches)})
+    return replace(loaded, options=options, unwritten=frozenset(keys))

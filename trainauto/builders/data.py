@@ -1,0 +1,209 @@
+"""Datasets, validation and the knobs of the plan from options."""
+
+import inspect
+import logging
+import os
+from collections.abc import Callable, Mapping, Set
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from trainauto.builders.components import component, placed
+from trainauto.builders.model import channels_of, requirements_of
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.sharding import ALONE, Division
+from trainauto.data import DATASETS, DynamicDataLoader, DynamicDataset, Survey
+from trainauto.metrics import METRICS, better_is_higher
+from trainauto.models.tiles import TiledEnlarger
+from trainauto.models.validation import Validator
+from trainauto.optim.precision import Precision
+from trainauto.options.component_arguments import check_arguments
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options, TrainDataset, ValDataset
+from trainauto.storage.run_directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+LARGEST_BATCH = 2**16
+MetricsByName = dict[str, tuple[Callable[..., float], bool]]
+
+NOT_OF_THE_DATASET = frozenset(
+    {"type", "name", "lq_size", "batch_size_per_gpu", "accum_iter", "num_worker_per_gpu", "lookahead"}
+)
+"""Options of a set that the plan and the loader read, whatever its dataset takes."""
+
+
+def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset, network: nn.Module) -> DynamicDataset:
+    path = ("datasets", key)
+    with placed(loaded, (*path, "type")):
+        taken = inspect.signature(DATASETS.get(chosen.type)).parameters
+    arguments = _dataset_arguments(chosen, taken.keys() - {"type"})
+    given = {"scale": loaded.options.scale, "channels": channels_of(network)}
+    dataset: DynamicDataset = component(loaded, DATASETS, path, chosen.type, arguments, given)()
+    dataset.name = chosen.name  # whether it takes one or not: surveys, curves and folders go by it
+    return dataset
+
+
+def _dataset_arguments(chosen: TrainDataset | ValDataset, taken: Set[str]) -> dict[str, Any]:
+    """Return what the dataset takes, and what the file sets for it: what of that it does not take is then refused."""
+    asked = chosen.model_fields_set - NOT_OF_THE_DATASET
+    names = [name for name in type(chosen).model_fields if name in taken | asked]
+    return {name: value for name in names if (value := getattr(chosen, name)) is not None}
+
+
+def build_train_set(loaded: LoadedOptions, network: nn.Module) -> tuple[DynamicDataset, dict[str, Survey]]:
+    """Return the training set, and what a look at its files found, by the name of the set."""
+    chosen = loaded.options.datasets.train
+    dataset = _dataset(loaded, "train", chosen, network)
+    _warn_of_many_workers(chosen)
+    return dataset, {dataset.name: _surveyed(loaded, "train", dataset)}
+
+
+def _warn_of_many_workers(chosen: TrainDataset) -> None:
+    cores = os.cpu_count() or 1
+    if chosen.num_worker_per_gpu > cores:
+        logger.warning("num_worker_per_gpu is %d, this machine has %d cores", chosen.num_worker_per_gpu, cores)
+
+
+def build_val_sets(loaded: LoadedOptions, network: nn.Module, surveys: dict[str, Survey]) -> list[DynamicDataset]:
+    """Return the validation sets in file order; what was found of them is added to ``surveys``."""
+    if not loaded.options.val.val_enabled:
+        return []
+    metrics = build_metrics(loaded)
+    datasets = []
+    for key, chosen in loaded.options.datasets.validation_sets.items():
+        dataset = _dataset(loaded, key, chosen, network)
+        surveys[dataset.name] = survey = _surveyed(loaded, key, dataset)
+        _try_metrics(loaded, metrics, dataset, survey, channels_of(network))
+        datasets.append(dataset)
+    return datasets
+
+
+def _surveyed(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> Survey:
+    with placed(loaded, ("datasets", key)):
+        return dataset.survey()
+
+
+def _try_metrics(
+    loaded: LoadedOptions, metrics: MetricsByName, dataset: DynamicDataset, survey: Survey, channels: int
+) -> None:
+    """Measure an image of the smallest size: one that a metric's window does not fit into would end the run later."""
+    side = survey.smallest_lq_px * dataset.scale
+    image = np.zeros((side, side, channels), np.uint8)
+    for name, (metric, _) in metrics.items():
+        with placed(loaded, ("val", "metrics", name)):
+            try:
+                metric(image, image.copy())
+            except ValueError as error:
+                raise InputError(
+                    Problem(
+                        f"dataset '{dataset.name}': {name} cannot be computed for {survey.smallest_name}: {error}",
+                        advice="Leave smaller images out of the set, or remove the metric.",
+                    )
+                ) from error
+
+
+def build_axes(loaded: LoadedOptions, network: nn.Module, survey: Survey) -> tuple[Axis, ...]:
+    """Return the knobs of the plan, bounded by the network and the smallest image."""
+    lq_size = loaded.options.datasets.train.lq_size
+    needs = requirements_of(network)
+    # Crops grow no further than the smallest image; a file that asks for more gets it, mirrored at the edge.
+    largest = max(survey.smallest_lq_px // needs.multiple * needs.multiple, lq_size, needs.minimum)
+    capped_by = "the smallest image" if largest <= survey.smallest_lq_px else ""
+    axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple, capped_by)
+    if not axis.admits(lq_size):
+        with placed(loaded, ("datasets", "train", "lq_size")):
+            raise InputError(
+                Problem(
+                    f"lq_size {lq_size} does not suit the network: it takes at least {needs.minimum} px, "
+                    f"in multiples of {needs.multiple}",
+                    advice=f"The nearest is {axis.clamp(lq_size)}.",
+                )
+            )
+    if lq_size > survey.smallest_lq_px:
+        logger.warning(
+            "lq_size %d is larger than the smallest image (%d px: %s); such images are mirrored at their edges",
+            lq_size,
+            survey.smallest_lq_px,
+            survey.smallest_name,
+        )
+    return axis, Axis(BATCH_SIZE, "samples", 1, LARGEST_BATCH)
+
+
+def first_plan(options: Options) -> Plan:
+    """Return the plan a run starts with."""
+    train = options.datasets.train
+    return Plan.of(
+        batch_size=train.batch_size_per_gpu * train.accum_iter, lq_size=train.lq_size, micro_batches=train.accum_iter
+    )
+
+
+def build_loader(
+    options: Options,
+    dataset: DynamicDataset,
+    plan: Plan,
+    precision: Precision,
+    division: Division = ALONE,
+    rank: int = 0,
+) -> DynamicDataLoader:
+    """Build the loader of a rank's part of the training set."""
+    train = options.datasets.train
+    return DynamicDataLoader(
+        dataset,
+        plan,
+        seed=options.manual_seed,
+        num_workers=train.num_worker_per_gpu,
+        lookahead=train.lookahead,
+        pin_memory=precision.device.type == "cuda",
+        division=division,
+        rank=rank,
+    )
+
+
+def build_metrics(loaded: LoadedOptions) -> MetricsByName:
+    """Return each metric with its arguments bound, and whether a higher value is better."""
+    found: MetricsByName = {}
+    for name, chosen in loaded.options.val.metrics.items():
+        path = ("val", "metrics", name)
+        with placed(loaded, (*path, "type")):
+            function = METRICS.get(chosen.type)
+        checked = check_arguments(
+            function,
+            chosen.arguments,
+            path=path,
+            places=loaded.places,
+            kind=METRICS.kind,
+            name=chosen.type,
+            supplied=frozenset({"image", "reference"}),
+        )
+        found[name] = (partial(function, **checked), better_is_higher(chosen.type))
+    return found
+
+
+def build_validator(
+    loaded: LoadedOptions,
+    dataset: DynamicDataset,
+    metrics: Mapping[str, tuple[Callable[..., float], bool]],
+    network: nn.Module,
+    device: torch.device,
+    directory: RunDirectory,
+    *,
+    in_step: bool = False,
+) -> Validator:
+    """Return what validates one set; ``in_step``: ranks run the network together, and none may change its tiles."""
+    val = loaded.options.val
+    tiles = TiledEnlarger(
+        loaded.options.scale, val.tile_size, val.tile_overlap, requirements_of(network), may_shrink=not in_step
+    )
+    return Validator(
+        dataset,
+        {name: metric for name, (metric, _) in metrics.items()},
+        {name: higher for name, (_, higher) in metrics.items()},
+        tiles,
+        device,
+        directory.validation / dataset.name if val.save_img else None,
+    )

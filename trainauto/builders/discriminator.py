@@ -1,0 +1,78 @@
+"""Whether the options of a discriminator and the model fit together."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from torch import nn
+
+from trainauto.core.errors import InputError
+from trainauto.losses import GANLoss
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Component, Options
+from trainauto.options.source_locations import KeyPath, dotted
+from trainauto.options.validation_errors import Finding, in_file_order
+
+KEYS = (
+    ("network_d",),
+    ("path", "pretrain_network_d"),
+    ("path", "param_key_d"),
+    ("path", "strict_load_d"),
+    ("train", "optim_d"),
+)
+"""Options that only a model with a discriminator reads."""
+
+
+def discriminator_options(
+    loaded: LoadedOptions, model_class: Callable[..., Any], losses: Sequence[nn.Module]
+) -> tuple[Component | None, Component | None]:
+    """Return network and optimizer of the discriminator; ``None`` for a model whose constructor takes no ``network_d``.
+
+    Args:
+        loaded: the options.
+        model_class: constructor of the model.
+        losses: built from ``train.losses``, in their order.
+
+    Raises:
+        InputError: the model has a discriminator and something of it is missing, or it has none and something is there.
+    """
+    options = loaded.options
+    judges = [position for position, loss in enumerate(losses) if isinstance(loss, GANLoss)]
+    has_one = "network_d" in inspect.signature(model_class).parameters
+    findings = _missing(options, judges) if has_one else _left_over(options, judges)
+    problems = [finding.problem(loaded.places) for finding in findings]
+    if problems:
+        raise InputError(in_file_order(problems, loaded.places.of_key(()).file))
+    return (options.network_d, options.train.optim_d) if has_one else (None, None)
+
+
+def _missing(options: Options, judges: Sequence[int]) -> Iterator[Finding]:
+    needs = f"model_type {options.model_type} needs"
+    if options.network_d is None:
+        yield Finding(("model_type",), f"{needs} network_d", "Add `network_d: {type: unetdiscriminatorsn}`.")
+    if options.train.optim_d is None:
+        advice = "Add it to train, e.g. `optim_d: {type: Adam, lr: 1e-4}`."
+        yield Finding(("train", "optim_d"), f"{needs} train.optim_d", advice, at_key=True)
+    if not judges:
+        advice = "Add `- {type: ganloss, gan_type: vanilla, loss_weight: 0.1}`."
+        yield Finding(("train", "losses"), f"{needs} a ganloss among train.losses", advice, at_key=True)
+    for position in judges[1:]:
+        what = "there is more than one ganloss, and the discriminator learns from one"
+        yield Finding(("train", "losses", position, "type"), what, "Remove it.")
+
+
+def _left_over(options: Options, judges: Sequence[int]) -> Iterator[Finding]:
+    has_none = f"and model_type {options.model_type} has none"
+    advice = "Write model_type: SRGANModel, or remove it."
+    for path in _given(options):
+        yield Finding(path, f"{dotted(path)} is about a discriminator, {has_none}", advice, at_key=True)
+    for position in judges:
+        path = ("train", "losses", position, "type")
+        yield Finding(path, f"{options.train.losses[position].type} needs a discriminator, {has_none}", advice)
+
+
+def _given(options: Options) -> Iterator[KeyPath]:
+    for path in KEYS:
+        section = options if len(path) == 1 else getattr(options, path[0])
+        if path[-1] in section.model_fields_set and getattr(section, path[-1]) is not None:
+            yield path

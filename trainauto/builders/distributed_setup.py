@@ -1,0 +1,147 @@
+"""What ranks settle before a run: that they have the same one, who may use how much memory, and where it is kept."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainauto.builders.components import placed
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.sharding import Division
+from trainauto.data import DynamicDataset, Survey
+from trainauto.distributed.communicator import Ranks
+from trainauto.distributed.rendezvous import launch_of_now
+from trainauto.engine.checkpoint import Checkpoints
+from trainauto.models.parallel import Parallel, overlapped, sharded
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_lock import RunLock
+from trainauto.storage.run_metadata import names_sha256, was_launched_as
+
+OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
+"""Options in which ranks may differ."""
+
+
+def check_same_everywhere(
+    ranks: Ranks, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], surveys: Mapping[str, Survey]
+) -> None:
+    """Refuse ranks that would train different things: other options, or other images under the same folder's name.
+
+    Raises:
+        InputError: names the first rank that differs from rank 0, and in what.
+    """
+    if ranks.count == 1:
+        return
+    options = loaded.options.model_dump_json(exclude=OF_ONE_MACHINE)
+    told = ranks.exchange(
+        {
+            "options": hashlib.sha256(options.encode()).hexdigest(),
+            **{f"images ({one.name})": f"{names_sha256(one)} {surveys[one.name].smallest_lq_px}" for one in datasets},
+        }
+    )
+    for rank, one in enumerate(told):
+        for what, value in one.items():
+            if value != told[0][what]:
+                advice = "All ranks need the same option file, arguments and data; only memory budgets may differ."
+                raise InputError(Problem(f"rank {rank} has other {what} than rank 0", advice=advice))
+
+
+def limit_and_division(loaded: LoadedOptions, ranks: Ranks, limit_bytes: int | None) -> tuple[int | None, Division]:
+    """Return the memory that plans are made for, and how samples are divided among ranks.
+
+    With equal batches the smallest limit holds for all; where batches follow memory, plans speak of the largest rank.
+
+    Raises:
+        InputError: batches are to follow memory, and a rank does not know how much it may use.
+    """
+    if ranks.count == 1:
+        return limit_bytes, Division()
+    limits = [one["limit"] for one in ranks.exchange({"limit": limit_bytes})]
+    known = [limit for limit in limits if limit is not None]
+    if loaded.options.distributed.batches == "equal":
+        return min(known) if len(known) == len(limits) else None, Division.equal(ranks.count)
+    with placed(loaded, ("distributed", "batches")):
+        if any("target_batch_size" in one.arguments for one in loaded.options.training_automations.active.values()):
+            what = "with target_batch_size every step has as many samples, and batches that follow memory have not"
+            raise InputError(Problem(what, advice="Take `batches: equal`, or leave target_batch_size out."))
+        if len(known) < len(limits):
+            advice = "Set a budget under memory, or take `batches: equal`."
+            raise InputError(Problem("batches are to follow memory, but nobody bounds it here", advice=advice))
+    return max(known), Division.by_memory(known)
+
+
+def parallel_of(options: Options, ranks: Ranks) -> Parallel | None:
+    """Return how the network becomes one of several ranks where they meet in its backward pass; ``None`` elsewhere."""
+    chosen = options.distributed
+    ranks.reduces_in_backward = ranks.count > 1 and (chosen.ddp_overlap or chosen.fully_shard)
+    if not ranks.reduces_in_backward:
+        return None
+    return sharded if chosen.fully_shard else overlapped
+
+
+def new_run(loaded: LoadedOptions, ranks: Ranks, lock: RunLock) -> RunDirectory:
+    """Have the first rank make the run's folder and take it; return it."""
+
+    def make() -> str:
+        with placed(loaded, ("path", "experiments_root")):
+            try:
+                made = RunDirectory.create(Path(loaded.options.path.experiments_root), loaded.options.name)
+                lock.take(made.path)
+            except OSError as error:
+                raise InputError(f"the run directory cannot be made: {error}") from error
+        return str(made.path)
+
+    return RunDirectory(Path(ranks.from_first(make)))
+
+
+def earlier_run(
+    options: Options, ranks: Ranks, lock: RunLock, *, auto_resume: bool, restarted: bool
+) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
+    """Return the run to go on with, its checkpoints, and the newest of them, where there are such.
+
+    Args:
+        options: of the run.
+        ranks: all of them must ask.
+        lock: the first rank takes the run's folder with it, before anything there is touched.
+        auto_resume: it is the latest one of its name.
+        restarted: it is that only if this launch has begun it, or gone on with it.
+
+    Raises:
+        InputError: another process has the run, all its checkpoints are damaged, or this rank does not see them.
+    """
+    if not (auto_resume or restarted):
+        return None, None, None
+    refused: list[InputError] = []
+
+    def look() -> list[str] | None:
+        directory = RunDirectory.current(Path(options.path.experiments_root), options.name)
+        if directory is None or not (auto_resume or was_launched_as(directory, launch_of_now())):
+            return []
+        try:
+            lock.take(directory.path)
+            newest = checkpoints_of(directory, options, ranks).newest_whole()
+        except InputError as error:
+            refused.append(error)
+            return None
+        return [str(directory.path), *([str(newest)] if newest else [])]
+
+    told = ranks.from_first(look)
+    if told is None:
+        raise refused[0] if refused else InputError("the run cannot be gone on with; rank 0 says why")
+    found = [Path(one) for one in told]
+    for path in found:
+        if not path.is_dir():
+            advice = "Ranks on several machines need a folder that all of them share: path.experiments_root."
+            raise InputError(Problem(f"rank {ranks.rank} does not see {path}", advice=advice))
+    if not found:
+        return None, None, None
+    directory = RunDirectory(found[0])
+    checkpoints = checkpoints_of(directory, options, ranks)
+    checkpoints.latest()  # which one is the best
+    return directory, checkpoints, found[1] if len(found) > 1 else None
+
+
+def checkpoints_of(directory: RunDirectory, options: Options, ranks: Ranks) -> Checkpoints:
+    """Return the checkpoints of a run; ranks other than the first look at them only."""
+    return Checkpoints(directory.checkpoints, options.logger.keep_checkpoints if ranks.is_first else 0)

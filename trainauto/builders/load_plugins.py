@@ -1,0 +1,19 @@
+"""Components from outside, registered before anything is built."""
+
+from pathlib import Path
+
+from trainauto.builders.components import placed
+from trainauto.core.plugins import import_installed_plugins, import_plugin
+from trainauto.options.load import LoadedOptions
+
+
+def load_plugins(loaded: LoadedOptions) -> None:
+    """Import installed plugins and those the option file names.
+
+    Raises:
+        InputError: one is missing or fails to import.
+    """
+    import_installed_plugins()
+    for position, name in enumerate(loaded.options.plugins):
+        with placed(loaded, ("plugins", position)):
+            import_plugin(name, [loaded.folder or loaded.path.resolve().parent, Path.cwd()])

@@ -1,0 +1,114 @@
+"""What a run knows of its memory before its first step: presets, target, limit."""
+
+import inspect
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+import torch
+
+from trainauto.automations import Automation, DynamicBatchSizeOptimizer
+from trainauto.core.decisions import RunFacts
+from trainauto.core.run_events import RunSummary
+from trainauto.options.cards import CardPreset, cpu_preset, find_card
+
+logger = logging.getLogger(__name__)
+
+BAND = ("target_vram_usage", "safety_margin")
+BOUNDS = (*BAND, "min_batch_size", "max_batch_size", "min_lq_size", "max_lq_size")
+"""Arguments of a controller that presets know."""
+
+_PARAMETERS = inspect.signature(DynamicBatchSizeOptimizer).parameters
+
+
+def preset_for(device: torch.device, budget_bytes: int | None) -> CardPreset | None:
+    """Return the preset of the card, or of a budget on the CPU; ``None`` where there is neither."""
+    if device.type == "cuda":  # pragma: no cuda
+        properties = torch.cuda.get_device_properties(device)
+        return find_card(properties.name, min(budget_bytes or properties.total_memory, properties.total_memory))
+    return cpu_preset(budget_bytes) if budget_bytes else None
+
+
+def controller_defaults(preset: CardPreset | None, facts: RunFacts, written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a controller's bounds where the option file is silent: the preset's, else the controller's own defaults.
+
+    They yield: the first plan lies within them, and none contradicts what is written. What is written may contradict
+    itself or the run, which the controller refuses.
+
+    Args:
+        preset: of the card or the budget.
+        facts: axes and first plan of the run.
+        written: what the option file gives the controller.
+    """
+    suggested = bounds_of(preset)
+    found = {**suggested, **_band(suggested, written)}
+    for axis in facts.axes:
+        low, high, first = f"min_{axis.name}", f"max_{axis.name}", facts.plan[axis.name]
+        found[low] = min(suggested[low], first)
+        found[high] = max(suggested[high], first)
+        # Between the two lies a multiple that the network takes.
+        if high in written:
+            found[low] = max(1, min(found[low], written[high], axis.clamp(written[high])))
+        if low in written:
+            found[high] = max(found[high], ceil(written[low] / axis.multiple) * axis.multiple)
+    return {name: value for name, value in found.items() if name not in written}
+
+
+def bounds_of(preset: CardPreset | None) -> dict[str, Any]:
+    """Return the bounds that a preset suggests; the controller's own defaults where there is none."""
+    if preset is not None:
+        return {name: getattr(preset, name) for name in BOUNDS}
+    return {name: parameter.default for name, parameter in _PARAMETERS.items() if name in BOUNDS}
+
+
+def _band(suggested: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return target and margin of which the one that is not written leaves room for the other."""
+    target, margin = ({**suggested, **written}[name] for name in BAND)
+    if margin < target:
+        return {}
+    # Halfway, since nothing says how wide a band is wanted there.
+    return {"safety_margin": target / 2, "target_vram_usage": min(1.0, (1 + margin) / 2)}
+
+
+def say_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> None:
+    """Say in the log which bounds hold for a controller and where each comes from, or that nothing limits its memory.
+
+    Args:
+        name: of the controller.
+        preset: of the card or the budget; ``None`` on a CPU without a budget.
+        written: what the option file gives the controller.
+        filled_in: what fills in where it is silent.
+    """
+    if preset is None:
+        logger.warning(
+            "%s has nothing to fill: on a CPU, nothing limits memory but a budget. "
+            "Write `memory: {cpu_budget: 2GiB}`, or `budget: 2GiB` for any device.",
+            name,
+        )
+        return
+    suggested, values = bounds_of(preset), {**filled_in, **written}
+    shown = [bound for bound in (*BOUNDS, "target_batch_size") if values.get(bound) is not None]
+    said = [f"{bound} {values[bound]} ({_source(bound, suggested, written, filled_in)})" for bound in shown]
+    logger.info("memory preset: %s (%s), for what the option file leaves open", preset.name, preset.rule)
+    logger.info("%s: %s", name, ", ".join(said))
+
+
+def _source(bound: str, suggested: Mapping[str, Any], written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> str:
+    if bound in written:
+        return "file"
+    return "preset" if filled_in[bound] == suggested[bound] else f"preset {suggested[bound]}, moved to suit the file"
+
+
+def with_memory(summary: RunSummary, limit_bytes: int | None, automations: Iterable[Automation]) -> RunSummary:
+    """Return the summary with the limit of the run and the peak its controller steers to, for curves and lines.
+
+    Args:
+        summary: what else is known.
+        limit_bytes: memory the run may use; ``None`` where nobody says, and then there is nothing to steer to.
+        automations: of the run; the lowest target of the controllers among them is the one that holds.
+    """
+    shares = [one.target_vram_usage for one in automations if isinstance(one, DynamicBatchSizeOptimizer)]
+    target_bytes = int(limit_bytes * min(shares)) if limit_bytes is not None and shares else None
+    return replace(summary, memory_limit_bytes=limit_bytes, memory_target_bytes=target_bytes)

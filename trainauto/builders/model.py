@@ -1,0 +1,256 @@
+"""Network, losses, optimizer and schedule from options."""
+
+import importlib
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainauto.archs import ARCHS, is_discriminator
+from trainauto.archs.legacy_keys import modern_keys
+from trainauto.builders.components import component, placed
+from trainauto.builders.discriminator import discriminator_options
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import SizeRequirements
+from trainauto.core.process import without_garbage_collection
+from trainauto.core.run_events import LengthUnit
+from trainauto.distributed.communicator import ALONE, Ranks
+from trainauto.losses import LOSSES
+from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.tracing.host_reads import place_of_error
+from trainauto.models import MODELS
+from trainauto.models.activation_checkpointing import CannotCheckpoint, in_words
+from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
+from trainauto.models.weights import load_pretrained, read_weights
+from trainauto.optim import OPTIMIZERS, SCHEDULES
+from trainauto.optim.precision import Precision
+from trainauto.optim.schedules import RateSchedule
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Component, Options
+
+logger = logging.getLogger(__name__)
+
+COMPILER = "torch._dynamo"
+
+
+def choose_precision(loaded: LoadedOptions, ranks: Ranks = ALONE) -> Precision:
+    """Choose device and number format, and set torch up accordingly."""
+    options = loaded.options
+    if options.num_threads is not None:
+        torch.set_num_threads(options.num_threads)
+    if torch.are_deterministic_algorithms_enabled() != options.deterministic:
+        torch.use_deterministic_algorithms(options.deterministic)  # loads torch's compiler
+    has_cuda = torch.cuda.is_available()
+    if options.device == "cuda" and not has_cuda:
+        with placed(loaded, ("device",)):
+            raise InputError(
+                Problem("torch finds no CUDA device", advice="Use `device: auto`, or install torch for CUDA.")
+            )
+    use_cuda = has_cuda and options.device != "cpu"
+    if use_cuda and ranks.count > 1:  # pragma: no cuda
+        _take_gpu(loaded, ranks.local_rank)
+    device = torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
+    dtype = (torch.bfloat16 if options.amp_bf16 else torch.float16) if options.use_amp else torch.float32
+    return Precision(device, dtype)
+
+
+def load_compiler() -> None:
+    """Load torch's compiler, as the first optimizer does, but out of the garbage collector's sight."""
+    if COMPILER not in sys.modules:
+        with without_garbage_collection():
+            importlib.import_module(COMPILER)
+
+
+def _take_gpu(loaded: LoadedOptions, local_rank: int) -> None:  # pragma: no cuda
+    """Take the GPU of this rank. Two ranks on one card would share its memory and gain nothing."""
+    device = torch.device("cuda", local_rank)
+    if local_rank >= torch.cuda.device_count():
+        with placed(loaded, ("device",)):
+            what = f"rank {local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}"
+            raise InputError(Problem(what, advice="Lower --nproc-per-node, or widen CUDA_VISIBLE_DEVICES."))
+    torch.cuda.set_device(device)
+
+
+def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Module:
+    """Build the network, check that it enlarges as it should, and load pretrained weights if wanted."""
+    options, chosen = loaded.options, loaded.options.network_g
+    with placed(loaded, ("network_g", "type")):
+        if is_discriminator(ARCHS.get(chosen.type)):
+            raise InputError(
+                Problem(f"network '{chosen.type}' judges images and enlarges none", advice="Write it as network_d.")
+            )
+    network: nn.Module = component(
+        loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
+    )()
+    with placed(loaded, ("network_g",)):
+        _check_output(network, chosen.type, options.scale)
+    if pretrained:
+        _load_start(loaded, network, "g", options.path.pretrain_network_g)
+    return network
+
+
+def _load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "d"], chosen: str | None) -> None:
+    """Load the weights a network starts from, where the option file names some."""
+    if not chosen:
+        return
+    path = loaded.options.path
+    with placed(loaded, ("path", f"pretrain_network_{which}")):
+        file = Path(chosen).expanduser()
+        key, strict = (path.param_key_g, path.strict_load_g) if which == "g" else (path.param_key_d, path.strict_load_d)
+        left_out = load_pretrained(network, modern_weights(file, key), file=file, strict=strict, which=which)
+    if left_out:
+        logger.warning("%d entries of %s do not fit and were left out: %s", len(left_out), file, ", ".join(left_out))
+
+
+def modern_weights(file: Path, key: str | None) -> dict[str, Tensor]:
+    """Read the weights of a file, those of old ESRGAN files under the names of today.
+
+    Raises:
+        InputError: as :func:`trainauto.models.weights.read_weights`, or an old file of a variant that is not supported.
+    """
+    weights = read_weights(file, key)
+    try:
+        return modern_keys(weights)
+    except ValueError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def _check_output(network: nn.Module, name: str, scale: int) -> None:
+    """Run a few pixels through the network: what it should not return would only show as an error in the loss."""
+    needs, channels = requirements_of(network), channels_of(network)
+    side = -(-max(needs.minimum, 8) // needs.multiple) * needs.multiple
+    image, wanted = torch.zeros(1, channels, side, side), (1, channels, side * scale, side * scale)
+    must = f"Its forward must return one tensor of {_sizes(wanted)} for an image of {_sizes(image.shape)}."
+    was_training = network.training
+    try:
+        with torch.no_grad():
+            found = network.eval()(image)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        lines = str(error).strip().splitlines()
+        what = f"network '{name}' fails: {type(error).__name__}{': ' + lines[0] if lines else ''}"
+        raise InputError(Problem(f"{what}, at {place_of_error(error)}", advice=must)) from error
+    finally:
+        network.train(was_training)
+    if not isinstance(found, Tensor):
+        count = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
+        raise InputError(Problem(f"network '{name}' returns a {type(found).__name__}{count}, no image", advice=must))
+    if tuple(found.shape) != wanted:
+        what = f"network '{name}' makes {_sizes(found.shape)} of {_sizes(image.shape)}, which is not `scale: {scale}`"
+        if found.shape[2:] == wanted[2:]:
+            what = f"network '{name}' makes {_sizes(found.shape)} of {_sizes(image.shape)}"
+        raise InputError(
+            Problem(what, advice=f"{must} Set scale to what the network does, or give it the scale it should do.")
+        )
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "no size"
+
+
+def requirements_of(network: nn.Module) -> SizeRequirements:
+    """Return the sizes a network asks for; one that does not say takes any."""
+    found = getattr(network, "size_requirements", SizeRequirements())
+    return found if isinstance(found, SizeRequirements) else SizeRequirements()
+
+
+def channels_of(network: nn.Module) -> int:
+    """Return the channels of a network's input; one that does not say takes RGB."""
+    return int(getattr(network, "num_in_ch", 3))
+
+
+def build_model(
+    loaded: LoadedOptions,
+    network: nn.Module,
+    precision: Precision,
+    *,
+    pretrained: bool = True,
+    parallel: Parallel | None = None,
+) -> BaseModel:
+    """Build losses, optimizers, the discriminator where the model has one, and the model that holds them all."""
+    options = loaded.options
+    losses: dict[str, nn.Module] = {}
+    for position, chosen in enumerate(options.train.losses):
+        name = chosen.type.lower()
+        label = name if name not in losses else f"{name}_{position + 1}"
+        losses[label] = component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
+    with placed(loaded, ("model_type",)):
+        model_class = MODELS.get(options.model_type)
+    network_d, optim_d = discriminator_options(loaded, model_class, list(losses.values()))
+    others: dict[str, Any] = {}
+    if parallel is not None:
+        if "parallel" not in inspect.signature(model_class).parameters:
+            what = f"{options.model_type} knows no ddp_overlap and no fully_shard"
+            raise InputError(Problem(what, advice="Leave them out: gradients are then summed after the backward pass."))
+        others["parallel"] = parallel
+    if network_d is not None and optim_d is not None:
+        others["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
+        others["make_optimizer_d"] = _optimizer(loaded, "optim_d", optim_d)
+    model: BaseModel = model_class(
+        network,
+        losses,
+        _optimizer(loaded, "optim_g", options.train.optim_g),
+        precision,
+        ema_decay=options.train.ema_decay,
+        channels_last=options.use_channels_last,
+        compile_network=options.use_compile,
+        **others,
+    )
+    if options.memory.gradient_checkpointing:
+        with placed(loaded, ("memory", "gradient_checkpointing")):
+            _checkpoint_gradients(model)
+    return model
+
+
+def _checkpoint_gradients(model: BaseModel) -> None:
+    try:
+        blocks = model.checkpoint_gradients()
+    except CannotCheckpoint as error:
+        raise InputError(Problem(f"gradient checkpointing is not possible: {error}", advice="Leave it out.")) from error
+    logger.info("gradient checkpointing: %s", in_words(blocks))
+
+
+def _optimizer(loaded: LoadedOptions, key: str, chosen: Component) -> Callable[..., Optimizer]:
+    return component(loaded, OPTIMIZERS, ("train", key), chosen.type, chosen.arguments, later=frozenset({"params"}))
+
+
+def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int, *, pretrained: bool) -> nn.Module:
+    """Build the discriminator, check that it judges the images there are, and load pretrained weights if wanted."""
+    network: nn.Module = component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
+    with placed(loaded, ("network_d",)):
+        if hasattr(network, "scale") and not is_discriminator(type(network)):
+            known = ", ".join(name for name in ARCHS if is_discriminator(ARCHS.get(name)))
+            what = f"network '{chosen.type}' enlarges images and judges none"
+            raise InputError(Problem(what, argument="type", advice=f"Known discriminators: {known}."))
+        if channels_of(network) != channels:
+            what = f"the discriminator judges images of {channels_of(network)} channels, and there are {channels}"
+            raise InputError(Problem(what, advice=f"Write num_in_ch: {channels}."))
+    if pretrained:
+        _load_start(loaded, network, "d", loaded.options.path.pretrain_network_d)
+    return network
+
+
+def run_length(options: Options) -> tuple[int, LengthUnit]:
+    """Return the length of a run and what it is counted in."""
+    if options.train.total_iter is not None:
+        return options.train.total_iter, "steps"
+    return options.train.total_samples or 0, "samples"
+
+
+def build_schedule(loaded: LoadedOptions, model: BaseModel) -> RateSchedule:
+    """Build the schedule of the learning rate, from the rates the optimizers have now."""
+    options, chosen = loaded.options, loaded.options.train.scheduler
+    total, unit = run_length(options)
+    shape = component(loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total})()
+    warmup = options.train.warmup_steps or options.train.warmup_ratio * total
+    for optimizer in model.optimizers.values():
+        RateSchedule.remember_rates(optimizer)
+    return RateSchedule(shape, total, unit, warmup)

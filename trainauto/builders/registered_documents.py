@@ -1,0 +1,26 @@
+"""The JSON Schema and the reference of option files, with all registered components."""
+
+import json
+from typing import Any
+
+from trainauto.archs import ARCHS
+from trainauto.automations import AUTOMATIONS
+from trainauto.core.registry import Registry
+from trainauto.data import DATASETS
+from trainauto.losses import LOSSES
+from trainauto.metrics import METRICS
+from trainauto.models import MODELS
+from trainauto.optim import OPTIMIZERS, SCHEDULES
+from trainauto.options.reference_documents import json_schema, markdown_reference
+
+
+def registries() -> dict[str, Registry[Any]]:
+    """Return the registries of all components by kind, in the singular, e.g. ``network``."""
+    known = (ARCHS, DATASETS, LOSSES, METRICS, MODELS, OPTIMIZERS, SCHEDULES, AUTOMATIONS)
+    return {registry.kind: registry for registry in known}
+
+
+def option_documents() -> tuple[str, str]:
+    """Return the JSON Schema of option files and the options reference, with all registered components."""
+    components = {kind: {name: registry.get(name) for name in registry} for kind, registry in registries().items()}
+    return json.dumps(json_schema(components), indent=2) + "\n", markdown_reference(components)

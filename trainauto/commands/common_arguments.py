@@ -1,0 +1,123 @@
+"""Arguments that several commands take, and what has to be set before torch is loaded."""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainauto.core.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainauto.inference.load_network import Trained
+    from trainauto.options.schema import Options
+
+Commands = Any
+"""What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
+
+Door = Callable[[argparse.Namespace], int]
+"""Runs a command; returns its exit code."""
+
+
+def takes_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add ``-opt`` and ``--force_yml``."""
+    parser.add_argument("-opt", required=required, type=Path, metavar="FILE", help="option file")
+    takes_overrides(parser)
+
+
+def takes_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add ``--force_yml``."""
+    parser.add_argument(
+        "--force_yml", nargs="+", default=[], metavar="A:B=V", help="set options, e.g. train:total_iter=1000"
+    )
+
+
+def takes_run(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of a run."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest")
+
+
+def takes_network(parser: argparse.ArgumentParser) -> None:
+    """Add the two ways of naming a trained network: ``RUN``, or ``-opt FILE --weights FILE``.
+
+    ``RUN`` is the first positional argument and may be left out: what else a command takes by position has to follow it
+    directly, since argparse hands out what comes before an option without looking at what comes after it.
+    """
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="WHICH", help="of RUN: best (default; latest where none is known), latest, or a step"
+    )
+    takes_options(parser, required=False)
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="with -opt, instead of RUN: .safetensors or .pth")
+    parser.add_argument("--param_key", metavar="KEY", help="of --weights: entry that holds them, e.g. params_ema")
+
+
+def check_network(parsed: argparse.Namespace) -> None:
+    """Refuse arguments of :func:`takes_network` that name no network, or two; loads nothing.
+
+    Raises:
+        InputError: both ways are used, none is, or one by halves.
+    """
+    of_run = {"--checkpoint": parsed.checkpoint}
+    of_file = {"-opt": parsed.opt, "--weights": parsed.weights}
+    beside = {"--param_key": parsed.param_key, "--force_yml": parsed.force_yml or None}
+    given = [name for name, value in {**of_file, **beside}.items() if value is not None]
+    if parsed.run is not None and given:
+        what = f"which network? RUN and {' and '.join(given)} are given"
+        raise InputError(Problem(what, advice="A run knows its options and weights: leave out one or the other."))
+    if parsed.run is not None:
+        return
+    missing = [name for name, value in of_file.items() if value is None]
+    if missing:
+        beside_given = f" {' and '.join(missing)} must be given with {' and '.join(given)}" if given else ""
+        what = f"which network?{beside_given}"
+        raise InputError(Problem(what, advice="Name a run, e.g. experiments/NAME, or -opt FILE and --weights FILE."))
+    if stray := [name for name, value in of_run.items() if value is not None]:
+        what = f"{stray[0]} chooses among those of a RUN, and none is given"
+        raise InputError(Problem(what, advice="--weights names the file itself: leave it out."))
+
+
+def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Trained":
+    """Return the network that the arguments of :func:`takes_network` name.
+
+    Raises:
+        InputError: as :func:`check_network`, or what is named cannot be used.
+        CheckpointError: the weights of the run are damaged.
+    """
+    from trainauto.inference.load_network import network_from_weights, trained_network
+    from trainauto.options.load import load_options
+
+    check_network(parsed)
+    if parsed.run is not None:
+        return trained_network(parsed.run, parsed.checkpoint or "best", device)
+    return network_from_weights(load_options(parsed.opt, parsed.force_yml), parsed.weights, parsed.param_key, device)
+
+
+def check_free(out: Path, *, overwrite: bool) -> None:
+    """Refuse a file that cannot be written, or is there already.
+
+    Raises:
+        InputError: it is a folder, lies in none, or exists.
+    """
+    if out.is_dir():
+        raise InputError(Problem(f"{out} is a folder", advice=f"Name a file in it, e.g. {out / 'out.pth'}."))
+    if not out.parent.is_dir():
+        raise InputError(Problem(f"there is no folder {out.parent}", advice="Make it first, or name another."))
+    if out.exists() and not overwrite:
+        raise InputError(Problem(f"{out} is there already", advice="--overwrite replaces it."))
+
+
+def prepare_environment(options: "Options") -> None:
+    """Set what has to be set before torch is loaded."""
+    from trainauto.core.process import set_environment, use_expandable_segments
+
+    use_expandable_segments()
+    if options.deterministic:
+        # cuBLAS reads it when CUDA starts; without it torch refuses deterministic matrix products.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if options.memory.has_budget:
+        set_environment()

@@ -1,0 +1,106 @@
+"""The card, its driver, who else is on it, and how torch's allocator was set up."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, counted
+from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_settings
+from trainauto.reporting.step_stats import size_text
+
+NO_CARD = "no NVIDIA driver here: runs train on the CPU"
+OFTEN_BUSY = 0.1
+"""Share of a card in other hands from which on it is worth a look."""
+
+
+def driver_finding(nvml: Mapping[str, Any], torch_cuda: str | None, torch_sees: int) -> Finding:
+    """Judge the driver against the CUDA that torch was built with.
+
+    Args:
+        nvml: ``driver``, ``cuda`` (1000 * major + 10 * minor) and ``cards``; or ``missing``, or an ``error``.
+        torch_cuda: CUDA of torch, e.g. ``12.8``; ``None`` where it was built without.
+        torch_sees: devices that torch finds.
+    """
+    if "error" in nvml:
+        return Finding("driver", UNKNOWN, nvml["error"])
+    if "missing" in nvml:
+        if torch_sees:
+            return Finding("driver", LOOK, f"NVML says nothing ({nvml['missing']}), but torch finds a device")
+        return Finding("driver", OK, f"{NO_CARD} (NVML: {nvml['missing']})")
+    major, minor = nvml["cuda"] // 1000, nvml["cuda"] % 1000 // 10
+    fact = f"NVIDIA {nvml['driver']}, for CUDA up to {major}.{minor}; {counted(len(nvml['cards']), 'card')}"
+    if torch_cuda is None:
+        return Finding("driver", OK, fact)
+    wanted = tuple(int(part) for part in torch_cuda.split(".")[:2])
+    if wanted[0] > major:
+        advice = f"Update the driver, or install torch for CUDA {major}."
+        return Finding("driver", BROKEN, f"{fact}; torch was built with CUDA {torch_cuda}", advice)
+    if nvml["cards"] and not torch_sees:
+        advice = "Look at CUDA_VISIBLE_DEVICES, and at what torch.cuda.init() says."
+        return Finding("driver", BROKEN, f"{fact}, but torch finds none of them", advice)
+    if wanted > (major, minor):
+        fact = f"{fact}; torch was built with CUDA {torch_cuda}, which this driver runs as a minor version only"
+        return Finding("driver", LOOK, fact, "Update the driver if kernels fail to load.")
+    return Finding("driver", OK, f"{fact}; torch has {torch_cuda}")
+
+
+def card_findings(card: Mapping[str, Any], own_pids: Sequence[int]) -> list[Finding]:
+    """Say what a card is, what is free of it, and who has the rest.
+
+    Args:
+        card: as :func:`trainauto.memory.monitor.card_facts.cards` gives it.
+        own_pids: processes of ours, which do not count.
+    """
+    name, total, used = str(card["device"]), card["total_bytes"], card["used_bytes"]
+    bf16 = "bf16" if card["bf16"] else "no bf16: write amp_bf16: false with use_amp"
+    modes = "".join(
+        f", {label} {'on' if card[key] else 'off'}" for key, label in _MODES.items() if card[key] is not None
+    )
+    major, minor = card["capability"]
+    what = f"{card['name']}, {size_text(total)}, capability {major}.{minor} ({bf16}){modes}"
+    found = [Finding(name, OK, what)]
+    if card["processes"] is None:
+        others = "NVML does not say who else is on it"
+        known: list[str] = []
+    else:
+        known = [_process_text(one) for one in card["processes"] if one["pid"] not in own_pids]
+        others = f"others on it: {', '.join(known)}" if known else "nobody else is seen on it"
+    free = f"{size_text(max(0, total - used))} of {size_text(total)} free; {others}"
+    busy = bool(known) or used > OFTEN_BUSY * total
+    advice = "A run takes what they leave, and follows when they come and go. End what is left over." if busy else ""
+    return [*found, Finding(f"{name} memory", LOOK if busy else OK, free, advice)]
+
+
+_MODES = {"ecc": "ECC", "mig": "MIG"}
+
+
+def _process_text(process: Mapping[str, Any]) -> str:
+    name = process["name"] or "of another container or user"
+    size = size_text(process["bytes"]) if process["bytes"] is not None else "bytes not told"
+    return f"pid {process['pid']} ({name}): {size}"
+
+
+def allocator_finding(settings: Mapping[str, str], expandable: bool | None, system: str = "Linux") -> Finding:
+    """Judge the settings of torch's CUDA allocator.
+
+    Args:
+        settings: what the person has set, by variable.
+        expandable: whether segments really grow, with what a run sets; ``None`` where there is no card to ask.
+        system: as ``platform.system()`` says.
+    """
+    given = ", ".join(f"{name}={value}" for name, value in settings.items())
+    what = given or f"{ALLOCATOR_SETTINGS[0]} is not set: runs on Linux switch expandable segments on"
+    asked = "expandable_segments:True" in given or (not given and system == "Linux")
+    if len(settings) > 1:
+        return Finding("allocator", LOOK, what, f"Several names for the same: keep {ALLOCATOR_SETTINGS[0]}.")
+    if "cudaMallocAsync" in given:
+        return Finding("allocator", LOOK, what, "Peaks are predicted for torch's own allocator: leave backend out.")
+    if unknown := unknown_settings(settings):
+        return Finding("allocator", LOOK, f"{what}; {unknown}", "Leave them out unless you need them.")
+    if expandable is None:
+        return Finding("allocator", OK, f"{what}; without a card it cannot be tried")
+    if expandable:
+        return Finding("allocator", OK, f"{what}; segments do grow here")
+    if asked:
+        advice = "A run warns and goes on; changing plans then leaves more memory in pieces."
+        return Finding("allocator", LOOK, f"{what}, but driver or platform does not give them", advice)
+    return Finding("allocator", LOOK, what, "Unset it, or add expandable_segments:True.")

@@ -1,0 +1,67 @@
+"""The process that probes.
+
+    python -m trainauto.commands.doctor_checks.probe_worker
+
+    {"probe": "import_package", "arguments": ["PIL.Image"]}
+    {"error": "ModuleNotFoundError: No module named 'PIL'"}
+
+:class:`Prober` asks it, and starts another one where a probe has ended it.
+"""
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from trainauto.core.worker_process import Answer, Child, ChildDied, Request, serve
+
+# Nothing here may import torch at the top: whether it can be imported is what is asked.
+
+SERVER = "trainauto.commands.doctor_checks.probe_worker"
+
+
+class Prober:
+    """The process that probes."""
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+
+    def ask(self, probe: str, *arguments: str, timeout_s: float = 60.0) -> dict[str, Any]:
+        """Return what a probe found; where it ended its process, hung or raised, ``error`` says so."""
+        if self._child is None:
+            self._child = Child(SERVER)
+        try:
+            return self._child.ask({"probe": probe, "arguments": arguments}, timeout_s)
+        except ChildDied as error:
+            self._child.end()
+            self._child = None
+            return {"error": f"the process that tried it {error}"}
+
+    def __enter__(self) -> "Prober":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._child is not None:
+            self._child.end()
+
+
+def main() -> int:
+    """Answer until stdin ends."""
+    return serve(_prepare)
+
+
+def _prepare() -> Answer:
+    from trainauto.commands.doctor_checks.probes import PROBES
+
+    def answer(request: Request) -> dict[str, Any]:
+        try:
+            return PROBES[request["probe"]](*request["arguments"])
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What is tried for real, in a process of its own: each may end or hang it. Facts go back as plain values."""
+
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+MIB = 1024**2
+TRIED_BUDGET_BYTES = 64 * MIB
+
+
+def import_package(module: str) -> dict[str, Any]:
+    """Import a module; return the ``error`` where there was one."""
+    try:
+        import_module(module)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {}
+
+
+def torch_facts() -> dict[str, Any]:
+    """Return how torch was built, and how many devices it finds."""
+    import torch
+
+    return {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "threads": torch.get_num_threads(),
+        "devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+    }
+
+
+def nvml_facts() -> dict[str, Any]:
+    """Return what NVML knows of driver and cards."""
+    from trainauto.memory.monitor.driver_facts import nvml_facts
+
+    return nvml_facts()
+
+
+def card_facts() -> dict[str, Any]:
+    """Return facts of the cards that torch finds, and whether the allocator's segments grow."""
+    import os
+
+    import torch
+
+    from trainauto.memory.cuda_allocator.segments import uses_expandable_segments
+    from trainauto.memory.monitor.card_facts import cards
+
+    expandable = None
+    if torch.cuda.is_available():  # pragma: no cuda
+        expandable = uses_expandable_segments(torch.device("cuda", torch.cuda.current_device()))
+    return {"cards": cards(), "expandable": expandable, "pid": os.getpid()}
+
+
+def budget_on_cpu() -> dict[str, Any]:
+    """Set a small budget and ask for four times as much; return whether torch's allocator refused."""
+    import torch
+
+    from trainauto.core.process import limit_private_memory
+    from trainauto.memory.monitor import budget
+    from trainauto.memory.monitor.oom import is_out_of_memory
+
+    is_set = budget.enforce(TRIED_BUDGET_BYTES, torch.device("cpu"))
+    try:
+        torch.empty(4 * TRIED_BUDGET_BYTES, dtype=torch.uint8).fill_(1)
+    except RuntimeError as error:
+        return {"is_set": is_set, "refused": is_out_of_memory(error), "error": str(error)}
+    finally:
+        limit_private_memory(None)
+    return {"is_set": is_set, "refused": False, "error": ""}
+
+
+def traced_steps() -> dict[str, Any]:
+    """Trace a few small steps and run them; return which of them ``differ``, of how many, under which torch."""
+    import torch
+
+    from trainauto.memory.tracing.trace_check import STEPS, differing_steps
+
+    return {"differ": differing_steps(), "steps": len(STEPS), "version": torch.__version__}
+
+
+def host_name() -> dict[str, Any]:
+    """Look up this machine's own name, as processes that meet for a run do."""
+    host, start = socket.gethostname(), time.perf_counter()
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError as error:
+        return {"host": host, "error": str(error), "seconds": time.perf_counter() - start}
+    addresses = sorted({str(one[4][0]) for one in found})
+    return {"host": host, "addresses": addresses, "seconds": time.perf_counter() - start}
+
+
+def process_groups() -> dict[str, Any]:
+    """Return which backends of ``torch.distributed`` there are, and what a gloo group of one process says."""
+    import torch
+    from torch import distributed
+
+    if not distributed.is_available():
+        return {"available": False}
+    found = {"available": True, "gloo": distributed.is_gloo_available(), "nccl": distributed.is_nccl_available()}
+    if found["gloo"]:
+        with tempfile.TemporaryDirectory() as folder:
+            meeting = (Path(folder) / "meeting").as_uri()
+            try:
+                distributed.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
+                distributed.all_reduce(torch.ones(1))
+                distributed.destroy_process_group()
+            except RuntimeError as error:
+                return {**found, "error": str(error).splitlines()[0]}
+    return found
+
+
+PROBES: dict[str, Callable[..., dict[str, Any]]] = {
+    one.__name__: one
+    for one in (
+        import_package,
+        torch_facts,
+        nvml_facts,
+        card_facts,
+        budget_on_cpu,
+        traced_steps,
+        host_name,
+        process_groups,
+    )
+}

@@ -1,0 +1,102 @@
+"""What a run needs beside memory and cores: budgets that hold, data that comes fast enough, processes that meet."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, brief, counted
+
+SLOW_NAME_S = 1.0
+
+
+def budget_finding(tried: Mapping[str, Any]) -> Finding:
+    """Judge whether a memory budget on the CPU is more than a wish."""
+    if "is_set" not in tried:
+        return Finding("budget", UNKNOWN, f"it could not be tried: {tried.get('error', '')}")
+    if tried["refused"]:
+        return Finding("budget", OK, "enforced: past 64 MiB torch's allocator was refused more, and said so")
+    if not tried["is_set"]:
+        advice = "memory: budget: is watched only here; a run may take more than it says."
+        return Finding("budget", LOOK, "this platform cannot bound a process on the CPU", advice)
+    advice = "Runs with a budget on the CPU would not be bounded here."
+    return Finding("budget", LOOK, f"a limit was set, and more was given ({tried['error'] or 'no error'})", advice)
+
+
+def name_finding(found: Mapping[str, Any]) -> Finding:
+    """Judge the look-up of this machine's name: where it hangs, torchrun does."""
+    advice = (
+        "A run in several processes may hang at its start: add the name to /etc/hosts, or start torchrun with "
+        "--master-addr 127.0.0.1 and set GLOO_SOCKET_IFNAME=lo."
+    )
+    if "host" not in found:
+        return Finding("host name", LOOK, f"its look-up: {found.get('error', '')}", advice)
+    fact = f"{found['host']}, looked up in {found['seconds']:.2f} s"
+    if "error" in found:
+        return Finding("host name", LOOK, f"{fact}: {found['error']}", advice)
+    fact += f": {', '.join(found['addresses'])}"
+    return (
+        Finding("host name", LOOK, fact, advice) if found["seconds"] > SLOW_NAME_S else Finding("host name", OK, fact)
+    )
+
+
+def groups_finding(found: Mapping[str, Any], devices: int) -> Finding:
+    """Judge what several processes could meet through.
+
+    Args:
+        found: ``available``, ``gloo``, ``nccl``, and ``error`` of a gloo group of one process.
+        devices: cards that torch finds.
+    """
+    if "available" not in found:
+        return Finding("distributed", UNKNOWN, str(found.get("error", "")))
+    if not found["available"]:
+        return Finding("distributed", LOOK, "torch was built without it", "Runs in one process are not concerned.")
+    names = [f"{name} {'yes' if found[name] else 'no'}" for name in ("gloo", "nccl")]
+    fact = ", ".join(names)
+    if "error" in found:
+        advice = "Runs in one process are not concerned. GLOO_SOCKET_IFNAME=lo often helps."
+        return Finding("distributed", LOOK, f"{fact}; a gloo group of one process: {found['error']}", advice)
+    fact += "; a gloo group of one process works" if found["gloo"] else ""
+    if devices > 1 and not found["nccl"]:
+        return Finding("distributed", LOOK, fact, "Several cards need NCCL: install torch's CUDA build for Linux.")
+    return Finding("distributed", OK, fact)
+
+
+def reading_finding(found: Mapping[str, Any], batch_size: int, workers: int) -> Finding:
+    """Say how fast one process reads the training set, and which steps that keeps up with; nothing else was measured.
+
+    Args:
+        found: ``images``, ``of``, ``megapixels``, ``decode_seconds`` (0 where samples are no image files),
+            ``sample_seconds``.
+        batch_size: samples of a step.
+        workers: of the option file.
+    """
+    if not found["images"]:
+        return Finding("reading", UNKNOWN, "no image was read in time")
+    fact = f"{found['images']} of {found['of']} images, by one process"
+    if found["decode_seconds"]:
+        rate, speed = (found[key] / found["decode_seconds"] for key in ("images", "megapixels"))
+        fact += f": decoded {brief(rate)} images/s ({brief(speed)} megapixels/s)"
+    per_sample = found["sample_seconds"] / found["images"]
+    batch_s = per_sample * batch_size
+    fact += f"; made into {brief(1 / per_sample)} samples/s, a step's {batch_size} in {brief(batch_s)} s"
+    if workers:
+        least = f"{brief(batch_s / workers)} s"
+        advice = f"At best {counted(workers, 'worker')} keep up with steps of {least} and more, given a core each."
+    else:
+        advice = f"Without workers every step waits {brief(batch_s)} s."
+    advice += f" For steps of T s take {brief(batch_s)} / T workers; validate measures T."
+    return Finding("reading", OK, fact, advice)
+
+
+def built_finding(built: Mapping[str, Any]) -> list[Finding]:
+    """Say that the run of an option file can be built, and what it would warn of."""
+    samples = ", ".join(f"{name} {number}" for name, number in built["samples"].items())
+    fact = f"{built['network']}, {built['parameters']} parameters, on {built['device']}; {samples} images"
+    return [
+        Finding("run", OK, f"it can be built: {fact}"),
+        *(Finding("run", LOOK, text) for text in built["warnings"]),
+    ]
+
+
+def refused(error: Exception) -> Finding:
+    """Say that the run of an option file cannot be built."""
+    return Finding("run", BROKEN, str(error), "train would say the same; nothing was written.")

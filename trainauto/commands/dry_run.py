@@ -1,0 +1,236 @@
+"""A run from its building to its checkpoint, on real data, in a folder that is thrown away."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainauto.automations import Automation, DynamicBatchSizeOptimizer
+from trainauto.build import build_run
+from trainauto.builders.model import channels_of
+from trainauto.commands.doctor_checks.reading_speed import reading
+from trainauto.core.decisions import Decision, Stop
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
+from trainauto.core.run_events import Picture, RunEnd, RunSummary
+from trainauto.engine.loop import train
+from trainauto.engine.run import Run
+from trainauto.models.validation import Validator
+from trainauto.options.load import LoadedOptions, load_options
+from trainauto.reporting.formatting import decision_lines
+
+
+class Rehearsal:
+    """The run of an option file, built by what builds real ones; only its folder is another.
+
+    Args:
+        options: the option file.
+        overrides: items of ``--force_yml``.
+        folder: where the run directory goes; whoever gives it removes it.
+    """
+
+    def __init__(self, options: Path, overrides: Sequence[str], folder: Path) -> None:
+        loaded = load_options(options, overrides)
+        start = time.perf_counter()
+        with ExitStack() as stack:
+            self._heard = stack.enter_context(_Warnings())
+            self._run = stack.enter_context(build_run(_elsewhere(loaded, folder)))
+            self._stack = stack.pop_all()  # taken down by `train`; where building fails, here
+        self._seconds = time.perf_counter() - start
+
+    def built(self) -> dict[str, Any]:
+        """Return what is known before the first step, as plain values."""
+        run, summary = self._run, self._run.summary
+        return {
+            "device": summary.device,
+            "device_type": run.model.device.type,
+            "precision": summary.precision,
+            "network": summary.network,
+            "parameters": summary.parameters,
+            "parameter_bytes": sum(
+                tensor.numel() * tensor.element_size()
+                for network in run.model.networks.values()
+                for tensor in network.parameters()
+            ),
+            "averages": len(run.model.averages),
+            "channels": channels_of(next(iter(run.model.networks.values()))),
+            "threads": torch.get_num_threads(),
+            "plan": run.loader.plan.to_dict(),
+            "scale": run.loader.dataset.scale,
+            "plan_text": str(run.loader.plan),
+            "configured_plan_text": str(run.first_plan),
+            "largest": _largest(run),
+            "samples": dict(summary.samples),
+            "facts": dict(summary.facts),
+            "limit_bytes": summary.memory_limit_bytes,
+            "target_bytes": summary.memory_target_bytes,
+            "seconds": self._seconds,
+            "warnings": self._heard.take(),
+        }
+
+    def read(self) -> dict[str, Any]:
+        """Return how fast one process reads the training set.
+
+        Raises:
+            InputError: an image cannot be decoded.
+        """
+        run = self._run
+        channels = channels_of(next(iter(run.model.networks.values())))
+        return reading(run.loader.dataset, run.loader.plan[LQ_SIZE], channels)
+
+    def close(self) -> None:
+        """Take the run down."""
+        self._stack.close()
+
+    def train(self, steps: int) -> dict[str, Any]:
+        """Train, validate an image of each set, write a checkpoint, take the run down; return what came of it.
+
+        Raises:
+            TrainautoError: as a run would.
+        """
+        run, told = self._run, _Told()
+        run.reporter, run.automations = told, [*run.automations, _EndAfter(steps)]
+        for validator in run.validators:
+            keep_first(validator)
+        every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
+        run.frequencies = replace(run.frequencies, validate=every, save=0)
+        with self._stack:
+            train(run)
+        files = [file for file in Path(run.last_checkpoint or "").rglob("*") if file.is_file()]
+        return {
+            "steps": [_step(record) for record in told.records],
+            "decisions": told.decisions,
+            "validations": [_validation(record) for record in told.validations],
+            "checkpoint_bytes": sum(file.stat().st_size for file in files),
+            "limit_bytes": run.meter.limit_bytes,
+            "is_enforced": run.meter.is_enforced,
+            "warnings": self._heard.take(),
+        }
+
+
+def _elsewhere(loaded: LoadedOptions, folder: Path) -> LoadedOptions:
+    """Return the options with their run directory in ``folder``."""
+    path = loaded.options.path.model_copy(update={"experiments_root": str(folder)})
+    return replace(loaded, options=loaded.options.model_copy(update={"path": path}))
+
+
+def _largest(run: Run) -> dict[str, int] | None:
+    """Return the largest batch and crop a controller may go to; ``None`` where there is none."""
+    controllers = [one for one in run.automations if isinstance(one, DynamicBatchSizeOptimizer)]
+    if not controllers:
+        return None
+    bounds = {axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)}
+    return {BATCH_SIZE: bounds[BATCH_SIZE], LQ_SIZE: bounds[LQ_SIZE]}
+
+
+def keep_first(validator: Validator) -> None:
+    """Have a validator see the first image of its set only."""
+    kind = type(validator.dataset)
+    first = type(f"FirstOf{kind.__name__}", (kind,), {"__len__": lambda _self: 1})
+    validator.dataset.__class__ = first
+
+
+class _EndAfter(Automation):
+    """Ends the run after some steps."""
+
+    priority = 1000
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def on_step_end(self, record: StepRecord) -> Decision | None:
+        """Stop when enough were trained."""
+        return Stop("it was a rehearsal") if record.step >= self._steps else None
+
+
+class _Told:
+    """A reporter that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.records: list[StepRecord] = []
+        self.decisions: list[str] = []
+        self.validations: list[ValidationRecord] = []
+
+    def start(self, summary: RunSummary) -> None:
+        """Nothing is known yet."""
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
+        """Keep the record, and what automations asked for."""
+        self.records.append(record)
+        for decision in decisions:
+            if not isinstance(decision, Stop):
+                self.decisions += decision_lines(record.step, decision, 0)
+
+    def validation(
+        self,
+        record: ValidationRecord,
+        pictures: Sequence[Picture],  # noqa: ARG002
+        decisions: Sequence[Decision] = (),  # noqa: ARG002
+    ) -> None:
+        """Keep the record."""
+        self.validations.append(record)
+
+    def end(self, summary: RunEnd) -> None:
+        """Nothing more is wanted."""
+
+
+class _Warnings(logging.Handler):
+    """Keeps what rooms and libraries warn of; each text once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._texts: dict[str, None] = {}
+        self._loggers = [logging.getLogger(name) for name in ("trainauto", "py.warnings")]
+
+    def __enter__(self) -> "_Warnings":
+        logging.captureWarnings(capture=True)
+        for one in self._loggers:
+            one.addHandler(self)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        logging.captureWarnings(capture=False)
+        for one in self._loggers:
+            one.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a text."""
+        self._texts[record.getMessage().strip()] = None
+
+    def take(self) -> list[str]:
+        """Return what was kept since the last call."""
+        texts = list(self._texts)
+        self._texts.clear()
+        return texts
+
+
+def _step(record: StepRecord) -> dict[str, Any]:
+    return {
+        "step": record.step,
+        "plan_text": str(record.plan),
+        "losses": dict(record.losses),
+        "grad_norms": dict(record.grad_norms),
+        "step_seconds": record.step_seconds,
+        "data_seconds": record.data_seconds,
+        "peak_bytes": record.peak.allocated if record.peak else None,
+        "predicted_bytes": record.predicted,
+        "ooms": record.ooms,
+        "pieces": {name: one.micro_batches for name, one in record.pieces.items()},
+    }
+
+
+def _validation(record: ValidationRecord) -> dict[str, Any]:
+    return {
+        "dataset": record.dataset,
+        "image": record.scores[0].name if record.scores else "",
+        "metrics": dict(record.metrics),
+        "bicubic": dict(record.bicubic),
+        "seconds": record.seconds,
+        "tile_px": record.tile_px,
+        "peak_bytes": record.peak.allocated if record.peak else None,
+    }

@@ -1,0 +1,72 @@
+"""``export``: write a trained network as a file that other programs read."""
+
+import argparse
+import importlib.util
+import re
+from pathlib import Path
+
+from trainauto.commands.common_arguments import Commands, check_free, check_network, takes_network
+from trainauto.core.errors import InputError, Problem, nearest
+
+FORMATS = ("safetensors", "pth", "onnx")
+NEEDED = {"safetensors": (), "pth": (), "onnx": ("onnx", "onnxscript", "onnxruntime")}
+"""Packages that a format needs beside what trainauto always has."""
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "export",
+        help="write a trained network as safetensors, .pth or ONNX",
+        description="Write a trained network for other programs; its averaged weights where there are some.",
+    )
+    takes_network(parser)
+    parser.add_argument(
+        "out", nargs="?", type=Path, metavar="OUT", help="file to write; default NAME_xSCALE_STEP.FORMAT here"
+    )
+    parser.add_argument("--format", choices=FORMATS, help="default: by the suffix of OUT, else safetensors")
+    parser.add_argument("--half", action="store_true", help="float16 in place of float32")
+    parser.add_argument("--size", metavar="HxW", help="onnx: for images of this size only, e.g. 256x256; default any")
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
+    parser.set_defaults(door=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    if parsed.opt is not None and parsed.run is not None and parsed.out is None and not parsed.run.is_dir():
+        parsed.run, parsed.out = None, parsed.run  # beside -opt there is no RUN, so that the first place is OUT's
+    check_network(parsed)
+    chosen = _chosen_format(parsed.format, parsed.out)
+    size_px = _size_px(parsed.size, chosen)
+    if parsed.out is not None:
+        check_free(parsed.out, overwrite=parsed.overwrite)
+    if missing := [name for name in NEEDED[chosen] if importlib.util.find_spec(name) is None]:
+        what = f"{chosen} files need {' and '.join(missing)}, which is not installed"
+        raise InputError(Problem(what, advice="pip install 'trainauto[export]'"))
+
+    from trainauto.commands.run_export import export
+
+    if chosen == "onnx":
+        print("exporting and comparing; a large network takes minutes", flush=True)
+    print(export(parsed, chosen, size_px))
+    return 0
+
+
+def _chosen_format(named: str | None, out: Path | None) -> str:
+    suffix = out.suffix.lower().removeprefix(".") if out is not None else ""
+    if named is None and out is not None and suffix not in FORMATS:
+        what = f"{out}: '.{suffix}' is no format" if suffix else f"{out} has no suffix that would tell its format"
+        raise InputError(Problem(what, advice=f"{nearest(suffix, FORMATS)} --format says it, too."))
+    if named is not None and suffix in FORMATS and suffix != named:
+        raise InputError(Problem(f"{out} and --format {named} contradict each other", advice="Leave one out."))
+    return named or suffix or FORMATS[0]
+
+
+def _size_px(text: str | None, chosen: str) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    if chosen != "onnx":
+        raise InputError(Problem(f"--size is for onnx; {chosen} holds weights only", advice="Leave it out."))
+    found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", text.lower())
+    if found is None:
+        raise InputError(Problem(f"--size {text} is no size", advice="Height and width in pixels, e.g. 256x256."))
+    return int(found[1]), int(found[2])

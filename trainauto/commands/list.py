@@ -1,0 +1,61 @@
+"""``list``: say what is known: components by kind, each with its arguments, and cards."""
+
+import argparse
+from pathlib import Path
+
+from trainauto.commands.common_arguments import Commands
+from trainauto.core.errors import InputError, Problem
+
+KINDS = {
+    "archs": "network",
+    "losses": "loss",
+    "metrics": "metric",
+    "automations": "automation",
+    "datasets": "dataset",
+    "models": "model",
+    "optimizers": "optimizer",
+    "schedules": "schedule",
+}
+"""Kinds of components as they are asked for, and as their registries call them."""
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "list",
+        help="list what is known: archs, losses, metrics, ..., cards",
+        description="List what is known of a kind; with a name, its arguments with their types and defaults.",
+    )
+    parser.add_argument(
+        "kind", choices=[*KINDS, "cards"], metavar="KIND", help=f"{', '.join(KINDS)}, or cards (presets by memory)"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, right after KIND")
+    parser.add_argument("-opt", type=Path, metavar="FILE", help="also what the plugins of this option file bring")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(door=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    if parsed.kind == "cards":
+        print(_cards(parsed))
+        return 0
+
+    from trainauto.commands import run_list
+
+    run_list.load_components(parsed.opt)
+    kind = KINDS[parsed.kind]
+    if parsed.name:
+        print(run_list.one(kind, parsed.name, json=parsed.json))
+    else:
+        print(run_list.all_of(kind, parsed.kind, json=parsed.json))
+    return 0
+
+
+def _cards(parsed: argparse.Namespace) -> str:
+    from trainauto.commands.tables import cards_json, cards_table
+    from trainauto.options.cards import CARDS, card_by_words
+
+    if parsed.opt is not None:
+        raise InputError(Problem("plugins bring no cards", advice="Leave -opt out."))
+    cards = [card_by_words(parsed.name)] if parsed.name else CARDS
+    return cards_json(cards) if parsed.json else cards_table(cards)

@@ -1,0 +1,295 @@
+"""What ``python -m trainauto plan`` answers: which crops and batches fit on which card, without one."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.builders.automations import CONTROLLER, choose_automation, is_controller
+from trainauto.builders.data import build_axes, build_train_set, first_plan
+from trainauto.builders.load_plugins import load_plugins
+from trainauto.builders.model import build_network
+from trainauto.control.jump_policy import Situation, choose, frontier
+from trainauto.core.decisions import RunFacts
+from trainauto.core.errors import InputError
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.process import unknown_to_predictions
+from trainauto.core.worker_process import Child
+from trainauto.data.dynamic_dataset import Survey
+from trainauto.forecast.benchmark_plans import Trials, try_plans
+from trainauto.forecast.memory_forecast import Foresight, foresee
+from trainauto.forecast.trace_process import TraceProcess
+from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
+from trainauto.options.cards import CardPreset, card_by_words, find_card
+from trainauto.options.load import LoadedOptions
+from trainauto.reporting.heat_map import draw_heat_map
+
+GIB = 1024**3
+USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
+
+CONTEXT_BYTES = 700 * 1024**2
+"""What CUDA itself holds of a card beside the allocator: published reports say 290 to 670 MiB; not measured by us."""
+
+UNBOUNDED_PX = 2**15
+
+
+@dataclass(frozen=True)
+class CardAnswer:
+    """What a run would do on a card.
+
+    Attributes:
+        card: the card and its bounds; its memory is no more than the option file's budget.
+        memory_bytes: of the whole card.
+        target: share of the memory that peaks may reach: the option file's, else the card's.
+        plan: the best plan; ``None`` where not even the smallest fits.
+        reason: why this one, and why none larger.
+        expected_bytes: its expected peak of allocated bytes.
+        most_bytes: what the peak stays within with 99 % probability.
+        reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
+        frontier: for each crop the largest batch that is admitted as the plan is.
+        largest_batch: bound of batches, whatever would fit.
+    """
+
+    card: CardPreset
+    memory_bytes: int
+    target: float
+    plan: Plan | None
+    reason: str
+    expected_bytes: int
+    most_bytes: int
+    reserved_bytes: int
+    frontier: tuple[Plan, ...]
+    largest_batch: int
+
+    @property
+    def limit_bytes(self) -> int:
+        """Memory that the run may use of the card."""
+        return int(self.card.memory_gib * GIB)
+
+    @property
+    def target_bytes(self) -> int:
+        """What peaks stay within with 99 % probability."""
+        return int(self.target * self.limit_bytes)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What fits where.
+
+    Attributes:
+        name: of the run.
+        network: type of its network.
+        notes: what the answer does not know.
+        foresight: what was traced.
+        axes: of the run, before a card bounds them.
+        cards: one answer a card.
+        trials: plans that were tried on the device at hand, where that was asked for.
+    """
+
+    name: str
+    network: str
+    notes: tuple[str, ...]
+    foresight: Foresight
+    axes: tuple[Axis, ...]
+    cards: tuple[CardAnswer, ...]
+    trials: Trials | None = None
+
+
+def answer(
+    loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False, child: Child | None = None
+) -> Answer:
+    """Trace the run of an option file and say what fits on each card.
+
+    Args:
+        loaded: the option file.
+        cards: the cards.
+        measure: try a few plans on the device at hand, too.
+        child: a process that traces as on CUDA, where one was started already.
+
+    Raises:
+        InputError: the options cannot be used.
+        CannotTrace: the model cannot be traced.
+    """
+    notes = []
+    with TraceProcess(loaded.path, loaded.overrides, child=child) as tracer:
+        tracer.start()  # torch is loaded there while the network is built here
+        load_plugins(loaded)
+        network = build_network(loaded, pretrained=False)
+        try:
+            train_set, surveys = build_train_set(loaded, network)
+            survey = surveys[train_set.name]
+        except InputError:
+            survey = Survey(1, UNBOUNDED_PX, "", 0)
+            notes.append("The training images were not found: crops are not bounded by the smallest one.")
+        axes = build_axes(loaded, network, survey)
+        whole = {card.name: int(card.memory_gib * GIB) for card in cards}
+        budget_bytes = loaded.options.memory.budget_bytes("cuda")
+        if budget_bytes:
+            notes.append(f"The option file's budget of {budget_bytes / GIB:.2f} GiB holds on larger cards, too.")
+            cards = [_under_budget(card, budget_bytes) for card in cards]
+        controllers = {card.name: _controller(loaded, card, axes) for card in cards}
+        bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
+        hull = _hull(axes, list(bounds.values()))
+        foresight = foresee(tracer, hull)
+    notes.append(
+        f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
+    )
+    notes += [f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)]
+    answers = tuple(
+        _on_card(loaded, card, whole[card.name], controllers[card.name], bounds[card.name], foresight) for card in cards
+    )
+    trials = try_plans(loaded, hull, foresight) if measure else None
+    return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)
+
+
+def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
+    """Return the cards a person means; the usual ones where nothing is said.
+
+    Args:
+        words: names of cards.
+        vram: memory sizes in bytes, of cards without a name.
+
+    Raises:
+        InputError: no card is called so, or several are.
+    """
+    named = [card_by_words(text) for text in (words or ([] if vram else USUAL_CARDS))]
+    sized = [replace(find_card("", size), name=f"{size / GIB:g} GiB", memory_gib=size / GIB) for size in vram]
+    return [*named, *sized]
+
+
+def as_json(found: Answer) -> str:
+    """Return the answer for machines: bytes throughout."""
+    cards: list[dict[str, Any]] = [
+        {
+            "card": one.card.name,
+            "memory_bytes": one.memory_bytes,
+            "limit_bytes": one.limit_bytes,
+            "target_vram_usage": one.target,
+            "target_bytes": one.target_bytes,
+            "max_batch_size": one.largest_batch,
+            "plan": one.plan.to_dict() if one.plan else None,
+            "reason": one.reason,
+            "expected_peak_bytes": one.expected_bytes,
+            "upper_peak_bytes": one.most_bytes,
+            "least_reserved_bytes": one.reserved_bytes,
+            "frontier": [plan.to_dict() for plan in one.frontier],
+        }
+        for one in found.cards
+    ]
+    traced = [
+        {"batch": size[0], "lq_size": size[1], "live_bytes": one.peak_bytes, "phases": dict(one.phase_peaks_bytes)}
+        for size, one in found.foresight.traced.items()
+    ]
+    answered = {"name": found.name, "network": found.network, "notes": found.notes, "traced": traced, "cards": cards}
+    return json.dumps({**answered, **({"measured": _as_dict(found.trials)} if found.trials else {})}, indent=2)
+
+
+def draw(found: Answer, path: Path) -> None:
+    """Write the heat map of the answer."""
+    plans = [plan for one in found.cards for plan in one.frontier]
+    crop = next(axis for axis in found.axes if axis.name == LQ_SIZE)
+    crops = sorted({plan[LQ_SIZE] for plan in plans}) or [crop.clamp(crop.minimum)]
+    crops = crops[:: max(1, len(crops) // 64)]
+    most = max((plan.batch_size for plan in plans), default=1)
+    batches = list(range(1, most + 1, max(1, most // 64)))
+    cost = CostModel(*found.foresight.peaks_on("cuda"))
+    draw_heat_map(
+        path,
+        f"{found.name}: {found.network}, expected peak of a step",
+        crops,
+        batches,
+        lambda batch, side: cost.predict(shape_of(Plan.of(batch_size=batch, lq_size=side))),
+        {one.card.name: [(plan[LQ_SIZE], plan.batch_size) for plan in one.frontier] for one in found.cards},
+        {one.card.name: (one.plan[LQ_SIZE], one.plan.batch_size) for one in found.cards if one.plan},
+    )
+
+
+def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...]) -> DynamicBatchSizeOptimizer:
+    """Return the controller a run on this card would have: the option file's settings, else the card's.
+
+    Raises:
+        InputError: it does not take these settings.
+    """
+    active = loaded.options.training_automations.active
+    name = next((name for name in active if is_controller(name)), CONTROLLER)
+    given = active[name].arguments if name in active else {}
+    facts = RunFacts(axes, first_plan(loaded.options), loaded.options.scale)
+    return cast(DynamicBatchSizeOptimizer, choose_automation(loaded, name, given, card, facts).build(loaded))
+
+
+def _under_budget(card: CardPreset, budget_bytes: int) -> CardPreset:
+    """Return the preset that a run has on a card of which it may use so much."""
+    if card.memory_gib * GIB <= budget_bytes:
+        return card
+    return replace(find_card(card.name, budget_bytes), name=card.name, memory_gib=budget_bytes / GIB)
+
+
+def _hull(axes: tuple[Axis, ...], bounds: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+    """Return axes that span the bounds of all cards."""
+    hull = []
+    for axis in axes:
+        same = [next(one for one in bound if one.name == axis.name) for bound in bounds]
+        low, high = min(one.minimum for one in same), max(one.maximum for one in same)
+        hull.append(replace(axis, minimum=low, maximum=high))
+    return tuple(hull)
+
+
+def _on_card(
+    loaded: LoadedOptions,
+    card: CardPreset,
+    memory_bytes: int,
+    controller: DynamicBatchSizeOptimizer,
+    axes: tuple[Axis, ...],
+    foresight: Foresight,
+) -> CardAnswer:
+    limit_bytes = int(card.memory_gib * GIB)
+    cost = CostModel(*foresight.peaks_on("cuda"))
+    reserved = CostModel(*(foresight.least_reserved() or foresight.peaks_on("cuda")))
+    first = controller.effective.forward(first_plan(loaded.options))
+    now = Situation(
+        plan=first,
+        limit_bytes=limit_bytes,
+        target=controller.target_vram_usage,
+        margin=controller.safety_margin,
+        axes=axes,
+        configured_batch=first.batch_size,
+        cost=cost,
+        reserved=reserved,
+        available_bytes=min(limit_bytes, memory_bytes - CONTEXT_BYTES),
+    )
+    judgement = choose(now)
+    shape = shape_of(judgement.plan)
+    expected, most = cost.predict(shape), cost.predict(shape, UPPER)
+    fits = most <= now.target_bytes
+    return CardAnswer(
+        card,
+        memory_bytes,
+        controller.target_vram_usage,
+        judgement.plan if fits else None,
+        judgement.reason,
+        expected,
+        most,
+        max(expected, reserved.predict(shape)),
+        tuple(frontier(cost, axes, now.target_bytes, micro_batches=first.micro_batches, admits=now.admits)),
+        now.axis(BATCH_SIZE).maximum,
+    )
+
+
+def _as_dict(trials: Trials) -> dict[str, Any]:
+    plans = [
+        {
+            "plan": one.plan.to_dict(),
+            "predicted_peak_bytes": one.predicted_bytes,
+            "upper_peak_bytes": one.upper_bytes,
+            "measured_peak_bytes": None if one.failed else one.measured_bytes,
+            "seconds_a_step": None if one.failed else one.seconds,
+            "failed": one.failed or None,
+        }
+        for one in trials.trials
+    ]
+    return {"device": trials.device, "limit_bytes": trials.limit_bytes, "plans": plans}

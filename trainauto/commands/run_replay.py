@@ -1,0 +1,247 @@
+"""What ``python -m trainauto replay`` does: it repeats a logged run, step by step, into a run directory of its own."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import Plan
+from trainauto.core.records import StepRecord
+from trainauto.core.run_events import RunSummary
+from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.schema import Options
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import logged_decisions, logged_steps
+
+# Nothing here may import torch at the top: the door sets the environment first.
+if TYPE_CHECKING:
+    from trainauto.data.dynamic_dataset import DynamicDataset
+    from trainauto.data.sampler import LoggedBatch
+
+SUFFIX = "_replay"
+
+OF_THE_SAMPLES = ("manual_seed", "scale")
+OF_THE_MACHINE = ("dataroot_gt", "dataroot_lq", "cache_dir", "num_worker_per_gpu", "lookahead", "name")
+"""Options of the training set that may differ: where its files lie here, and how they are read."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps of a run under the same options; each resume under changed ones begins another.
+
+    Attributes:
+        given: the options as given.
+        options_file: the option file of then.
+        origin: where it comes from, as in origin.json.
+        last_step: the step it ends with.
+    """
+
+    given: Path
+    options_file: Path
+    origin: Mapping[str, Any]
+    last_step: int
+
+    @classmethod
+    def ending_with(cls, step: int, directory: RunDirectory) -> "Part":
+        """Return the part of a run that ends with a step."""
+        given, options_file, origin = (
+            directory.kept_at(kept, step) for kept in (directory.given, directory.options_file, directory.origin)
+        )
+        try:
+            known = json.loads(origin.read_text(encoding="utf-8"))
+            return cls(given, options_file, {"folder": known["folder"], **known}, step)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(Problem(f"{origin} cannot be read: {error!r}", advice="Each run writes it.")) from None
+
+    def load(self, overrides: Sequence[str]) -> LoadedOptions:
+        """Return the options as they are to be here: no automations, and a budget only if asked for.
+
+        Raises:
+            InputError: they cannot be used, or would give other samples.
+        """
+        then = load_options(self.given)
+        here = ["memory:budget=null", "memory:cpu_budget=null", f"name={then.options.name}{SUFFIX}", *overrides]
+        loaded = load_options(self.given, [*here, "training_automations={}"])
+        _refuse_other_samples(then.options, loaded.options)
+        folder = Path(self.origin["folder"])
+        return replace(loaded, path=self.options_file, folder=folder if folder.is_dir() else Path.cwd())
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run to be repeated: its folder, and what it consists of, in order."""
+
+    directory: RunDirectory
+    parts: tuple[Part, ...]
+
+
+def logged_run(path: Path, until: int | None = None) -> LoggedRun:
+    """Return the run in ``path``, up to a step.
+
+    Raises:
+        InputError: there is no run, or it cannot be replayed.
+    """
+    directory = RunDirectory.find(path)
+    if not directory.given.is_file():
+        what = f"{directory.path} has no {directory.given.name}"
+        raise InputError(Problem(what, advice="It was written by a version whose runs cannot be replayed."))
+    if until is not None and until < 1:
+        raise InputError(Problem(f"--until {until} is no step", advice="Steps count from 1."))
+    last = max((step.step for step in _until(logged_steps(directory), until)), default=0)
+    if not last:
+        raise InputError(Problem(f"{directory.path} has no steps", advice="Nothing can be repeated."))
+    ends = (_UNTIL.fullmatch(file.name) for file in directory.path.iterdir())
+    ends_before = sorted(int(found[1]) for found in ends if found and 0 < int(found[1]) < last)
+    return LoggedRun(directory, tuple(Part.ending_with(end, directory) for end in [*ends_before, last]))
+
+
+_UNTIL = re.compile(r"given_until_step_(\d+)\.yml")
+
+
+def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
+    """Repeat a run; return the exit code.
+
+    Args:
+        logged: the run.
+        loaded: the options of each of its parts.
+
+    Raises:
+        InputError: the samples are not those of the run.
+        CannotFollow: a step fits in no way here.
+    """
+    from trainauto.build import build_run
+    from trainauto.data.sampler import draws_of
+    from trainauto.engine.loop import train
+    from trainauto.engine.replay_script import Replay
+
+    last_step = logged.parts[-1].last_step
+    batches = _batches(logged.directory, last_step)
+    on_ranks = _ranks_of(logged.directory, last_step)
+    try:
+        draws_of(batches)
+    except ValueError as error:
+        raise InputError(Problem(f"{logged.directory.records} is not whole: {error}")) from None
+    decisions: dict[int, list[Decision]] = {}
+    for step, decision in logged_decisions(logged.directory):
+        if isinstance(decision, PlanChange):
+            decision = replace(decision, plan=of_all_ranks(decision.plan, on_ranks.get(step, 1)))
+        decisions.setdefault(step, []).append(decision)
+    code = 0
+    for number, (part, options) in enumerate(zip(logged.parts, loaded, strict=True)):
+        with build_run(options, auto_resume=number > 0, check_samples=partial(_check_samples, part.origin)) as run:
+            done = run.progress.steps
+            run.loader.follow(batches, done)
+            # Without automations nobody knows the batch they were to keep.
+            run.batch_scaling = replace(run.batch_scaling, configured_samples=part.origin["configured_samples"])
+            run.decided.clear()  # what a resume has decided stands in the log
+            run.controls.stop_reason = ""
+            run.summary = ending_with(run.summary, last_step, batches[-1].first_sample + batches[-1].samples)
+            run.replay = Replay(
+                _from(logged.directory, done),
+                decisions,
+                part.last_step,
+                is_exact=run.model.device.type == "cpu" and not on_ranks,
+            )
+            train(run)
+            code = run.exit_code
+        if code:
+            break
+    return code
+
+
+def _from(directory: RunDirectory, steps: int) -> Iterator[Any]:
+    return islice(_steps(directory), steps, None)
+
+
+def _steps(directory: RunDirectory) -> Iterator[StepRecord]:
+    """Yield the steps as one rank can repeat them."""
+    return (on_one_rank(step) for step in logged_steps(directory))
+
+
+def _ranks_of(directory: RunDirectory, last: int) -> dict[int, int]:
+    """Return how many ranks trained each step, where there were several."""
+    return {step.step: step.ranks.count for step in _until(logged_steps(directory), last) if step.ranks is not None}
+
+
+def of_all_ranks(plan: Plan, ranks: int) -> Plan:
+    """Return the plan by which one rank trains what so many train together, in forward passes as large as theirs."""
+    return plan.changed(batch_size=plan.batch_size * ranks, micro_batches=plan.micro_batches * ranks)
+
+
+def on_one_rank(step: StepRecord) -> StepRecord:
+    """Return a step as one rank repeats it: the samples of all, added up in another order.
+
+    Raises:
+        InputError: its batches followed the memory of each rank, which the log does not hold.
+    """
+    if step.ranks is None:
+        return step
+    ranks = step.ranks.count
+    if step.ranks.planned_samples != step.plan.batch_size * ranks:
+        what = f"step {step.step} was trained on {ranks} ranks whose batches followed their memory"
+        raise InputError(Problem(what, advice="Only runs with `distributed: {batches: equal}` can be replayed."))
+    pieces = {name: replace(one, micro_batches=one.micro_batches * ranks) for name, one in step.pieces.items()}
+    plan, drawn = of_all_ranks(step.plan, ranks), of_all_ranks(step.drawn, ranks)
+    return replace(step, plan=plan, drawn=drawn, pieces=pieces, ranks=None)
+
+
+def _until(steps: Iterator[StepRecord], last: int | None) -> Iterator[StepRecord]:
+    """Yield steps up to one; what stands behind it is not even read, whatever state it is in."""
+    return steps if last is None else islice(steps, last)
+
+
+def ending_with(summary: RunSummary, last_step: int, samples: int) -> RunSummary:
+    """Return the summary of a run that ends early, so that what is left is counted to that end."""
+    return replace(summary, total=min(summary.total, last_step if summary.unit == "steps" else samples))
+
+
+def _batches(directory: RunDirectory, last: int) -> "list[LoggedBatch]":
+    from trainauto.data.sampler import LoggedBatch
+
+    known: dict[Plan, Plan] = {}  # a long run has many steps and few plans
+    return [
+        LoggedBatch(
+            step.first_sample,
+            step.shape.samples,
+            step.shape.extent,
+            known.setdefault(step.drawn, step.drawn),
+            known.setdefault(step.plan, step.plan),
+        )
+        for step in _until(_steps(directory), last)
+    ]
+
+
+def _refuse_other_samples(then: Options, now: Options) -> None:
+    before = {name: getattr(then, name) for name in OF_THE_SAMPLES}
+    after = {name: getattr(now, name) for name in OF_THE_SAMPLES}
+    for values, options in ((before, then), (after, now)):
+        train = options.datasets.train.model_dump()
+        values |= {f"datasets:train:{name}": value for name, value in train.items() if name not in OF_THE_MACHINE}
+    changed = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
+    if changed:
+        problems = [f"{name} was {before.get(name)} and would be {after.get(name)}" for name in changed]
+        advice = "A replay draws the samples of the log: take these options out of --force_yml."
+        raise InputError([Problem(f"other samples: {problem}", advice=advice) for problem in problems])
+
+
+def _check_samples(origin: Mapping[str, Any], dataset: "DynamicDataset") -> None:
+    """Refuse a dataset whose samples are not those of the run.
+
+    Raises:
+        InputError: another number, or other names.
+    """
+    from trainauto.storage.run_metadata import names_sha256
+
+    if len(dataset) != origin["samples"]:
+        what = f"dataset '{dataset.name}' has {len(dataset)} samples, the run was trained on {origin['samples']}"
+    elif names_sha256(dataset) != origin["names_sha256"]:
+        what = f"dataset '{dataset.name}' holds samples of other names than those the run was trained on"
+    else:
+        return
+    raise InputError(Problem(what, advice="Name the same images with --force_yml datasets:train:dataroot_gt=FOLDER."))

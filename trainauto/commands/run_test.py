@@ -1,0 +1,178 @@
+"""What ``python -m trainauto test`` does: metrics of every image, bicubic enlargement beside them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainauto.builders.components import placed
+from trainauto.builders.model import choose_precision
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import write_text_atomically
+from trainauto.core.json_text import to_json
+from trainauto.core.records import ValidationRecord
+from trainauto.inference.evaluate import always_validating, measure, network_to_measure, with_images, with_sets_of
+from trainauto.inference.load_network import trained_network
+from trainauto.options.load import LoadedOptions, LoadedTest
+from trainauto.reporting.formatting import WIDTH, duration, table
+from trainauto.reporting.step_stats import counted, gain_over_bicubic
+
+LONGEST_NAME = 24
+"""Columns of an image's name; of a longer one the end is shown."""
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is measured, on what, and where the results go."""
+
+    loaded: LoadedOptions
+    network: nn.Module
+    device: torch.device
+    folder: Path
+    words: str
+    step: int = 0
+
+
+def test_network(
+    run: Path | None,
+    checkpoint: str,
+    test: LoadedTest | None,
+    device: str | None,
+    images: tuple[str, str | None] | None,
+) -> int:
+    """Measure; return the exit code.
+
+    Args:
+        run: folder of a run; ``None`` takes network and weights from the test file.
+        checkpoint: of the run.
+        test: the test file; ``None`` takes the sets and metrics of the run.
+        device: instead of the option file's.
+        images: folder of high-quality images, instead of the run's sets, and that of their partners where there is one.
+
+    Raises:
+        InputError: something cannot be used.
+    """
+    subject = _of_run(run, checkpoint, test, device, images) if run is not None else _of_file(test, device)
+    print(subject.words)
+    lines: list[str] = []
+    for record in measure(subject.loaded, subject.network, subject.device, subject.folder, subject.step):
+        lines += _json_lines(record)
+        print("", *text_of(record), sep="\n")
+    results = subject.folder / "metrics.jsonl"
+    subject.folder.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(results, "".join(f"{line}\n" for line in lines))
+    kept = " and pictures" if subject.loaded.options.val.save_img else ""
+    print(f"\nfigures{kept}: {subject.folder}")
+    return 0
+
+
+def _of_run(
+    run: Path, checkpoint: str, test: LoadedTest | None, device: str | None, images: tuple[str, str | None] | None
+) -> _Subject:
+    trained = trained_network(run, checkpoint, torch.device("cpu"))
+    if test is not None:
+        _refuse_second_network(test)
+        loaded = with_sets_of(trained.loaded, test.as_run)
+        folder = Path(test.test.path.results_root) / test.test.name
+    else:
+        loaded = always_validating(trained.loaded if images is None else with_images(trained.loaded, *images))
+        folder = Path("results") / trained.name
+    chosen = choose_precision(_on(loaded, device)).device
+    average = ", averaged weights" if trained.is_average else ""
+    words = f"{trained.name}, step {trained.step}{average}: {trained.loaded.options.network_g.type} x{trained.scale}"
+    return _Subject(loaded, trained.network.to(chosen), chosen, folder, words, trained.step or 0)
+
+
+def _refuse_second_network(test: LoadedTest) -> None:
+    given = [path for path in (("network_g",), ("path", "pretrain_network_g")) if _has(test.as_run.tree, path)]
+    for path in given:
+        with placed(test.as_run, path):
+            what = f"{'.'.join(path)} is given, and the RUN brings its own network and weights"
+            raise InputError(Problem(what, advice="Leave out one or the other."))
+
+
+def _has(tree: Mapping[str, Any], path: Sequence[str]) -> bool:
+    value: Any = tree
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return False
+        value = value[key]
+    return True
+
+
+def _of_file(test: LoadedTest | None, device: str | None) -> _Subject:
+    if test is None:
+        raise InputError("neither a run nor a test file is given")
+    options = test.test
+    for path, value, what in (
+        (("network_g",), options.network_g, "the network as it was trained"),
+        (("path", "pretrain_network_g"), options.path.pretrain_network_g, "the file of its weights"),
+    ):
+        if value is None:
+            with placed(test.as_run, path):
+                raise InputError(Problem(f"'{path[-1]}' is missing", advice=f"Write {what}, or name a RUN."))
+    loaded = test.as_run
+    chosen = choose_precision(_on(loaded, device)).device
+    network = network_to_measure(loaded, chosen)
+    words = f"{options.name}: {loaded.options.network_g.type} x{options.scale}, {options.path.pretrain_network_g}"
+    return _Subject(loaded, network, chosen, Path(options.path.results_root) / options.name, words)
+
+
+def _on(loaded: LoadedOptions, device: str | None) -> LoadedOptions:
+    """Return the options with another device, where one is asked for."""
+    if device is None:
+        return loaded
+    return replace(loaded, options=loaded.options.model_copy(update={"device": device}))
+
+
+def text_of(record: ValidationRecord, width: int = WIDTH) -> list[str]:
+    """Return the table of a set: images, then the mean; a table a metric where one of all is too wide."""
+    images = counted(len(record.scores), "image")
+    tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
+    head = f"{record.dataset}: {images} in {duration(record.seconds)}{tiles}"
+    names = list(record.metrics)
+    if not names:
+        return [head]
+    whole = table(_rows(record, names))
+    if max(map(len, whole)) <= width:
+        return [head, *whole]
+    return [head, *(line for name in names for line in table(_rows(record, [name])))]
+
+
+def _rows(record: ValidationRecord, names: Sequence[str]) -> list[list[str]]:
+    lines = [(_short(one.name), replace(record, metrics=one.metrics, bicubic=one.bicubic)) for one in record.scores]
+    heading = ["image", *(word for name in names for word in (name, "bicubic", "gain"))]
+    return [heading, *([label, *_cells(found, names)] for label, found in [*lines, ("mean", record)])]
+
+
+def _cells(found: ValidationRecord, names: Sequence[str]) -> list[str]:
+    cells = []
+    for name in names:
+        gain = gain_over_bicubic(found, name)
+        beside = ["-", "-"] if gain is None else [f"{found.bicubic[name]:.4f}", f"{gain:+.4f}"]
+        cells += [f"{found.metrics[name]:.4f}", *beside]
+    return cells
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"...{name[3 - LONGEST_NAME :]}"
+
+
+def _json_lines(record: ValidationRecord) -> list[str]:
+    """Return a line an image, then one of the means."""
+    of_images = [
+        {"dataset": record.dataset, "image": one.name, "metrics": dict(one.metrics), "bicubic": dict(one.bicubic)}
+        for one in record.scores
+    ]
+    means = {
+        "dataset": record.dataset,
+        "images": len(record.scores),
+        "step": record.step,
+        "mean": dict(record.metrics),
+        "bicubic": dict(record.bicubic),
+        "seconds": round(record.seconds, 3),
+    }
+    return [to_json(line) for line in (*of_images, means)]

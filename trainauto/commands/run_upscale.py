@@ -1,0 +1,209 @@
+"""What ``python -m trainauto upscale`` does: picture after picture, each whole or not there at all."""
+
+import argparse
+import json
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from trainauto.commands.common_arguments import named_network
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.process import without_memory_limit
+from trainauto.data.image_files import IMAGE_SUFFIXES, images_below
+from trainauto.data.large_images import Canvas, read_picture
+from trainauto.inference.load_network import Trained
+from trainauto.inference.upscale import TileFigures, Upscaler, limited_meter
+from trainauto.memory.tracing.fake_tensors import warm_up
+from trainauto.reporting.step_stats import size_text
+
+
+@dataclass(frozen=True)
+class Job:
+    """A picture to be enlarged, the file it goes to, and its name for people."""
+
+    source: Path
+    target: Path
+    name: str
+
+
+@dataclass
+class Tally:
+    """What has been done.
+
+    Attributes:
+        pictures: enlarged ones.
+        pixels: of the input.
+        skipped: pictures that were there already.
+        failed: pictures that could not be enlarged.
+        seconds: for all of it, decoding and writing included.
+    """
+
+    pictures: int = 0
+    pixels: int = 0
+    skipped: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
+def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
+    """Enlarge what the arguments name; return 0, or 2 where a picture could not be enlarged.
+
+    Raises:
+        InputError: nothing can be enlarged.
+    """
+    console = Console(stderr=parsed.json, highlight=False, markup=False, soft_wrap=True)
+    jobs = planned(parsed.input, parsed.output)
+    device = _device(parsed.device)
+    warm_up()  # what traces load is there before memory is counted
+    meter = limited_meter(device, budget_bytes)
+    with without_memory_limit():
+        trained = named_network(parsed, device)
+        upscaler = Upscaler(trained, meter, tile_px=parsed.tile, overlap_px=parsed.overlap, say=console.print)
+    console.print(_network_in_words(trained))
+    start, tally = time.perf_counter(), Tally()
+    try:
+        _enlarge_all(jobs, upscaler, trained, tally, console, overwrite=parsed.overwrite)
+    except KeyboardInterrupt:
+        console.print("stopped: pictures that are there are whole, and the same command goes on with the others")
+        return 130
+    tally.seconds = time.perf_counter() - start
+    if parsed.json:
+        figures = {**asdict(tally), **asdict(upscaler.figures), "overlap_px": upscaler.overlap_px}
+        print(json.dumps({**figures, "limit_bytes": meter.limit_bytes}))
+    else:
+        for line in _summary(tally, upscaler.figures, meter.limit_bytes):
+            console.print(line)
+    return 2 if tally.failed else 0
+
+
+def planned(source: Path, target: Path) -> list[Job]:
+    """Return which picture goes where.
+
+    Raises:
+        InputError: there is no picture, or one would be overwritten.
+    """
+    if source.is_dir():
+        jobs = _of_folder(source, target)
+    elif source.is_file():
+        jobs = [_of_file(source, target)]
+    else:
+        raise InputError(Problem(f"there is no {source}", advice="INPUT is a picture, or a folder of pictures."))
+    inputs = {job.source.resolve() for job in jobs}
+    for job in jobs:
+        if job.target.resolve() in inputs:
+            what = f"{job.target} is one of the pictures to be enlarged"
+            raise InputError(Problem(what, advice="Name another OUTPUT: nothing is read and overwritten."))
+    return jobs
+
+
+def _of_folder(source: Path, target: Path) -> list[Job]:
+    if target.is_file() or target.suffix.lower() in IMAGE_SUFFIXES:
+        raise InputError(Problem(f"{target} is no folder", advice="INPUT is one, so OUTPUT must be one, too."))
+    if target.resolve() != source.resolve() and target.resolve().is_relative_to(source.resolve()):
+        what = f"{target} lies in {source}"
+        raise InputError(Problem(what, advice="The next run would enlarge its own pictures: name a folder outside."))
+    files = images_below(source)
+    if not files:
+        kinds = ", ".join(sorted(IMAGE_SUFFIXES))
+        raise InputError(Problem(f"no pictures in {source}", advice=f"Pictures end in {kinds}."))
+    # Some file systems do not tell A from a.
+    counts = Counter(file.key.casefold() for file in files)
+    jobs = []
+    for file in files:
+        path = Path(file.path)
+        name = path.relative_to(source).as_posix()
+        # a.jpg beside a.png: both keep what tells them apart.
+        stem = name if counts[file.key.casefold()] > 1 else file.key
+        jobs.append(Job(path, target / f"{stem}.png", name))
+    return jobs
+
+
+def _of_file(source: Path, target: Path) -> Job:
+    if target.is_dir() or not target.suffix:
+        target = target / f"{source.stem}.png"
+    if target.suffix.lower() != ".png":
+        raise InputError(Problem(f"{target}: pictures are written as PNG", advice="Name a .png, or a folder."))
+    return Job(source, target, source.name)
+
+
+def _enlarge_all(
+    jobs: list[Job], upscaler: Upscaler, trained: Trained, tally: Tally, console: Console, *, overwrite: bool
+) -> None:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    # Drawn by hand: a thread that redraws would need memory of its own under the limit.
+    with Progress(
+        *columns, console=console, auto_refresh=False, transient=True, disable=not console.is_terminal
+    ) as bar:
+        for number, job in enumerate(jobs, 1):
+            if job.target.exists() and not overwrite:
+                tally.skipped += 1
+                continue
+            task = bar.add_task(f"{number}/{len(jobs)} {job.name[-30:]}", total=None)
+            try:
+                console.print(_enlarge(job, upscaler, trained, tally, bar, task))
+            except InputError as error:
+                tally.failed += 1
+                console.print(f"error: {job.name}: {error}", style="red")
+            bar.remove_task(task)
+
+
+def _enlarge(job: Job, upscaler: Upscaler, trained: Trained, tally: Tally, bar: Progress, task: TaskID) -> str:
+    """Enlarge one picture; return the line about it."""
+    start = time.perf_counter()
+    with without_memory_limit() as limited:
+        picture = read_picture(str(job.source), trained.channels)
+        height, width = picture.pixels.shape[:2]
+        size, has_alpha = (height * trained.scale, width * trained.scale), picture.alpha is not None
+        bar.update(task, total=height * width)
+        job.target.parent.mkdir(parents=True, exist_ok=True)
+        with Canvas(job.target.parent, *size, upscaler.out_channels, has_alpha=has_alpha) as canvas:
+            with limited():
+                upscaler.enlarge(picture, canvas, lambda pixels: bar.update(task, advance=pixels, refresh=True))
+            del picture
+            canvas.save(job.target)
+    tally.pictures += 1
+    tally.pixels += height * width
+    seconds = time.perf_counter() - start
+    return f"{job.name}: {width}x{height} to {size[1]}x{size[0]} in {seconds:.1f} s"
+
+
+def _device(word: str) -> torch.device:
+    if word == "cuda" and not torch.cuda.is_available():
+        raise InputError(Problem("torch finds no CUDA device", advice="Use --device auto, or install torch for CUDA."))
+    use_cuda = word != "cpu" and torch.cuda.is_available()
+    return torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
+
+
+def _network_in_words(trained: Trained) -> str:
+    step = "" if trained.step is None else f", step {trained.step}"
+    kind = trained.loaded.options.network_g.type
+    average = ", averaged weights" if trained.is_average else ""
+    return f"{trained.name}: {kind} x{trained.scale}{step}{average}"
+
+
+def _summary(tally: Tally, figures: TileFigures, limit_bytes: int | None) -> list[str]:
+    """Return the last lines."""
+    megapixels = tally.pixels / 1e6
+    others = [
+        f", {count} {word}"
+        for count, word in ((tally.skipped, "there already"), (tally.failed, "could not be enlarged"))
+        if count
+    ]
+    pictures = f"{tally.pictures} picture{'' if tally.pictures == 1 else 's'}"
+    lines = [f"{pictures}, {megapixels:.2f} MP in {tally.seconds:.1f} s{''.join(others)}"]
+    if figures.tiles:
+        tiles = "whole" if figures.is_whole else f"{figures.tiles} tiles of up to {figures.tile_px} px"
+        measured = f", {size_text(figures.measured_bytes)} measured" if figures.measured_bytes else ""
+        limit = f" of {size_text(limit_bytes)}" if limit_bytes else ""
+        lines.append(f"{tiles}; peak {size_text(figures.predicted_bytes)} predicted{measured}{limit}")
+    return lines

@@ -1,0 +1,235 @@
+"""What ``python -m trainauto validate`` does: a run is rehearsed in a process of its own, and told in lines."""
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from trainauto.builders.components import placed
+from trainauto.core.errors import InputError, Problem, TrainautoError
+from trainauto.core.files import nearest_folder
+from trainauto.core.worker_process import Child, ChildDied
+from trainauto.options.load import LoadedOptions
+from trainauto.reporting.formatting import WIDTH, in_thousands, pairs_lines
+from trainauto.reporting.step_stats import error_text, size_text
+
+# Nothing here may import torch at the top: it is loaded by the child alone.
+
+SERVER = "trainauto.commands.dry_run_worker"
+BUILD_TIMEOUT_S = 1800.0
+"""A look at every file of a large set on a network drive takes long."""
+STEPS_TIMEOUT_S = 3600.0
+
+Facts = dict[str, Any]
+Pair = tuple[str, str]
+
+
+class Rehearser:
+    """The process that rehearses a run, and the folder that holds what it writes.
+
+    Nothing stays: the run directory lies in a temporary folder, and so does a copy of what earlier runs learned.
+    """
+
+    def __init__(self, loaded: LoadedOptions) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="trainauto-validate-", ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        _copy_of_calibrations(folder / "cache")
+        self._child = Child(SERVER, environment={"TRAINAUTO_CACHE": str(folder / "cache")})
+        self._build = {
+            "options": str(loaded.path),
+            "overrides": list(loaded.overrides),
+            "folder": str(folder / "experiments"),
+        }
+
+    def __enter__(self) -> "Rehearser":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._child.end()
+        self._folder.cleanup()
+
+    def build(self) -> Facts:
+        """Build the run; return what is known of it.
+
+        Raises:
+            InputError: it cannot be built.
+            TrainautoError: building failed.
+        """
+        return self._asked(self._build, BUILD_TIMEOUT_S)
+
+    def read(self) -> Facts:
+        """Read some of the training set; return how long that took.
+
+        Raises:
+            InputError: an image cannot be decoded.
+        """
+        return self._asked({"read": True}, BUILD_TIMEOUT_S)
+
+    def train(self, steps: int) -> Facts:
+        """Train some steps, then validate; return what came of it.
+
+        Raises:
+            TrainautoError: as the run would fail.
+        """
+        return self._asked({"steps": steps}, STEPS_TIMEOUT_S)
+
+    def _asked(self, request: Facts, timeout_s: float) -> Facts:
+        try:
+            answer = self._child.ask(request, timeout_s)
+        except ChildDied as error:
+            advice = (
+                "\n  The system ends processes when memory is short: set memory: budget."
+                if "SIGKILL" in str(error)
+                else ""
+            )
+            raise TrainautoError(f"the process that rehearses the run {error}{advice}") from None
+        if "cannot" in answer:
+            raise InputError(answer["cannot"]) if answer["exit_code"] == 2 else TrainautoError(answer["cannot"])
+        return answer
+
+
+def _copy_of_calibrations(cache: Path) -> None:
+    """Let the rehearsal know what earlier runs learned, and keep what it learns to itself."""
+    from trainauto.memory.cost.calibration import cache_folder
+
+    known = cache_folder() / "calibration"
+    try:
+        if known.is_dir():
+            shutil.copytree(known, cache / "calibration")
+    except (OSError, shutil.Error):
+        return  # it learns anew, as a run that cannot read them
+
+
+def check_experiments_root(loaded: LoadedOptions) -> None:
+    """See that run directories can be made; nothing stays.
+
+    Raises:
+        InputError: they cannot.
+    """
+    reason = nearest_folder(Path(loaded.options.path.experiments_root))[1]
+    if reason:
+        with placed(loaded, ("path", "experiments_root")):
+            raise InputError(Problem(f"the run directory cannot be made: {reason}", advice="Name another folder."))
+
+
+@contextmanager
+def tidy_when_terminated() -> Iterator[None]:
+    """Let SIGTERM end this process as an error does: what is temporary is then removed."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def validate(loaded: LoadedOptions, steps: int) -> int:
+    """Rehearse a run and print what was found; return the exit code.
+
+    Raises:
+        InputError: the option file, or what it names, cannot be used.
+        TrainautoError: the step failed as it would in the run.
+    """
+    with tidy_when_terminated(), Rehearser(loaded) as rehearser:
+        check_experiments_root(loaded)
+        built = rehearser.build()
+        _print(built_pairs(loaded, built))
+        done = rehearser.train(steps)
+    _print(done_pairs(done))
+    _print(_warnings([*built["warnings"], *done["warnings"]]))
+    kept = _pixel_caches(loaded)
+    beside = f", but decoded pixels in {' and '.join(kept)}" if kept else ""
+    _print([("result", f"{loaded.options.name} can be trained; nothing of this was kept{beside}")])
+    return 0
+
+
+def _pixel_caches(loaded: LoadedOptions) -> list[str]:
+    """Return the folders that the option file names for decoded pixels."""
+    datasets = loaded.options.datasets
+    folders = [datasets.train.cache_dir, *(one.cache_dir for one in datasets.validation_sets.values())]
+    return list(dict.fromkeys(folder for folder in folders if folder))
+
+
+def _print(pairs: list[Pair]) -> None:
+    for line in pairs_lines(pairs, _width()):
+        print(line, flush=True)
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size((WIDTH, 24)).columns, 120)
+
+
+def _warnings(texts: list[str]) -> list[Pair]:
+    return [("warning", text) for text in dict.fromkeys(texts)]
+
+
+def built_pairs(loaded: LoadedOptions, built: Mapping[str, Any]) -> list[Pair]:
+    """Return what is known before the first step."""
+    plan = built["plan_text"]
+    if plan != built["configured_plan_text"]:
+        plan += f" (the file says {built['configured_plan_text']})"
+    samples = ", ".join(f"{name} {number}" for name, number in built["samples"].items())
+    return [
+        ("options", f"{loaded.path}: no problem"),
+        ("data", f"{samples}: every file was looked at"),
+        ("smallest", built["facts"].get("smallest", "")),
+        ("network", f"{built['network']}, {in_thousands(built['parameters'])} parameters"),
+        ("device", f"{built['device']}, {built['precision']}, {_count(built['threads'], 'thread')}"),
+        ("plan", plan),
+        ("workers", built["facts"].get("workers", "")),
+        ("built in", f"{built['seconds']:.1f} s"),
+    ]
+
+
+def done_pairs(done: Mapping[str, Any]) -> list[Pair]:
+    """Return what the steps gave, the validation, and what a controller would do next."""
+    pairs = [pair for step in done["steps"] for pair in _step_pairs(step, done["limit_bytes"])]
+    for one in done["validations"]:
+        scores = ", ".join(f"{name} {value:.4g}{_beside(one, name)}" for name, value in one["metrics"].items())
+        tiles = f", tiles of {one['tile_px']} px" if one["tile_px"] else ""
+        peak = f", peak {size_text(one['peak_bytes'])}" if one["peak_bytes"] is not None else ""
+        what = f"{one['dataset']}/{one['image']} in {one['seconds']:.2f} s{tiles}{peak}"
+        pairs.append(("validation", f"{what}: {scores}" if scores else what))
+    pairs.append(("checkpoint", f"{size_text(done['checkpoint_bytes'])}, written to a temporary folder"))
+    return [*pairs, *(("controller", line) for line in done["decisions"])]
+
+
+def _off_by(predicted_bytes: int | None, peak_bytes: int) -> str:
+    if predicted_bytes is None:
+        return ""
+    return f"; predicted {size_text(predicted_bytes)}, off by {error_text(predicted_bytes, peak_bytes)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _beside(validation: Mapping[str, Any], name: str) -> str:
+    bicubic = validation["bicubic"].get(name)
+    return "" if bicubic is None else f" (bicubic {bicubic:.4g})"
+
+
+def _step_pairs(step: Mapping[str, Any], limit_bytes: int | None) -> Iterator[Pair]:
+    losses = ", ".join(f"{name} {value:.4g}" for name, value in step["losses"].items())
+    norms = ", ".join(f"{value:.3g}" for value in step["grad_norms"].values())
+    yield f"step {step['step']}", f"{losses}; gradient norm {norms}"
+    yield "", f"{step['step_seconds']:.2f} s, waited {step['data_seconds']:.2f} s for data"
+    if step["peak_bytes"] is not None:
+        of = f" of {size_text(limit_bytes)}" if limit_bytes else ", all that the process holds"
+        known = _off_by(step["predicted_bytes"], step["peak_bytes"])
+        yield "memory", f"peak {size_text(step['peak_bytes'])}{of}{known}"
+    if step["ooms"]:
+        pieces = ", ".join(f"{name} in {_count(number, 'piece')}" for name, number in step["pieces"].items())
+        what = f"{step['plan_text']} ran out of memory {_count(step['ooms'], 'time')}" + (
+            f" and ran: {pieces}" if pieces else ""
+        )
+        yield "out of mem.", f"{what}. Take a smaller batch_size_per_gpu or lq_size, or a larger memory: budget."

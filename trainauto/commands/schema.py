@@ -1,0 +1,35 @@
+"""``schema``: what option files may hold, for editors and for people."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from trainauto.commands.common_arguments import Commands
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser("schema", help="print the JSON Schema of option files")
+    parser.add_argument("--markdown", action="store_true", help="print the options reference instead")
+    parser.add_argument("--write", action="store_true", help="write options/schema.json and docs/options.md")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if these two are out of date")
+    parser.set_defaults(door=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from trainauto.builders.registered_documents import option_documents
+    from trainauto.core.files import write_text_atomically
+
+    schema, reference = option_documents()
+    documents = {Path("options/schema.json"): schema, Path("docs/options.md"): reference}
+    if parsed.check:
+        stale = [path for path, text in documents.items() if not path.is_file() or path.read_text("utf-8") != text]
+        for path in stale:
+            print(f"{path} is out of date: run `python -m trainauto schema --write`", file=sys.stderr)
+        return 1 if stale else 0
+    if parsed.write:
+        for path, text in documents.items():
+            write_text_atomically(path, text)
+        return 0
+    print(reference if parsed.markdown else schema, end="")
+    return 0

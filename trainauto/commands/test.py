@@ -1,0 +1,60 @@
+"""``test``: measure a trained network on sets of images."""
+
+import argparse
+from pathlib import Path
+
+from trainauto.commands.common_arguments import Commands, takes_options
+from trainauto.core.errors import InputError, Problem
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "test",
+        help="measure a trained network on sets of images",
+        description="Measure a trained network, bicubic enlargement beside it: a run on its validation sets, or what a "
+        "test file names; with both, the run's network on the file's sets. Figures and pictures go to results/NAME.",
+    )
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
+    )
+    parser.add_argument(
+        "folder", nargs="?", metavar="FOLDER", help="high-quality images, instead of the run's validation sets"
+    )
+    parser.add_argument("--lq", metavar="FOLDER", help="their low-quality partners; without it they are made (bicubic)")
+    parser.add_argument(
+        "--checkpoint", metavar="WHICH", help="of RUN: best (default; latest where none is known), latest, or a step"
+    )
+    takes_options(parser, required=False)
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="instead of the option file's")
+    parser.set_defaults(door=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    if parsed.run is None and parsed.opt is None:
+        what = "what is to be measured? Neither RUN nor -opt is given"
+        raise InputError(Problem(what, advice="test experiments/NAME, or test -opt options/test/x.yml"))
+    if parsed.run is None and parsed.checkpoint is not None:
+        what = "--checkpoint chooses among those of a RUN, and none is given"
+        raise InputError(Problem(what, advice="path.pretrain_network_g of the test file names the weights."))
+    if parsed.opt is not None and parsed.folder is not None:
+        what = f"which images? The folder {parsed.folder} and a test file are given"
+        raise InputError(Problem(what, advice="Leave out one, or set datasets:test:dataroot_gt with --force_yml."))
+    if parsed.lq is not None and parsed.folder is None:
+        raise InputError(
+            Problem("--lq names partners of a FOLDER, and none is given", advice="test RUN FOLDER --lq LQ")
+        )
+    if parsed.opt is None and parsed.force_yml:
+        what = "--force_yml sets options of a test file, and none is given"
+        raise InputError(Problem(what, advice="Name one with -opt, or leave --force_yml out."))
+
+    from trainauto.core.process import use_expandable_segments
+    from trainauto.options.load import load_test_options
+
+    test = load_test_options(parsed.opt, parsed.force_yml) if parsed.opt is not None else None
+    use_expandable_segments()
+
+    from trainauto.commands.run_test import test_network
+
+    images = (parsed.folder, parsed.lq) if parsed.folder is not None else None
+    return test_network(parsed.run, parsed.checkpoint or "best", test, parsed.device, images)

@@ -1,0 +1,71 @@
+"""``train``: train the network of an option file."""
+
+import argparse
+import os
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING
+
+from trainauto.commands.common_arguments import Commands, prepare_environment, takes_options
+from trainauto.core.process import without_garbage_collection
+
+if TYPE_CHECKING:
+    from trainauto.core.worker_process import Child
+    from trainauto.options.schema import Options
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser("train", help="train a network", description="Train the network of an option file.")
+    takes_options(parser)
+    parser.add_argument(
+        "--auto_resume", action="store_true", help="go on with the latest run of this name, if there is one"
+    )
+    parser.add_argument(
+        "--launcher",
+        choices=["none", "pytorch"],
+        default="none",
+        help="pytorch: one of several ranks, started by torchrun --nproc-per-node N train.py ...",
+    )
+    # Older versions of torchrun's predecessor passed it; the environment says the same.
+    parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
+    parser.set_defaults(door=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from trainauto.options.load import load_options
+
+    loaded = load_options(parsed.opt, parsed.force_yml)
+    prepare_environment(loaded.options)
+    with ExitStack() as stack:
+        tracer = stack.enter_context(_early_tracer(loaded.options))
+        with without_garbage_collection():
+            from trainauto.build import build_run
+            from trainauto.distributed.communicator import any_of, joined, was_restarted
+            from trainauto.engine.loop import train
+
+        ranks = stack.enter_context(joined(parsed.launcher))
+        # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
+        restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
+        auto_resume = any_of(ranks, parsed.auto_resume)
+        run = stack.enter_context(
+            build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
+        )
+        train(run)
+        return run.exit_code
+
+
+def _early_tracer(options: "Options") -> "AbstractContextManager[Child | None]":
+    """Start the process that will trace the run before torch is loaded here, where one will be asked: both load it.
+
+    A guess by names alone, for nothing may be looked up yet: a guess that is wrong costs a process that is ended.
+    """
+    from trainauto.core.registry import in_one_word
+    from trainauto.core.worker_process import start_tracing
+
+    is_bounded = options.memory.has_budget or options.device != "cpu"
+    is_steered = any(
+        in_one_word(name) == "dynamicbatchsizeoptimizer" and switch.arguments.get("policy", "jump") == "jump"
+        for name, switch in options.training_automations.active.items()
+    )
+    is_first = os.environ.get("RANK", "0") == "0"
+    return start_tracing(like_cuda=False) if is_bounded and is_steered and is_first else nullcontext()

@@ -1,0 +1,49 @@
+"""``upscale``: enlarge pictures with a trained network."""
+
+import argparse
+from pathlib import Path
+
+from trainauto.commands.common_arguments import Commands, takes_network
+from trainauto.core.errors import InputError
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "upscale",
+        help="enlarge pictures with a trained network",
+        description="Enlarge a picture, or all in a folder and its subfolders, with a trained network. Pictures are "
+        "written as PNG of 8 bits under the same names; those that are there already are left out, so that the same "
+        "command goes on where it was stopped.",
+    )
+    takes_network(parser)
+    parser.add_argument("input", type=Path, metavar="INPUT", help="a picture, or a folder of pictures")
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="a .png, or a folder")
+    parser.add_argument("--budget", metavar="SIZE", help="memory it may take, e.g. 1GiB; most of what is free")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto takes CUDA if any")
+    parser.add_argument("--tile", type=int, metavar="PX", help="side of tiles; by default the largest that fits")
+    parser.add_argument("--overlap", type=int, metavar="PX", help="what tiles see beyond their own; else measured")
+    parser.add_argument("--overwrite", action="store_true", help="write pictures anew that are there already")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON, in bytes")
+    parser.set_defaults(door=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from trainauto.commands.common_arguments import check_network
+    from trainauto.core.process import parse_size_bytes, set_environment, use_expandable_segments
+
+    check_network(parsed)
+    for name, least in (("tile", 8), ("overlap", 0)):
+        given = getattr(parsed, name)
+        if given is not None and given < least:
+            raise InputError(f"--{name} {given}: at least {least} pixels")
+    try:
+        budget_bytes = parse_size_bytes(parsed.budget) if parsed.budget else None
+    except ValueError as error:
+        raise InputError(f"--budget {error}") from None
+    use_expandable_segments()
+    set_environment()
+
+    from trainauto.commands.run_upscale import upscale
+
+    return upscale(parsed, budget_bytes)

@@ -1,0 +1,37 @@
+"""``validate``: build a run and train one step of it, and leave nothing behind."""
+
+import argparse
+
+from trainauto.commands.common_arguments import Commands, prepare_environment, takes_options
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "validate",
+        help="check an option file by one real step that leaves nothing behind",
+        description=(
+            "Check an option file: options, every file it names, then one real step on its data and one validation "
+            "image. Nothing of it is kept. Exit code 2: the input cannot be used; 1: the step failed."
+        ),
+    )
+    takes_options(parser)
+    parser.add_argument("--steps", type=int, default=1, metavar="N", help="steps to train (1)")
+    parser.add_argument("--decode", action="store_true", help="decode every image, and refuse damaged ones")
+    parser.set_defaults(door=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from trainauto.commands.run_validate import validate
+    from trainauto.core.errors import InputError, Problem
+    from trainauto.options.load import load_options
+
+    if parsed.steps < 1:
+        raise InputError(Problem(f"--steps {parsed.steps} trains nothing", advice="Steps count from 1."))
+    loaded = load_options(parsed.opt, parsed.force_yml)
+    if parsed.decode:
+        sets = ("train", *loaded.options.datasets.validation_sets)
+        every = [f"datasets:{name}:decode_all=true" for name in sets]
+        loaded = load_options(parsed.opt, [*parsed.force_yml, *every])
+    prepare_environment(loaded.options)
+    return validate(loaded, parsed.steps)

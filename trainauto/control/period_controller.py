@@ -1,0 +1,299 @@
+"""The mechanism of the controller: steps in, judgements out, the same for the engine and for loops of one's own."""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from trainauto.control.bounds import Bounds
+from trainauto.control.documented_interface import DocumentedInterface
+from trainauto.control.effective_batch import EffectiveBatch
+from trainauto.control.failure_memory import FailureMemory, without_small_spikes
+from trainauto.control.period_stats import Observations
+from trainauto.control.planners import Jump, Period, SmallSteps, Steering
+from trainauto.control.step_policy import Judgement, shrunk_after_oom, work
+from trainauto.control.throughput_search import Plateau
+from trainauto.control.vram_statistics import VramStatistics
+from trainauto.core.plan import Axis, Plan
+from trainauto.core.records import PeakReading
+from trainauto.memory.cost.cost_model import CostModel
+
+logger = logging.getLogger(__name__)
+
+STATUS_EVERY = 50
+MORE_MEMORY = 1.02
+"""Ratio of limits from which a resumed run has another card or budget: readings of one card are the same."""
+
+EARLY_STEPS = 3
+"""Whole steps after which what was foreseen is corrected: the first one at a new plan may take less or more."""
+
+_FIGURES = re.compile(r"[\d.]+")
+
+
+class PeriodController(DocumentedInterface):
+    """Judges what steps took: a few of them after a jump, afterwards whole periods under one plan.
+
+    Args:
+        bounds: smallest and largest values, by axis.
+        effective: samples that every optimizer step is to hold, where somebody says.
+        history_size: whole periods kept for statistics.
+    """
+
+    max_adjustments: int
+    policy: Literal["jump", "step"]
+    objective: Literal["memory", "throughput"]
+    warmup_period: bool
+
+    def __init__(self, bounds: Bounds, effective: EffectiveBatch, history_size: int) -> None:
+        super().__init__()
+        self.effective = effective
+        self._bounds = bounds
+        self._run_axes: tuple[Axis, ...] = ()
+        self._axes = bounds.narrowed(())
+        # Plans are those that EffectiveBatch gives a controller; the run's own are made of them where they leave here.
+        self._plan: Plan | None = None
+        self._configured_batch: int | None = None
+        self._seen = Observations()
+        self._iteration = 0
+        self._cooldown = 0
+        self._steering = self._afresh()
+        self._failures = FailureMemory(self.adjustment_frequency)
+        self._statistics = VramStatistics(self.name, history_size)
+        self._last_said = ""
+        self._settled: dict[str, Any] | None = None
+        self._has_forgotten = False
+        self._limit_bytes: int | None = None
+        self.kind = ""
+
+    def _afresh(self) -> Steering:
+        return self._steered_by(SmallSteps(self.effective) if self.policy == "step" else Jump(CostModel(None)))
+
+    def _steered_by(self, memory: Steering) -> Steering:
+        return Plateau(memory, self.effective.even) if self.objective == "throughput" else memory
+
+    def forget(self) -> None:
+        """Steer by what is measured from now on; plans that failed may be tried again."""
+        self._steering, self._has_forgotten = self._afresh(), True
+        self._failures.clear()
+        self._cooldown = 0
+
+    def after_step(
+        self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
+    ) -> Judgement | None:
+        """Take in a step; return a judgement only if it asks for another plan.
+
+        Args:
+            plan: it was trained under, as the controller reasons about plans.
+            reading: of the step; it counts in the statistics whatever the step was.
+            is_whole: it trained what the plan of now says, without running out of memory.
+            pixels_per_s: how fast it was.
+        """
+        self._statistics.see(reading)
+        self._iteration += 1
+        self._cooldown = max(0, self._cooldown - 1)
+        self._failures.step(plan if is_whole else None)
+        self._see_limit(reading.limit)
+        if self._plan is None:
+            return None
+        if is_whole:
+            if pixels_per_s is not None:
+                self._seen.pixels_per_s.append(pixels_per_s)
+            self._seen.add(reading)
+        if self._iteration % STATUS_EVERY == 0:
+            self._statistics.log_status(self._seen.peaks, self.target_vram_usage)
+        judgement = self._judge_if_due(reading, is_whole=is_whole)
+        if judgement is None or judgement.plan == self._plan:
+            return None
+        self._statistics.note_change(self._iteration, self._plan, judgement.plan, judgement.reason)
+        self._settled = None
+        return judgement
+
+    def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
+        """Take in that a step ran out of memory; return whether its plan is to shrink, and by which rule."""
+        self._statistics.oom_count += 1
+        has_fitted = self._steering.knows(failed)
+        answer = self._failures.out_of_memory(failed, has_fitted=has_fitted, recovered=recovered)
+        if answer.shrinks:
+            self._cooldown = 2 * self.adjustment_frequency
+            if not has_fitted:
+                self._steering.has_failed(failed, limit_bytes)
+        return answer.shrinks, answer.rule
+
+    def shrunk(self, failed: Plan) -> Plan:
+        """Return the plan with both axes a quarter smaller, within the floors; itself where there is none."""
+        return shrunk_after_oom(failed, self._reachable_axes(failed)) or failed
+
+    def restart(self, plan: Plan) -> None:
+        """Begin a period under a plan."""
+        self._plan = plan
+        self._seen = Observations()
+
+    def _see_limit(self, limit_bytes: int | None) -> None:
+        """Where a resumed run has more memory than before, what failed may be tried again."""
+        if limit_bytes and self._limit_bytes and limit_bytes > MORE_MEMORY * self._limit_bytes:
+            logger.info("%s: there is more memory than before, so plans that failed may be tried again", self.name)
+            self._failures.clear()
+            self._steering.reopen()
+        self._limit_bytes = limit_bytes or self._limit_bytes
+
+    def _judge_if_due(self, reading: PeakReading, *, is_whole: bool) -> Judgement | None:
+        plan, limit = self._plan, reading.limit
+        if plan is None or not limit:
+            return None
+        if (bounded := self._within_maxima(plan)) != plan:
+            # The option file's bounds are lower than they were, or smaller values were asked for.
+            return self._even(Judgement(bounded, f"{plan} is beyond the bounds"))
+        peaks = self._seen.peaks
+        if not is_whole:
+            return None
+        if len(peaks) >= self.adjustment_frequency:
+            return self._judge_period(plan, limit)
+        if self.warmup_period and not self._statistics.history:
+            return None
+        if self._steering.foresees():
+            # A run that goes on with more memory, or under options that need other memory, chooses anew at once.
+            self._seen = Observations(available=reading.available)
+            return self._even(self._steering.judge(self._period(limit)))
+        if self._steering.awaits_correction() and len(peaks) == EARLY_STEPS:
+            # The first step of a plan may take less or more than all others, so the largest peak stands for them.
+            target_bytes, margin_bytes = int(self.target_vram_usage * limit), int(self.safety_margin * limit)
+            peak = without_small_spikes(peaks, target_bytes, margin_bytes)
+            few = replace(self._period(limit), peak_bytes=peak, typical_bytes=peak, pixels_per_s=None)
+            return self._even(self._steering.judge(few))
+        return None
+
+    def _judge_period(self, plan: Plan, limit_bytes: int) -> Judgement:
+        """Judge a whole period; the plan that was left comes back before anything else grows."""
+        peaks, target_bytes = self._seen.peaks, int(self.target_vram_usage * limit_bytes)
+        self._statistics.history.append(max(peaks) / limit_bytes)
+        peak = self._failures.judged_peak(plan, peaks, target_bytes, int(self.safety_margin * limit_bytes))
+        period = replace(self._period(limit_bytes), peak_bytes=peak)
+        fits = self._failures.fits_by_itself(plan, peaks, target_bytes)
+        if fits and period.typical_bytes is not None and period.typical_bytes > target_bytes:
+            # What somebody else took for a whole period is not to be remembered as what the plan needs.
+            expected = self._steering.expected_bytes(plan)
+            period = replace(period, typical_bytes=expected, reserved_bytes=None)
+        home = self._way_home(plan, period)
+        # Where there is a way back, or home is blocked for a while, nothing else may grow meanwhile.
+        may_grow = period.may_grow and home is None and not self._failures.is_waiting
+        judgement = self._even(self._steering.judge(replace(period, may_grow=may_grow)))
+        if judgement.plan != plan:
+            if judgement.is_pressure and fits:
+                self._failures.left(plan)  # a spike or a neighbour drives it away
+                return self._nearest_way_out(judgement, period, peak, target_bytes)
+            return judgement
+        if home is not None and not self._cooldown:
+            expected = self._steering.expected_bytes(home)
+            return Judgement(home, f"{plan} was a way out, and {home} fits again", expected)
+        self._say_why_it_stays(plan, judgement)
+        self._seen = Observations()
+        if peak <= target_bytes and self._failures.home is None:
+            self._settled = {"plan": plan.to_dict(), "conditions": self._conditions(limit_bytes, self._axes)}
+        return judgement
+
+    def _conditions(self, limit_bytes: int, axes: tuple[Axis, ...]) -> dict[str, Any]:
+        """Return what decides, beside the network, where a run settles; as JSON gives it back."""
+        return {
+            "limit_bytes": limit_bytes,
+            "target": self.target_vram_usage,
+            "margin": self.safety_margin,
+            "axes": [[axis.name, axis.minimum, axis.maximum, axis.multiple] for axis in axes],
+            "configured_batch": self._configured_batch,
+            "objective": self.objective,
+            "samples": self.effective.samples,
+        }
+
+    def _way_home(self, plan: Plan, period: Period) -> Plan | None:
+        """Return the plan to go back to from a way out, if that fits what there is now."""
+        home = self._failures.way_back(plan, period.axes, period.configured_batch)
+        home = None if home is None else self.effective.even(home)
+        return home if home not in (None, plan) and self._steering.fits_again(home, period) else None
+
+    def _nearest_way_out(self, judgement: Judgement, period: Period, peak_bytes: int, target_bytes: int) -> Judgement:
+        """Return the plan just below one that has been blocked, where that is enough, instead of a much smaller one."""
+        near = self._failures.way_back(judgement.plan, period.axes, period.configured_batch)
+        if near is None or near == period.plan or peak_bytes * work(near) > target_bytes * work(period.plan):
+            return judgement
+        expected = self._steering.expected_bytes(near)
+        reason = f"peak {peak_bytes / period.limit_bytes:.1%} is a little above the target: {period.plan} -> {near}"
+        return self._even(Judgement(near, reason, expected, is_pressure=True))
+
+    def _say_why_it_stays(self, plan: Plan, judgement: Judgement) -> None:
+        """Log it once: of the same words with figures that waver a little only the first are news."""
+        said = f"{plan}: {_FIGURES.sub('#', judgement.reason)}"
+        if said != self._last_said:
+            logger.info("%s: %s stays: %s", self.name, plan, judgement.reason)
+        self._last_said = said
+
+    def _period(self, limit_bytes: int) -> Period:
+        """Return what was seen of the present plan, which may be nothing yet."""
+        if self._plan is None:
+            raise RuntimeError("set_current_parameters() comes before the first judgement")
+        return Period(
+            plan=self._plan,
+            peak_bytes=max(self._seen.peaks, default=None),
+            # The typical peak is what the plan needs, so that one spike shrinks it once and is then forgotten.
+            typical_bytes=self._seen.typical_peak,
+            limit_bytes=limit_bytes,
+            target=self.target_vram_usage,
+            margin=self.safety_margin,
+            axes=self._reachable_axes(self._plan),
+            configured_batch=self._configured_batch or self._plan.batch_size,
+            blocked=self._failures.blocked,
+            may_grow=self._cooldown == 0 and len(self._statistics.changes) < self.max_adjustments,
+            reserved_bytes=self._seen.typical_reserved,
+            available_bytes=self._seen.available,
+            flushes=self._seen.flushes,
+            pixels_per_s=self._seen.typical_pixels_per_s,
+        )
+
+    def _even(self, judgement: Judgement) -> Judgement:
+        return replace(judgement, plan=self.effective.even(judgement.plan))
+
+    def _within_maxima(self, plan: Plan) -> Plan:
+        highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self._axes}
+        return plan.changed(**highest)
+
+    def _reachable_axes(self, plan: Plan) -> tuple[Axis, ...]:
+        """Return the bounds; a run that starts below a minimum grows to it from where it is."""
+        return self._bounds.floored(self._axes, plan)
+
+    def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
+        return self._bounds.narrowed(axes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs; bounds and switches come from the option file."""
+        return {
+            "plan": self._plan.to_dict() if self._plan else None,
+            "configured_batch": self._configured_batch,
+            "iteration": self._iteration,
+            "cooldown": self._cooldown,
+            "seen": self._seen.state_dict(),
+            "settled": self._settled,
+            "has_forgotten": self._has_forgotten,
+            "limit_bytes": self._limit_bytes,
+            "kind": self.kind,
+            "steering": self._steering.state_dict(),
+            "failures": self._failures.state_dict(),
+            "statistics": self._statistics.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self._plan = Plan.from_dict(state["plan"]) if state["plan"] else None
+        self._configured_batch = state["configured_batch"]
+        self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
+        self._seen, self._settled = Observations.from_state(state["seen"]), state["settled"]
+        self._has_forgotten = bool(state["has_forgotten"])
+        if self._has_forgotten:
+            self._steering = self._afresh()  # what was foreseen of this run is not what it needs
+        if state["kind"] == self.kind:
+            self._limit_bytes = state["limit_bytes"]
+            self._steering.load_state_dict(state["steering"])
+            self._failures.load_state_dict(state["failures"])
+        else:
+            logger.warning("%s: options that memory depends on have changed: what was measured is dropped", self.name)
+            self._settled = None
+        self._statistics.load_state_dict(state["statistics"])

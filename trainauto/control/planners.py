@@ -1,0 +1,288 @@
+"""How the controller goes from whole periods to plans: in small steps, or straight to the best plan.
+
+Both are told of the same things and asked the same question; what they know between two questions is theirs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from trainauto.control import jump_policy, step_policy
+from trainauto.control.effective_batch import EffectiveBatch
+from trainauto.control.step_policy import Judgement, Measured
+from trainauto.core.plan import Axis, BatchShape, Plan
+from trainauto.memory.cost.cost_model import CostModel, shape_of
+
+REMEMBERED_PLANS = 12
+"""Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """What is judged: a whole period under one plan, and what bounds the answer.
+
+    Attributes:
+        plan: the plan of the period.
+        peak_bytes: its largest peak; ``None`` before the first period, when there is only foresight.
+        typical_bytes: its typical peak: a spike is not what the plan needs.
+        limit_bytes: bytes this process may use.
+        target: share of the limit that peaks are steered to.
+        margin: width of the band below target that is left alone.
+        axes: bounds and multiples, batch and crop.
+        configured_batch: the batch of the option file.
+        blocked: plans that failed; nothing as large as one of them is tried again.
+        may_grow: whether growth is allowed at all now.
+        reserved_bytes: what the allocator typically held; ``None`` where nobody says.
+        available_bytes: the least it could have held; ``None`` where nobody bounds it.
+        flushes: most steps went on only after the allocator had given back what it kept, which takes their time.
+        pixels_per_s: how fast the plan was; ``None`` where that was not measured for a whole period.
+        probes_left: of a plan that was measured without being trained: how many more may be; ``None`` elsewhere.
+    """
+
+    plan: Plan
+    peak_bytes: int | None
+    typical_bytes: int | None
+    limit_bytes: int
+    target: float
+    margin: float
+    axes: tuple[Axis, ...]
+    configured_batch: int
+    blocked: tuple[Plan, ...] = ()
+    may_grow: bool = True
+    reserved_bytes: int | None = None
+    available_bytes: int | None = None
+    flushes: bool = False
+    pixels_per_s: float | None = None
+    probes_left: int | None = None
+
+
+class Steering(Protocol):
+    """From periods to plans."""
+
+    def foresees(self) -> bool:
+        """Say whether it can judge before anything was measured."""
+
+    def awaits_correction(self) -> bool:
+        """Say whether it is to be asked after a few steps already: what it foresaw was not corrected yet."""
+
+    def fits_again(self, plan: Plan, period: Period) -> bool:
+        """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
+
+    def judge(self, period: Period) -> Judgement:
+        """Take in a period, if one was measured, and say how to go on."""
+
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan has been measured for a whole period."""
+
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return the peak to expect of a plan; ``None`` where nothing is known yet."""
+
+    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+        """Take in that a plan ran out of memory."""
+
+    def reopen(self) -> None:
+        """Take in that there is more memory than before."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+
+
+class SmallSteps:
+    """``policy: step``: one axis at a time, 2 to 8 values by headroom.
+
+    Args:
+        effective: of a run whose steps hold so many samples; the batch then goes from one division of them to the next.
+    """
+
+    def __init__(self, effective: EffectiveBatch | None = None) -> None:
+        self._effective = effective or EffectiveBatch()
+        self._typical_bytes: dict[Plan, int] = {}
+
+    def foresees(self) -> bool:
+        """Never: it lives by what was measured."""
+        return False
+
+    def awaits_correction(self) -> bool:
+        """Never: it judges whole periods."""
+        return False
+
+    def fits_again(self, plan: Plan, period: Period) -> bool:
+        """Say so where the expected peak stays at or below the target."""
+        return bool(self._typical_bytes) and Measured(self._typical_bytes).expected_bytes(
+            plan
+        ) <= period.target * _left(period)
+
+    def judge(self, period: Period) -> Judgement:
+        """Take in a period and take one step, or stay."""
+        if period.peak_bytes is None or period.typical_bytes is None:
+            return Judgement(period.plan, "nothing was measured yet")
+        self._typical_bytes.pop(period.plan, None)
+        self._typical_bytes[period.plan] = period.typical_bytes
+        while len(self._typical_bytes) > REMEMBERED_PLANS:
+            self._typical_bytes.pop(next(iter(self._typical_bytes)))
+        situation = step_policy.Situation(
+            plan=period.plan,
+            peak_bytes=period.peak_bytes,
+            limit_bytes=_left(period),
+            target=period.target,
+            margin=period.margin,
+            axes=period.axes,
+            configured_batch=period.configured_batch,
+            measured=Measured(self._typical_bytes),
+            blocked=period.blocked,
+            may_grow=period.may_grow,
+        )
+        judgement = step_policy.judge(situation)
+        grows = judgement.plan.batch_size > period.plan.batch_size
+        if grows and self._effective.even(judgement.plan) == period.plan:
+            return self._to_next_division(situation, judgement)
+        return judgement
+
+    def _to_next_division(self, now: step_policy.Situation, judgement: Judgement) -> Judgement:
+        larger = self._effective.next_larger(now.plan)
+        if larger is None or (why := step_policy.refusal(now, larger)):
+            said = f"{judgement.reason}, but {larger} {why}" if larger else judgement.reason
+            return Judgement(now.plan, said)
+        return Judgement(larger, f"{judgement.reason}, as one micro-batch less", now.measured.expected_bytes(larger))
+
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan has been measured for a whole period."""
+        return plan in self._typical_bytes
+
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return what follows from the periods measured so far."""
+        return Measured(self._typical_bytes).expected_bytes(plan) if self._typical_bytes else None
+
+    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+        """Nothing: what failed is in the next period's ``blocked``."""
+
+    def reopen(self) -> None:
+        """Nothing: it grows as long as there is room."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the measured peaks."""
+        return {"measured": [[plan.to_dict(), peak] for plan, peak in self._typical_bytes.items()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self._typical_bytes = {Plan.from_dict(plan): int(peak) for plan, peak in state.get("measured", [])}
+
+
+def _left(period: Period) -> int:
+    """Return the limit that small steps go by: what other processes take of the card is not there to be used."""
+    left = period.limit_bytes if period.available_bytes is None else period.available_bytes
+    return max(1, min(period.limit_bytes, left))
+
+
+class Jump:
+    """``policy: jump``: the best plan that the cost model admits at once, and one correction.
+
+    Args:
+        cost: what plans need; with a prior it can be asked before the first step.
+        reserved: the least with which the allocator need not flush, where that was foreseen; else what it held.
+    """
+
+    def __init__(self, cost: CostModel, reserved: CostModel | None = None) -> None:
+        self.cost = cost
+        self.reserved = reserved or CostModel(None)
+        self._jumped = self._corrected = False
+        self._measured: set[Plan] = set()
+
+    def foresees(self) -> bool:
+        """Say whether there is a prior."""
+        return self.cost.knows and not self._jumped
+
+    def awaits_correction(self) -> bool:
+        """Say so once it has jumped by a prior: what is known of the first steps then corrects it."""
+        return self.cost.prior is not None and self._jumped and not self._corrected
+
+    def fits_again(self, plan: Plan, period: Period) -> bool:
+        """Say so where medians stay within target and what is available: it had fitted before, so there is no doubt."""
+        shape = shape_of(plan)
+        if not self.cost.knows or self.cost.predict(shape) > period.target * period.limit_bytes:
+            return False
+        if period.available_bytes is None or not self.reserved.knows:
+            return True
+        return max(self.cost.predict(shape), self.reserved.predict(shape)) <= period.available_bytes
+
+    def judge(self, period: Period) -> Judgement:
+        """Take in a period, if there is one, and go to the best plan."""
+        if period.typical_bytes is not None:
+            self.cost.observe(shape_of(period.plan), period.typical_bytes)
+            self._measured.add(period.plan)
+        if period.reserved_bytes is not None and period.available_bytes is not None:
+            self._see_reserved(shape_of(period.plan), period.reserved_bytes)
+            if period.flushes:
+                self.reserved.observe_failure(shape_of(period.plan), period.available_bytes)
+        situation = jump_policy.Situation(
+            plan=period.plan,
+            limit_bytes=period.limit_bytes,
+            target=period.target,
+            margin=period.margin,
+            axes=period.axes,
+            configured_batch=period.configured_batch,
+            cost=self.cost,
+            peak_bytes=period.peak_bytes,
+            reserved=self.reserved if self.reserved.knows else None,
+            available_bytes=period.available_bytes,
+            blocked=period.blocked,
+            corrected=self._corrected,
+            may_grow=period.may_grow,
+            is_probe=bool(period.probes_left),
+            is_fresh_jump=self.awaits_correction(),
+        )
+        judgement = jump_policy.choose(situation)
+        if period.probes_left is None:
+            # The first judgement is the jump, the next one its correction; from then on changes must be worth more.
+            self._corrected = self._jumped
+        self._jumped = self._jumped or self.cost.knows
+        return judgement
+
+    def _see_reserved(self, shape: BatchShape, reserved_bytes: int) -> None:
+        """Take in what the allocator held: foreseen or not, the least that it can do with is no more.
+
+        What it keeps of other plans, and in pieces that fit nothing, it gives back before it fails: that it held more
+        than foreseen says nothing.
+        """
+        if self.reserved.prior is None or reserved_bytes < self.reserved.predict(shape):
+            self.reserved.observe(shape, reserved_bytes)
+
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan has been measured for a whole period."""
+        return plan in self._measured
+
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return the median of the cost model."""
+        return self.cost.predict(shape_of(plan)) if self.cost.knows else None
+
+    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+        """Have the cost model expect more of it than the limit; what was chosen by it may be corrected once more."""
+        if limit_bytes is not None:
+            self.cost.observe_failure(shape_of(plan), limit_bytes)
+        self._corrected = False
+
+    def reopen(self) -> None:
+        """Jump again, by what is known by now."""
+        self._jumped = self._corrected = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was measured and how far it has come."""
+        return {
+            "cost": self.cost.state_dict(),
+            "reserved": self.reserved.state_dict(),
+            "jumped": self._jumped,
+            "corrected": self._corrected,
+            "known": [plan.to_dict() for plan in self._measured],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`; what the other policy left says nothing here."""
+        if "cost" not in state:
+            return
+        self.cost.load_state_dict(state["cost"])
+        self.reserved.load_state_dict(state["reserved"])
+        self._jumped, self._corrected = bool(state["jumped"]), bool(state["corrected"])
+        self._measured = {Plan.from_dict(plan) for plan in state["known"]}

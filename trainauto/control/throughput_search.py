@@ -1,0 +1,140 @@
+"""``objective: throughput``: the smallest batch that trains as many pixels a second as the largest one.
+
+A batch beyond the point where the device is busy costs memory and generalisation and wins no time. Memory decides
+first; from the plan it settles at, the batch is halved as long as that is not slower, then the edge is searched between
+the last two by bisection, a period each, at the same crop.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from trainauto.control.planners import Period, Steering
+from trainauto.control.step_policy import Judgement, is_blocked
+from trainauto.core.plan import BATCH_SIZE, Plan
+
+PLATEAU = 0.05
+"""Share of the best speed that a smaller batch may lack: less is within what periods vary by."""
+
+CLOSE = 0.25
+"""Share of the batch to which the edge of the plateau is searched: closer, a period is worth more than the batch."""
+
+
+class Plateau:
+    """Steers by memory until that rests, then down to the edge of the plateau of speed.
+
+    Args:
+        memory: what steers by memory, and goes on guarding it.
+        even: makes of a plan the one that the run will train, see ``EffectiveBatch``.
+    """
+
+    def __init__(self, memory: Steering, even: Callable[[Plan], Plan]) -> None:
+        self._memory = memory
+        self._even = even
+        self._speeds: dict[Plan, float] = {}
+        self._asked: Plan | None = None
+        self._rest: Plan | None = None
+
+    def foresees(self) -> bool:
+        """As what steers by memory says."""
+        return self._memory.foresees()
+
+    def awaits_correction(self) -> bool:
+        """As what steers by memory says."""
+        return self._memory.awaits_correction()
+
+    def fits_again(self, plan: Plan, period: Period) -> bool:
+        """As what steers by memory says."""
+        return self._memory.fits_again(plan, period)
+
+    def judge(self, period: Period) -> Judgement:
+        """Take in a period; memory comes first, and nothing is sought where memory is only waiting to grow again."""
+        is_at_rest = period.plan == self._rest
+        if self._speeds and self._rest is None and period.plan not in (*self._speeds, self._asked):
+            self._start_over()  # a failure or a neighbour has led elsewhere in the middle of the search
+        is_seeking = bool(self._speeds) and self._rest is None
+        may_grow = period.may_grow and not is_at_rest and not is_seeking
+        judgement = self._memory.judge(replace(period, may_grow=may_grow))
+        judgement = replace(judgement, plan=self._even(judgement.plan))
+        if judgement.plan != period.plan:
+            if self._rest is None:
+                self._start_over()
+            return judgement
+        if is_at_rest or period.pixels_per_s is None or not (period.may_grow or is_seeking):
+            return judgement
+        if self._rest is not None:
+            self._start_over()  # memory has settled elsewhere: what is fastest is sought from there
+        return self._seek(period, period.pixels_per_s)
+
+    def _seek(self, period: Period, pixels_per_s: float) -> Judgement:
+        """Take in how fast a plan is; return the next one to look at, or the smallest that is as fast as any."""
+        self._speeds[period.plan] = pixels_per_s
+        open_to_it = [plan for plan in self._speeds if _may_be_taken(plan, period)]
+        fastest = max(open_to_it, key=lambda plan: self._speeds[plan])
+        words = f"{pixels_per_s / 1e6:.2f} Mpixel/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
+        fast = [plan for plan in open_to_it if self._speeds[plan] >= (1 - PLATEAU) * self._speeds[fastest]]
+        best = min(fast, key=lambda plan: plan.batch_size)
+        if (smaller := self._between(period, best)) is not None:
+            self._asked = smaller
+            return Judgement(smaller, f"{words}: is a smaller batch as fast?", self._memory.expected_bytes(smaller))
+        self._rest = best
+        reason = f"{words}; {best} is the smallest within {PLATEAU:.0%} of it"
+        return Judgement(best, reason, self._memory.expected_bytes(best))
+
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan has been measured for a whole period."""
+        return self._memory.knows(plan)
+
+    def expected_bytes(self, plan: Plan) -> int | None:
+        """Return the peak to expect of a plan."""
+        return self._memory.expected_bytes(plan)
+
+    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+        """Pass it on; where there is less memory, the search starts over."""
+        self._memory.has_failed(plan, limit_bytes)
+        self._start_over()
+
+    def reopen(self) -> None:
+        """Pass it on; where there is more memory, the search starts over."""
+        self._memory.reopen()
+        self._start_over()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs."""
+        return {
+            **self._memory.state_dict(),
+            "speeds": [[plan.to_dict(), speed] for plan, speed in self._speeds.items()],
+            "asked": self._asked.to_dict() if self._asked else None,
+            "rest": self._rest.to_dict() if self._rest else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`; what a run without this objective left says nothing of speed."""
+        self._memory.load_state_dict(state)
+        self._speeds = {Plan.from_dict(plan): float(speed) for plan, speed in state.get("speeds", [])}
+        self._asked, self._rest = (
+            Plan.from_dict(state[name]) if state.get(name) else None for name in ("asked", "rest")
+        )
+
+    def _start_over(self) -> None:
+        self._speeds, self._asked, self._rest = {}, None, None
+
+    def _between(self, period: Period, best: Plan) -> Plan | None:
+        """Return a plan between the best one and what is known to be slower; ``None`` where they are close enough."""
+        axis = next(axis for axis in period.axes if axis.name == BATCH_SIZE)
+        floor = max(axis.clamp(axis.minimum), min(period.configured_batch, best.batch_size))
+        slower = max((plan.batch_size for plan in self._speeds if plan.batch_size < best.batch_size), default=0)
+        batch = max(floor, axis.clamp((slower + best.batch_size) // 2))
+        if slower and best.batch_size - slower <= CLOSE * best.batch_size:
+            return None
+        plan = self._even(best.changed(batch_size=batch))
+        return None if plan in self._speeds or plan.batch_size >= best.batch_size else plan
+
+
+def _may_be_taken(plan: Plan, period: Period) -> bool:
+    """Say whether a plan measured before may be gone back to: it has not failed since, nor is it growth out of turn."""
+    if plan == period.plan:
+        return True
+    within = all(axis.admits(plan[axis.name]) for axis in period.axes)
+    grows = plan.batch_size > period.plan.batch_size
+    return within and (period.may_grow or not grows) and not is_blocked(plan, period.blocked)

@@ -1,0 +1,205 @@
+"""Which samples each batch draws: a pure function of the seed, the position in the stream and the plan changes.
+
+Nothing here knows of workers, files or torch. The loader keeps two positions in the same stream: the head, where keys
+are sent to the workers, and the tail, where batches are trained. A plan asked for after ``n`` draws were fetched acts
+on draw ``n + lookahead``; the head is never further ahead than that, so results do not depend on the workers.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.sharding import ALONE, Division
+from trainauto.data.dynamic_dataset import SampleKey
+from trainauto.data.geometry import splitmix64
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One batch's worth of the stream, of all ranks together.
+
+    Attributes:
+        number: 0-based count of draws since the run began.
+        first_sample: position of its first sample in the stream; position ``p`` lies in epoch ``p // samples``.
+        plan: plan it is drawn under.
+    """
+
+    number: int
+    first_sample: int
+    plan: Plan
+
+
+class LoggedBatch(NamedTuple):
+    """A batch as a log holds it.
+
+    Attributes:
+        first_sample: position of its first sample in the stream.
+        samples: how many it held, on all ranks.
+        extent: side of its crops in low-quality pixels.
+        drawn: plan its samples were drawn under.
+        plan: plan it was trained under.
+    """
+
+    first_sample: int
+    samples: int
+    extent: int
+    drawn: Plan
+    plan: Plan
+
+
+def draws_of(batches: Iterable[LoggedBatch]) -> list[Draw]:
+    """Return the draws that the batches of a whole run on one rank came from, whatever asked for their plans.
+
+    Raises:
+        ValueError: the batches do not follow each other as a loader gives them.
+    """
+    draws: list[Draw] = []
+    position = end = 0
+    for batch in batches:
+        if position == end:
+            draws.append(Draw(len(draws), position, batch.drawn))
+            end = position + batch.drawn.batch_size
+        if batch.first_sample != position or batch.drawn != draws[-1].plan or position + batch.samples > end:
+            raise ValueError(f"after sample {position} came {batch.samples} from {batch.first_sample} on")
+        position += batch.samples
+    return draws
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the stream of draws, with the plan changes that lie ahead of it."""
+
+    next_draw: Draw
+    changes: tuple[tuple[int, Plan], ...] = ()
+
+    @classmethod
+    def start(cls, plan: Plan) -> "Position":
+        """Return the beginning of a run."""
+        return cls(Draw(0, 0, plan))
+
+    @classmethod
+    def among(cls, draws: Sequence[Draw], number: int) -> "Position":
+        """Return the position before draw ``number`` of a known sequence, with the plan changes that lie ahead."""
+        ahead = pairwise(draws[number:])
+        return cls(draws[number], tuple((d.number, d.plan) for before, d in ahead if d.plan != before.plan))
+
+    def advanced(self, division: Division = ALONE) -> "Position":
+        """Return the position after the next draw, whose samples are divided in this way."""
+        number = self.next_draw.number + 1
+        due = [plan for at, plan in self.changes if at <= number]
+        return Position(
+            Draw(
+                number,
+                self.next_draw.first_sample + division.total(self.next_draw.plan.batch_size),
+                due[-1] if due else self.next_draw.plan,
+            ),
+            tuple((at, plan) for at, plan in self.changes if at > number),
+        )
+
+    def with_change(self, at: int, plan: Plan) -> "Position":
+        """Return this position with ``plan`` acting from draw ``at`` on; a later request for the same draw wins."""
+        if at <= self.next_draw.number:
+            return Position(replace(self.next_draw, plan=plan))
+        kept = tuple((number, other) for number, other in self.changes if number < at)
+        return replace(self, changes=(*kept, (at, plan)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        draw = self.next_draw
+        return {
+            "number": draw.number,
+            "first_sample": draw.first_sample,
+            "plan": draw.plan.to_dict(),
+            "changes": [{"at": at, "plan": plan.to_dict()} for at, plan in self.changes],
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> "Position":
+        """Rebuild a position from :meth:`to_dict`."""
+        draw = Draw(int(state["number"]), int(state["first_sample"]), Plan.from_dict(state["plan"]))
+        return cls(draw, tuple((int(change["at"]), Plan.from_dict(change["plan"])) for change in state["changes"]))
+
+
+def positions_of(draw: Draw, division: Division, rank: int) -> list[int]:
+    """Return the positions in the stream of a rank's samples of a draw."""
+    return [draw.first_sample + place for place in division.places(draw.plan.batch_size, rank)]
+
+
+class SampleOrder:
+    """The endless stream of samples: every sample once an epoch, in an order and with seeds fixed by one seed.
+
+    Args:
+        samples: samples in the set.
+        seed: decides order and seeds.
+    """
+
+    def __init__(self, samples: int, seed: int) -> None:
+        if samples < 1:
+            raise ValueError("a stream needs at least one sample")
+        self.samples = samples
+        self.seed = seed
+        self._orders: dict[int, NDArray[np.int64]] = {}
+
+    def index_at(self, position: int) -> int:
+        """Return which sample stands at a position of the stream."""
+        return int(self._order(position // self.samples)[position % self.samples])
+
+    def seed_at(self, position: int) -> int:
+        """Return the seed for place, flips and rotation at a position of the stream."""
+        return splitmix64(splitmix64(self.seed) ^ position)
+
+    def keys(self, draw: Draw, division: Division = ALONE, rank: int = 0) -> list[SampleKey]:
+        """Return what the workers need to make a rank's samples of a draw."""
+        positions = positions_of(draw, division, rank)
+        return [SampleKey(self.index_at(p), draw.plan[LQ_SIZE], self.seed_at(p)) for p in positions]
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        if epoch not in self._orders:
+            # Only neighbouring epochs are ever needed; O(samples) once an epoch, however far the run has come.
+            self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}
+            start = np.uint64(splitmix64(splitmix64(self.seed) ^ splitmix64(~epoch & 0xFFFFFFFFFFFFFFFF)))
+            keys = _splitmix64_array(np.arange(self.samples, dtype=np.uint64) ^ start)
+            self._orders[epoch] = np.argsort(keys, kind="stable").astype(np.int64)
+        return self._orders[epoch]
+
+
+class KeyStream:
+    """Endless batches of keys from a position on: what the torch ``DataLoader`` takes as its batch sampler.
+
+    It keeps the head position; plan changes reach it through :meth:`change`.
+    """
+
+    def __init__(self, order: SampleOrder, position: Position, division: Division = ALONE, rank: int = 0) -> None:
+        self.order = order
+        self.position = position
+        self._division = division
+        self._rank = rank
+
+    def change(self, at: int, plan: Plan) -> None:
+        """Let ``plan`` act from draw ``at`` on.
+
+        Raises:
+            ValueError: that draw has been sent to the workers already.
+        """
+        if at < self.position.next_draw.number:
+            raise ValueError(f"draw {at} is already under way")
+        self.position = self.position.with_change(at, plan)
+
+    def __iter__(self) -> Iterator[list[SampleKey]]:
+        while True:
+            draw = self.position.next_draw
+            self.position = self.position.advanced(self._division)
+            yield self.order.keys(draw, self._division, self._rank)
+
+
+def _splitmix64_array(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Do :func:`~trainauto.data.geometry.splitmix64` on an array (unsigned arithmetic wraps, as intended)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

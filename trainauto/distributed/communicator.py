@@ -1,0 +1,272 @@
+"""The processes that train one run together, and what they tell each other.
+
+Every rank computes its own gradients; only then they meet: they agree on whether all have some, and sum them
+(:meth:`Ranks.sum_gradients`). At the end of the step they exchange what each has seen. A rank that runs out of memory
+has run its samples again in pieces by then: the others wait for it, and nobody hangs. Messages are JSON over a group of
+the CPU, so that none of them waits for a GPU.
+"""
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainauto.core.decisions import Decision, decision_from_dict, decision_to_dict
+from trainauto.core.errors import InputError, Problem, TrainautoError
+from trainauto.core.process import without_memory_limit
+from trainauto.distributed.bucketed_all_reduce import GradientSum
+from trainauto.distributed.rendezvous import fresh_store
+
+FINE, TOO_LARGE, LEAVES = 0, 1, 2
+"""How a rank's part of a pass ended: with gradients, in no pieces, or with an error that ends the run."""
+
+TIMEOUT_S = 1800
+"""How long a rank waits for the others: one may be running its batch again in pieces, or validating."""
+
+SLOT_BYTES = 1024
+"""Room for one rank's message; a longer one takes a second round."""
+
+_LENGTH_BYTES = 8
+
+
+class RankLost(TrainautoError):  # noqa: N818
+    """Another rank is gone."""
+
+
+class Ranks:
+    """One process on its own: it agrees with itself.
+
+    Attributes:
+        rank: number of this process, from 0.
+        count: how many there are.
+        local_rank: number of this process among those of its machine.
+        reduces_in_backward: whether gradients are averaged inside the backward pass, so that no rank can run a pass
+            again by itself.
+    """
+
+    rank = 0
+    count = 1
+    local_rank = 0
+    reduces_in_backward = False
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that decides, reports and writes."""
+        return self.rank == 0
+
+    def exchange(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Return the messages of all ranks, in their order; every rank must ask."""
+        return [message]
+
+    def from_first(self, make: Callable[[], Any]) -> Any:
+        """Return what the first rank makes, as JSON gives it back; on the others nothing is called."""
+        return make()
+
+    def decided(self, make: Callable[[], list[Decision]]) -> list[Decision]:
+        """Return what the first rank decides."""
+        return make()
+
+    def gather(self, payload: bytes) -> list[bytes]:
+        """Return what each rank gave, on the first; nothing on the others."""
+        return [payload]
+
+    def prepare(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Make room for summing gradients, before memory is counted."""
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter], status: int = FINE) -> int:
+        """Have each gradient be the sum over all ranks, to the bit the same everywhere, if all ranks are fine.
+
+        Returns:
+            The worst status of all; every rank must call it, whatever its own is.
+        """
+        del parameters
+        return status
+
+    def take_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite tensors with those of the first rank."""
+
+
+ALONE = Ranks()
+
+
+class Group(Ranks):
+    """Several processes, joined by :func:`joined`."""
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.count = dist.get_world_size()
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        self._sum: GradientSum | None = None
+
+    def exchange(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Return the messages of all ranks, in their order."""
+        return _as_read(self._all_gathered(_to_bytes(message)))
+
+    def from_first(self, make: Callable[[], Any]) -> Any:
+        """Return what the first rank makes, on all of them."""
+        text = _to_bytes(make()) if self.is_first else b""
+        slot = _packed(text, SLOT_BYTES)
+        with _together():
+            dist.broadcast(slot, 0)
+            length = _length(slot)
+            if length > SLOT_BYTES - _LENGTH_BYTES:
+                slot = _packed(text, length + _LENGTH_BYTES)
+                dist.broadcast(slot, 0)
+        return json.loads(_unpacked(slot))
+
+    def decided(self, make: Callable[[], list[Decision]]) -> list[Decision]:
+        """Return what the first rank decides, on all of them."""
+        found = self.from_first(lambda: [decision_to_dict(0, decision) for decision in make()])
+        return [decision_from_dict(one) for one in found]
+
+    def gather(self, payload: bytes) -> list[bytes]:
+        """Return what each rank gave, on the first; nothing on the others."""
+        lengths = [int(one["bytes"]) for one in self.exchange({"bytes": len(payload)})]
+        with _together():
+            if self.is_first:  # one after the other: a gather's slots are all as large as the largest
+                return [payload, *(_received(rank, length) for rank, length in enumerate(lengths) if rank)]
+            if payload:
+                dist.send(torch.frombuffer(bytearray(payload), dtype=torch.uint8), 0)
+        return []
+
+    def prepare(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Make room for summing gradients."""
+        self._sum = GradientSum(list(parameters))
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter], status: int = FINE) -> int:
+        """Have each gradient be the sum over all ranks, if all are fine; return the worst status."""
+        if self._sum is None:
+            raise RuntimeError("prepare() comes first")
+        with _together():
+            return self._sum.run(parameters, status)
+
+    def take_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite tensors with those of the first rank."""
+        with _together(), torch.no_grad():
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), 0)
+
+    def _all_gathered(self, text: bytes) -> list[bytes]:
+        """Return the slots of all ranks, with a text in each."""
+        with _together():
+            slots = _gathered_slots(_packed(text, SLOT_BYTES), self.count)
+            longest = max(_length_in(slot) for slot in slots)
+            if longest > SLOT_BYTES - _LENGTH_BYTES:
+                slots = _gathered_slots(_packed(text, longest + _LENGTH_BYTES), self.count)
+        return slots
+
+
+@contextmanager
+def joined(launcher: str) -> Iterator[Ranks]:
+    """Join the group that a launcher has started this process in; leave it afterwards.
+
+    Args:
+        launcher: ``none`` for a process on its own, ``pytorch`` for one that torchrun has started.
+
+    Raises:
+        InputError: torchrun's variables are not there.
+    """
+    if launcher == "none":
+        yield ALONE
+        return
+    missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        advice = "Start it with: torchrun --nproc-per-node N train.py -opt FILE --launcher pytorch"
+        raise InputError(Problem(f"--launcher pytorch, but torchrun has not set {', '.join(missing)}", advice=advice))
+    if os.environ["WORLD_SIZE"] == "1":
+        yield ALONE
+        return
+    backend = "gloo"
+    if torch.cuda.is_available():  # pragma: no cuda
+        backend = "cpu:gloo,cuda:nccl"
+    rank, count, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
+    store = fresh_store(rank, count, timeout)
+    # The first optimizer imports it. Imported inside the group, it keeps the group alive beyond its end, and threads of
+    # gloo then meet an interpreter that is gone (SIGABRT after a run that had completed).
+    importlib.import_module("torch._dynamo")
+    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=count)
+    try:
+        yield Group()
+    finally:
+        dist.destroy_process_group()
+
+
+def any_of(ranks: Ranks, mine: bool) -> bool:
+    """Whether it holds on any rank; every rank must ask."""
+    return any(one["holds"] for one in ranks.exchange({"holds": mine}))
+
+
+def was_restarted() -> bool:
+    """Whether torchrun says that it has started this process anew after a rank was lost: then the run goes on."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Hold no memory budget against what a collective needs for itself, and say plainly when the group has broken."""
+    try:
+        with without_memory_limit():
+            yield
+    except RuntimeError as error:
+        what = str(error).splitlines()[0]
+        raise RankLost(
+            f"another rank is gone ({what})\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
+            "again and goes on from it."
+        ) from None
+
+
+def _to_bytes(message: Any) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def _packed(text: bytes, room: int) -> Tensor:
+    """Return a tensor of ``room`` bytes: the length of a text, and the text where there is room for all of it."""
+    slot = torch.zeros(room, dtype=torch.uint8)
+    whole = len(text).to_bytes(_LENGTH_BYTES, "little") + (text if len(text) <= room - _LENGTH_BYTES else b"")
+    slot[: len(whole)] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
+    return slot
+
+
+def _length(slot: Tensor) -> int:
+    return int.from_bytes(slot[:_LENGTH_BYTES].numpy().tobytes(), "little")
+
+
+def _length_in(slot: bytes) -> int:
+    return int.from_bytes(slot[:_LENGTH_BYTES], "little")
+
+
+def _unpacked(slot: Tensor) -> bytes:
+    return slot[_LENGTH_BYTES : _LENGTH_BYTES + _length(slot)].numpy().tobytes()
+
+
+def _received(rank: int, length: int) -> bytes:
+    if not length:
+        return b""
+    text = torch.empty(length, dtype=torch.uint8)
+    dist.recv(text, rank)
+    return text.numpy().tobytes()
+
+
+def _gathered_slots(mine: Tensor, count: int) -> list[bytes]:
+    slots = torch.empty(count * len(mine), dtype=torch.uint8)
+    dist.all_gather(list(torch.split(slots, len(mine))), mine)
+    return _slots_of(slots, len(mine))
+
+
+def _as_read(slots: Sequence[bytes]) -> list[Mapping[str, Any]]:
+    """Return the messages in slots. They are read as one text: of 1,024 ranks that takes a third of the time."""
+    texts = (slot[_LENGTH_BYTES : _LENGTH_BYTES + _length_in(slot)] for slot in slots)
+    found: list[Mapping[str, Any]] = json.loads(b"[" + b",".join(texts) + b"]")
+    return found
+
+
+def _slots_of(slots: Tensor, room: int) -> list[bytes]:
+    text = slots.numpy().tobytes()
+    return [text[start : start + room] for start in range(0, len(text), room)]

@@ -1,0 +1,189 @@
+"""Validation of one set by all ranks: each takes its images, the first writes and reports."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import cv2
+import numpy as np
+from torch import Tensor
+
+from trainauto.core.records import ImageScore, ValidationRecord
+from trainauto.core.run_events import Picture, Pixels
+from trainauto.distributed.communicator import RankLost
+from trainauto.engine.run import Run
+from trainauto.engine.step import AnotherRankLeft
+from trainauto.models.tiles import Enlarge
+from trainauto.models.validation import Judged, Judges, OneJudge, StopHeard, Validator
+
+PICTURES = ("output", "bicubic", "reference")
+
+FAILED = {"failed": True}
+LEFT = "left for signal"
+
+
+def judges_of(run: Run) -> Judges:
+    """Return who validates: this process alone, or all ranks together."""
+    if run.ranks.count == 1:
+        return _Alone(run)
+    return _InStep(run) if run.model.is_sharded else _RankJudges(run)
+
+
+class _Alone(OneJudge):
+    """The one process of a run, which leaves an image at once when a signal comes."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def stop(self) -> bool:
+        """Whether there was a signal."""
+        self._run.signal = self._run.signals.received
+        return bool(self._run.signal)
+
+    @contextmanager
+    def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
+        """Yield the network; a signal ends the image where it is."""
+        with self._run.signals.raising(StopHeard):
+            yield enlarge
+
+    def leave(self) -> None:
+        """Know of the signal."""
+        self.stop()
+
+
+def validated(run: Run, validator: Validator) -> tuple[ValidationRecord, list[Picture]] | None:
+    """Run a validation set; ``None`` if a signal cut it short.
+
+    Where one of several ranks fails, all of them save and end.
+
+    Raises:
+        AnotherRankLeft: an image failed on another rank.
+    """
+    try:
+        return run.model.validation(validator, run.progress.steps, judges_of(run))
+    except (AnotherRankLeft, RankLost):
+        raise
+    except Exception:
+        if run.ranks.count > 1 and not run.model.is_sharded:
+            run.ranks.exchange(FAILED)  # where the others wait for this rank's image
+            run.save()
+        raise
+
+
+class _RankJudges:
+    """Ranks that meet after every round of images. Scores reach all of them, pictures the first one."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.rank = run.ranks.rank
+        self.count = run.ranks.count
+
+    def stop(self) -> bool:
+        """Whether any rank has received a signal; all of them hear of it at once."""
+        told = self._run.ranks.exchange({"signal": self._run.signals.received})
+        self._run.signal = max(one["signal"] for one in told)
+        return bool(self._run.signal)
+
+    @contextmanager
+    def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
+        """Yield the network, which a rank runs by itself: a signal ends the image where it is."""
+        with self._run.signals.raising(StopHeard):
+            yield enlarge
+
+    def leave(self) -> None:
+        """Tell the others of the signal where they wait for this rank's image."""
+        self._exchanged({LEFT: self._run.signals.received})
+
+    def meet(self, mine: Judged | None) -> list[Judged] | None:
+        """Return the images of this round: with pictures on the first rank, scores alone on the others."""
+        told = self._exchanged(_told(mine))
+        if told is None:
+            return None
+        scored = [(_score(one), one["ooms"]) for one in told if one]
+        packed = [one for one in self._run.ranks.gather(_packed(mine)) if one]
+        pictures = [_unpacked(one) for one in packed] if packed else [{} for _ in scored]
+        return [Judged(score, ooms=ooms, **found) for (score, ooms), found in zip(scored, pictures, strict=True)]
+
+    def _exchanged(self, mine: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+        """Return what all ranks tell of this round; ``None`` if any has left it for a signal, which all know then."""
+        told = self._run.ranks.exchange(mine)
+        if FAILED in told:
+            self._run.save()
+            raise AnotherRankLeft(f"validation failed on rank {told.index(FAILED)}; the reason stands there")
+        self._run.signal = max(one.get(LEFT, 0) for one in told)
+        return None if self._run.signal else told
+
+
+class _InStep(_RankJudges):
+    """Ranks that each hold a part of the weights: they all run every image, and the first one keeps the pictures."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.rank, self.count = 0, 1
+
+    @contextmanager
+    def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
+        """Yield the network; before each tile all ranks ask each other, for they meet inside of it."""
+
+        def next_tile(tile: Tensor) -> Tensor:
+            if self.stop():
+                raise StopHeard
+            return enlarge(tile)
+
+        yield next_tile
+
+    def leave(self) -> None:
+        """All ranks have heard of it together."""
+
+    def meet(self, mine: Judged | None) -> list[Judged] | None:
+        """Return the image of this round."""
+        if mine is None:
+            return []
+        return [mine if self._run.ranks.is_first else Judged(mine.score)]
+
+
+def _told(judged: Judged | None) -> dict[str, Any]:
+    if judged is None:
+        return {}
+    score = judged.score
+    return {
+        "name": score.name,
+        "metrics": dict(score.metrics),
+        "bicubic": dict(score.bicubic),
+        "ooms": judged.ooms,
+    }
+
+
+def _score(told: Any) -> ImageScore:
+    return ImageScore(told["name"], told["metrics"], told["bicubic"])
+
+
+def _packed(judged: Judged | None) -> bytes:
+    """Return the pictures of an image as PNG, behind a line that says how long each is."""
+    if judged is None:
+        return b""
+    pictures = {name: _png(pixels) for name in PICTURES if (pixels := getattr(judged, name)) is not None}
+    lengths = json.dumps({name: len(png) for name, png in pictures.items()})
+    return lengths.encode() + b"\n" + b"".join(pictures.values())
+
+
+def _unpacked(packed: bytes) -> dict[str, Pixels]:
+    line, _, rest = packed.partition(b"\n")
+    found, start = {}, 0
+    for name, length in json.loads(line).items():
+        found[name] = _pixels(rest[start : start + length])
+        start += length
+    return found
+
+
+def _png(pixels: Pixels) -> bytes:
+    # Channels stay in their order: what is packed here is unpacked here, and nobody else reads it.
+    return bytes(cv2.imencode(".png", pixels)[1].tobytes())
+
+
+def _pixels(png: bytes) -> Pixels:
+    decoded: Any = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_UNCHANGED)
+    found: Pixels = decoded if decoded.ndim == 3 else decoded[:, :, None]
+    return found

@@ -1,0 +1,54 @@
+"""What a rank leaves behind when running out of memory ends the whole group, for the start that follows."""
+
+import json
+from pathlib import Path
+
+from trainauto.core.batch import Batch
+from trainauto.core.errors import CheckpointError
+from trainauto.core.files import write_json_atomically
+from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
+from trainauto.core.records import OutOfMemory
+from trainauto.engine.snapshot import BatchTooLarge
+
+NAME = "out_of_memory_rank_{}.json"
+
+
+def note_lost(folder: Path, rank: int, step: int, batch: Batch, failure: BatchTooLarge, limit: int | None) -> None:
+    """Note what did not fit, beside the checkpoints: the rank is about to end, and nobody else knows."""
+    note = {
+        "step": step,
+        "plan": batch.plan.to_dict(),
+        "samples": failure.samples,
+        "extent": batch.shape.extent,
+        "pass": failure.pass_name,
+        "message": failure.message,
+        "limit": limit,
+    }
+    write_json_atomically(folder / NAME.format(rank), note)
+
+
+def lost(folder: Path) -> OutOfMemory | None:
+    """Return what ended the group since the last checkpoint, where that was a lack of memory.
+
+    Of several notes the one of the smallest plan holds: each start that failed had gone on under a smaller one.
+
+    Raises:
+        CheckpointError: a note cannot be read.
+    """
+    found = []
+    for file in sorted(folder.glob(NAME.format("*"))):
+        try:
+            note = json.loads(file.read_text(encoding="utf-8"))
+            plan, shape = Plan.from_dict(note["plan"]), BatchShape(int(note["samples"]), int(note["extent"]))
+            found.append(OutOfMemory(note["step"], plan, shape, note["pass"], note["message"], 0, note["limit"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"cannot read {file}: {error!r}; delete it to go on with the plan of before"
+            ) from error
+    return min(found, key=lambda one: one.plan.forward_batch_size * one.plan[LQ_SIZE] ** 2, default=None)
+
+
+def forget_lost(folder: Path) -> None:
+    """Forget what was noted: a checkpoint under a smaller plan has been written."""
+    for file in folder.glob(NAME.format("*")):
+        file.unlink(missing_ok=True)

@@ -1,0 +1,140 @@
+"""What follows when a step has run out of memory."""
+
+import logging
+import math
+from dataclasses import astuple, replace
+from typing import Any
+
+from trainauto.control.step_policy import shrunk_after_oom
+from trainauto.core.batch import Batch
+from trainauto.core.decisions import Decision, KeepPlan, PlanChange
+from trainauto.core.errors import TrainautoError
+from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
+from trainauto.core.records import OutOfMemory, PeakReading
+from trainauto.engine.gradients import Failure
+from trainauto.engine.oom_notes import lost
+from trainauto.engine.run import Run
+from trainauto.engine.snapshot import BatchTooLarge
+
+logger = logging.getLogger(__name__)
+
+
+class NothingFits(TrainautoError):  # noqa: N818
+    """Not even the smallest plan fits."""
+
+
+def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
+    """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
+    for failure in failures:
+        logger.warning(
+            "out of memory in pass '%s' with %d samples; the batch is run again in %d pieces of %d px",
+            failure.pass_name,
+            failure.samples,
+            failure.pieces,
+            failure.extent,
+        )
+    if not failures:
+        return []
+    decisions: list[Decision] = []
+    run.meter.cap_at_available()  # a neighbour may have left, or come
+    # One event for each pass, of the pieces in which it fitted in the end: it is one recovery, whatever it took.
+    for failure in {failure.pass_name: failure for failure in failures}.values():
+        event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
+        decisions += _asked(run, event)
+    if not any(isinstance(decision, PlanChange | KeepPlan) for decision in decisions):
+        largest = failures[-1].fitted
+        micro_batches = math.ceil(run.loader.plan.batch_size / largest)
+        if micro_batches > run.loader.plan.micro_batches:
+            plan = run.loader.plan.with_micro_batches(micro_batches)
+            decisions.append(PlanChange(plan, f"out of memory: no more than {largest} samples at once from now on"))
+    run.controls.apply(decisions)
+    extent = min(failure.extent for failure in failures)
+    is_kept = any(isinstance(decision, KeepPlan) for decision in decisions)
+    if not is_kept and extent < min(batch.shape.extent, run.loader.plan[LQ_SIZE]):
+        plan = run.loader.plan.changed(lq_size=extent)
+        decisions.append(PlanChange(plan, f"out of memory: crops of no more than {extent} px from now on"))
+        run.controls.apply(decisions[-1:])
+    return decisions
+
+
+def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge, peak: PeakReading | None = None) -> list[Decision]:
+    """Give the batch back to the loader, under a plan that makes it smaller; where there is none, by the last resort.
+
+    Raises:
+        NothingFits: there is no smaller plan and nothing else to be done; a checkpoint has been written.
+    """
+    run.meter.cap_at_available()
+    event = replace(_event(run, batch, error.pass_name, error.samples, error.message, 0), peak=peak)
+    decisions = _asked(run, event)
+    run.controls.apply(decisions)
+    run.loader.take_back(batch)
+    if not _is_smaller(batch.drawn.meet(run.loader.plan), batch.plan):
+        decisions += _forced(run, event)
+    logger.warning("out of memory in pass '%s': its samples come again under %s", error.pass_name, run.loader.plan)
+    return decisions
+
+
+def answer_lost(run: Run) -> None:
+    """Where a lack of memory ended all ranks since the last checkpoint, go on under a smaller plan.
+
+    Raises:
+        NothingFits: there is none.
+    """
+    # The first rank's word: not every file system shows the others the same files at the same moment.
+    told = run.ranks.from_first(lambda: _told(lost(run.checkpoints.folder)))
+    if told is None:
+        return
+    event = OutOfMemory(**{**told, "plan": Plan.from_dict(told["plan"]), "shape": BatchShape(*told["shape"])})
+    decisions = _asked(run, event)
+    run.controls.apply(decisions)
+    if not _is_smaller(run.loader.plan, event.plan):
+        decisions += _forced(run, event)
+    run.decided += [replace(one, early=True) for one in decisions]
+    logger.warning("the ranks had ended for lack of memory under %s: they go on under %s", event.plan, run.loader.plan)
+
+
+def _told(event: OutOfMemory | None) -> dict[str, Any] | None:
+    """Return an event as plain values."""
+    return None if event is None else {**vars(event), "plan": event.plan.to_dict(), "shape": astuple(event.shape)}
+
+
+def _forced(run: Run, event: OutOfMemory) -> list[Decision]:
+    """Shrink both axes; where they are as small as may be, take the last resort.
+
+    Raises:
+        NothingFits: that is no help either; a checkpoint has been written.
+    """
+    plan = shrunk_after_oom(event.plan, run.axes)
+    if plan is not None and _is_smaller(plan, event.plan):
+        forced = PlanChange(plan.meet(run.loader.plan), f"out of memory under {event.plan}: both axes shrink")
+        run.controls.apply([forced])
+        return [forced]
+    what = f"one sample of {event.shape.extent} px does not fit: {event.message}"
+    advice = run.last_resort.take(run.model, what)
+    if advice is not None:
+        run.save()
+        raise NothingFits(
+            f"{what}\n  {advice}\n"
+            "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
+        )
+    for automation in run.automations:
+        automation.forget()
+    run.expectations.forget()
+    return []
+
+
+def _asked(run: Run, event: OutOfMemory) -> list[Decision]:
+    return run.ranks.decided(lambda: [d for a in run.automations if (d := a.on_out_of_memory(event)) is not None])
+
+
+def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, pieces: int) -> OutOfMemory:
+    shape = replace(batch.shape, samples=samples)
+    return OutOfMemory(run.progress.steps + 1, batch.plan, shape, pass_name, message, pieces, run.limit_bytes)
+
+
+def _is_smaller(plan: Plan, other: Plan) -> bool:
+    """Say whether a step under ``plan`` needs less than one under ``other``, and more of nothing."""
+    mine = (plan.forward_batch_size, plan[LQ_SIZE])
+    theirs = (other.forward_batch_size, other[LQ_SIZE])
+    # With one sample a forward pass only a smaller crop helps.
+    return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1] and (theirs[0] > 1 or mine[1] < theirs[1])

@@ -1,0 +1,112 @@
+"""What a pass may change before its optimizer steps, so that it can be run again as if it had never begun."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainauto.core.errors import TrainautoError
+from trainauto.core.objectives import MicroBatch
+
+
+class BatchTooLarge(TrainautoError):  # noqa: N818
+    """Not even the smallest piece of a batch fits; the caller cuts the batch down.
+
+    Args:
+        pass_name: the pass that ran out of memory.
+        samples: samples of the piece that failed.
+        message: what the allocator said.
+    """
+
+    def __init__(self, pass_name: str, samples: int, message: str) -> None:
+        super().__init__(f"pass '{pass_name}' does not fit with {samples} samples: {message}")
+        self.pass_name = pass_name
+        self.samples = samples
+        self.message = message
+
+
+class GroupOutOfMemory(TrainautoError):  # noqa: N818
+    """A rank ran out of memory where it cannot run its batch again by itself: all ranks have to start again.
+
+    Args:
+        failure: what did not fit.
+    """
+
+    def __init__(self, failure: BatchTooLarge) -> None:
+        super().__init__(
+            f"{failure}\n  With ddp_overlap and fully_shard ranks meet inside the backward pass, so that the batch "
+            "cannot be run again in pieces.\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
+            "again, and they go on under a smaller plan, as a later start with --auto_resume does."
+        )
+        self.failure = failure
+
+
+class Rewind:
+    """Random generators and buffers as they were when a pass began.
+
+    Gradients need no copy: they are zeroed. Weights need none: only the optimizer's step changes them, and it comes
+    after everything that allocates in proportion to the batch. Of the buffers only those are copied that the first step
+    changed (batch statistics); their versions do not tell, since kernels write them directly.
+
+    Args:
+        networks: the networks of the model.
+        device: where they are.
+    """
+
+    def __init__(self, networks: Iterable[nn.Module], device: torch.device) -> None:
+        self._networks = list(networks)
+        self._device = device
+        self._changing: set[int] = set()
+        self._is_known = False
+        self._copies: list[tuple[Tensor, Tensor]] = []
+        self._random: tuple[Any, Any] = (None, None)
+
+    def mark(self) -> None:
+        """Remember this moment."""
+        buffers = [buffer for network in self._networks for buffer in network.buffers()]
+        wanted = [b for b in buffers if not self._is_known or id(b) in self._changing]
+        self._copies = [(buffer, buffer.detach().clone()) for buffer in wanted]
+        on_cuda = self._device.type == "cuda"
+        self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if on_cuda else None)
+
+    def passed(self) -> None:
+        """Note what has changed since: the pass stays."""
+        if not self._is_known:
+            self._changing |= {id(buffer) for buffer, copy in self._copies if not torch.equal(buffer, copy)}
+
+    def stepped(self) -> None:
+        """All passes of a step have stayed: what has not changed by now never will."""
+        self._is_known = True
+
+    def changing(self) -> list[Tensor]:
+        """Return the buffers that passes change, as far as is known yet."""
+        return [buffer for buffer, _ in self._copies]
+
+    def back(self) -> None:
+        """Restore that moment."""
+        with torch.no_grad():
+            for buffer, copy in self._copies:
+                buffer.copy_(copy)
+        torch.set_rng_state(self._random[0])
+        if self._random[1] is not None:  # pragma: no cuda
+            torch.cuda.set_rng_state(self._random[1], self._device)
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, in one line."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def upper_left(tensors: MicroBatch, extent: int, smaller: int) -> MicroBatch:
+    """Cut crops of ``extent`` to ``smaller`` pixels, as the loader cuts them for a smaller plan.
+
+    Tensors whose sides are a multiple of ``extent`` (references, outputs) keep that ratio; all others stay whole.
+    """
+    cut = {}
+    for name, tensor in tensors.items():
+        height, width = tensor.shape[-2:] if tensor.ndim >= 3 else (0, 0)
+        is_image = height == width and height > 0 and height % extent == 0
+        side = height // extent * smaller if is_image else 0
+        cut[name] = tensor[..., :side, :side] if is_image else tensor
+    return cut

@@ -1,0 +1,61 @@
+"""What must have happened before the first measured step."""
+
+import logging
+
+from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.core.process import limit_private_memory
+from trainauto.engine.optimizer_state import make_optimizer_state
+from trainauto.engine.probe import choose_first_plan, untrained_step
+from trainauto.engine.run import Run
+from trainauto.engine.step import parameters_of
+from trainauto.memory.monitor import budget
+from trainauto.memory.monitor.release import release_memory
+
+logger = logging.getLogger(__name__)
+
+MIB = 1024**2
+
+
+def prepare_memory(run: Run) -> None:
+    """Have all ranks start from the same weights, optimizer state allocated, and the budget of the run in force.
+
+    Without a budget on the CPU there is nothing to steer by; on CUDA the limit is the card.
+    """
+    _share_start(run)
+    make_optimizer_state(run.model.optimizers.values())
+    if run.budget_bytes is None:
+        run.meter.cap_at_available()
+        choose_first_plan(run)
+        return
+    on_cpu = run.model.device.type == "cpu"
+    if on_cpu:
+        budget.calm_allocator()
+        _smallest_step(run)
+        for validator in run.validators:
+            validator.warm_up()
+        release_memory(run.model.device)
+    how = "enforced" if run.meter.set_budget(run.budget_bytes) else "watched"
+    logger.info("memory budget of %.0f MiB, %s", run.budget_bytes / MIB, how)
+    choose_first_plan(run)
+
+
+def lift_budget(run: Run) -> None:
+    """Take the budget off the process again."""
+    if run.budget_bytes is not None and run.model.device.type == "cpu":
+        limit_private_memory(None)
+
+
+def _share_start(run: Run) -> None:
+    """Give every rank the first one's weights: machines of another make may have drawn or rounded others."""
+    if run.ranks.count == 1 or run.ranks.reduces_in_backward:
+        return  # alone, or done when the network was made one of several
+    averages = (average.network for average in run.model.averages.values())
+    for network in (*run.model.networks.values(), *averages):
+        run.ranks.take_from_first(network.state_dict().values())
+    run.ranks.prepare(parameter for one in run.model.passes() for parameter in parameters_of(one))
+
+
+def _smallest_step(run: Run) -> None:
+    """Run forward and backward of one smallest sample: kernels, threads and scratch space are then in place."""
+    floors = {axis.name: axis.clamp(axis.minimum) for axis in run.axes}
+    untrained_step(run, Plan.of(**{**floors, BATCH_SIZE: 1}), steps_optimizers=False)

@@ -1,0 +1,87 @@
+"""What to say before a run of which not even the smallest plan will fit."""
+
+import logging
+from collections.abc import Sequence
+
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.forecast.memory_forecast import Foresight
+from trainauto.forecast.trace_process import Segments, TraceProcess
+from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
+from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.options.load import LoadedOptions
+
+logger = logging.getLogger(__name__)
+
+MIB = 1024**2
+SWITCH = "memory:gradient_checkpointing=true"
+
+
+def warn_if_nothing_fits(
+    loaded: LoadedOptions,
+    foresight: Foresight,
+    axes: Sequence[Axis],
+    device_type: str,
+    limit_bytes: int,
+    *,
+    ranks: int = 1,
+) -> bool:
+    """Say so in the log if one sample of the smallest crop is expected above the limit, and what could be done.
+
+    Where gradient checkpointing is neither on nor impossible, a trace with it tells what would remain; that takes a
+    process of its own and some seconds, and only then.
+
+    Args:
+        loaded: the run's options.
+        foresight: of the run.
+        axes: crop and batch with their bounds.
+        device_type: where it runs.
+        limit_bytes: what it may use.
+        ranks: how many processes train it together.
+
+    Returns:
+        Whether nothing is expected to fit.
+    """
+    side = next(axis.clamp(axis.minimum) for axis in axes if axis.name == LQ_SIZE)
+    smallest = Plan.of(**{BATCH_SIZE: 1, LQ_SIZE: side})
+    cost = CostModel(*foresight.peaks_on(device_type))
+    expected, most = (cost.predict(shape_of(smallest), quantile) for quantile in (0.5, UPPER))
+    if expected <= limit_bytes:
+        return False
+    logger.warning(
+        "one sample of %d px is expected to peak at %.0f MiB (99 %% within %.0f), above the limit of %.0f: the run "
+        "will hardly begin. %s",
+        side,
+        expected / MIB,
+        most / MIB,
+        limit_bytes / MIB,
+        _advice(loaded, foresight, smallest, device_type, expected, limit_bytes, ranks),
+    )
+    return True
+
+
+def _advice(
+    loaded: LoadedOptions,
+    foresight: Foresight,
+    smallest: Plan,
+    device_type: str,
+    expected: int,
+    limit_bytes: int,
+    ranks: int,
+) -> str:
+    memory = loaded.options.memory
+    otherwise = "Take a smaller network or crop, use_amp, or more memory."
+    if memory.gradient_checkpointing:
+        return f"Gradient checkpointing is on already. {otherwise}"
+    try:
+        segments: Segments | None = "expandable" if device_type == "cuda" else None
+        with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments, ranks=ranks) as tracer:
+            checkpointed = tracer.trace(smallest)
+    except CannotTrace as error:
+        return f"What gradient checkpointing would save is not known ({error}). {otherwise}"
+    saved = foresight.live.bytes(smallest.batch_size, smallest[LQ_SIZE]) - checkpointed.peak_bytes
+    what = f"With gradient checkpointing it is {(expected - saved) / MIB:.0f} MiB"
+    if expected - saved > limit_bytes:
+        return f"{what}, which does not fit either. {otherwise}"
+    if memory.allow_gradient_checkpointing:
+        return f"{what}: it is switched on when memory runs out, and a step then takes about a third longer."
+    return f"{what}, and a step takes about a third longer: `memory: gradient_checkpointing: true` does that."

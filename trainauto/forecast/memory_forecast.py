@@ -1,0 +1,194 @@
+"""What plans will need, known before the first step: traces of some plans, and the prior they give."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from trainauto.core.files import write_json_atomically
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.forecast.trace_process import PlanBytes, TraceProcess
+from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Belief, Kernels
+from trainauto.memory.cost.traced_fit import Prior, Size, fit_prior, reserved_prior
+from trainauto.storage.run_directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+MIB = 1024**2
+
+MUCH_COPIED = 0.1
+"""Share of a peak: networks that keep their activations have 0 to 6 %."""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """What a few traced plans tell of all plans.
+
+    Attributes:
+        live: bytes that a step holds at its peak, weights and optimizer included.
+        reserved: the least with which torch's CUDA allocator need not flush for it; ``None`` without a card.
+        persistent_bytes: what is held between steps: weights, optimizer state, averages.
+        traced: the traced plans, by forward batch and crop.
+        kernels: what they take beyond a trace, see :data:`~trainauto.memory.cost.ratio_prior.Kernels`.
+        seconds: how long the traces took.
+    """
+
+    live: Prior
+    reserved: Prior | None
+    persistent_bytes: int
+    traced: dict[Size, PlanBytes]
+    seconds: float
+    kernels: Kernels = "usual"
+
+    @classmethod
+    def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "Foresight":
+        """Fit what traced plans tell; extents are padded to multiples of ``window_px`` by the network."""
+        live = fit_prior({size: one.phase_peaks_bytes for size, one in traced.items()}, window_px)
+        reserved = {size: one.reserved_bytes for size, one in traced.items() if one.reserved_bytes is not None}
+        return cls(
+            live=live,
+            reserved=reserved_prior(live, reserved) if reserved else None,
+            persistent_bytes=next(iter(traced.values())).persistent_bytes,
+            traced=traced,
+            seconds=seconds,
+            kernels=next(iter(traced.values())).kernels,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was traced, in bytes, for files."""
+        plans = [
+            {
+                "batch": batch,
+                "lq_size": side,
+                "live_bytes": one.peak_bytes,
+                "with_copies_bytes": one.peak_with_copies_bytes,
+                "phases": dict(one.phase_peaks_bytes),
+                "reserved_bytes": one.reserved_bytes,
+            }
+            for (batch, side), one in self.traced.items()
+        ]
+        return {
+            "seconds": round(self.seconds, 3),
+            "persistent_bytes": self.persistent_bytes,
+            "window_px": self.live.window_px,
+            "kernels": self.kernels,
+            "traced": plans,
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> "Foresight":
+        """Rebuild :meth:`to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        persistent, kernels = int(found["persistent_bytes"]), found["kernels"]
+        if kernels not in ON_CARD:
+            raise ValueError(f"kernels are {' or '.join(ON_CARD)}, not {kernels!r}")
+        traced = {
+            (int(one["batch"]), int(one["lq_size"])): PlanBytes(
+                persistent,
+                int(one["live_bytes"]),
+                {str(phase): int(peak) for phase, peak in one["phases"].items()},
+                int(one["reserved_bytes"]) if one["reserved_bytes"] is not None else None,
+                0.0,
+                kernels,
+                int(one.get("with_copies_bytes", 0)),  # not in files of earlier versions
+            )
+            for one in found["traced"]
+        }
+        return cls.of(traced, int(found["window_px"]), float(found["seconds"]))
+
+    def spans(self, axes: Sequence[Axis]) -> bool:
+        """Say whether nothing within the bounds lies far beyond what was traced."""
+        return all(
+            batch <= max(size[0] for size in self.traced) and side <= max(size[1] for size in self.traced)
+            for batch, side in ((plan.forward_batch_size, plan[LQ_SIZE]) for plan in spread(axes))
+        )
+
+    def peaks_on(self, device_type: str) -> tuple[Prior, Belief]:
+        """Return what will be measured as a step's peak on a kind of device: prior, and how far to trust it.
+
+        On the CPU peaks are counted from what was held before the first step. Copies within kernels are part of what
+        is believed of every process; where gradient checkpointing leaves little else live, they are more than that, and
+        so is the doubt: such a network took 8 % more than live bytes and copies, and 10 MiB.
+        """
+        if device_type != "cpu":
+            return self.live, ON_CARD[self.kernels]
+        copied = max(1.0, self.share_with_copies() / PROCESS.median_ratio)
+        return self.live, replace(
+            PROCESS,
+            median_ratio=copied * PROCESS.median_ratio,
+            upper_ratio=copied**2 * PROCESS.upper_ratio,
+            constant_bytes=PROCESS.constant_bytes - self.persistent_bytes,
+        )
+
+    def share_with_copies(self) -> float:
+        """Return the largest peak of a traced plan over its live bytes where copies within kernels are counted."""
+        return max(one.peak_with_copies_bytes / max(1, one.peak_bytes) for one in self.traced.values())
+
+    def least_reserved(self) -> tuple[Prior, Belief] | None:
+        """Return the same for the least with which the allocator need not flush; ``None`` without a card."""
+        return (self.reserved, RESERVED) if self.reserved is not None else None
+
+
+def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:
+    """Trace six plans between the bounds of the axes, and fit what they tell.
+
+    A trace costs the same for a large plan as for a small one, so they span the whole lattice: nothing is extrapolated.
+
+    Args:
+        tracer: of the run's option file.
+        axes: crop and batch with their bounds; traces of a batch above 64 would tell nothing new.
+
+    Raises:
+        CannotTrace: the model cannot be traced.
+    """
+    plans = spread(axes)
+    found = {(plan.forward_batch_size, plan[LQ_SIZE]): tracer.trace(plan) for plan in plans}
+    window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
+    foresight = Foresight.of(found, window_px, sum(one.seconds for one in found.values()))
+    logger.info(
+        "traced %d plans in %.1f s: %.0f MiB are held between steps; the fit is within %.2f%%",
+        len(found),
+        foresight.seconds,
+        foresight.persistent_bytes / MIB,
+        100 * foresight.live.residual,
+    )
+    return foresight
+
+
+def say_doubt(foresight: Foresight) -> None:
+    """Say of a network on a CPU that its kernels' copies are much of what it takes."""
+    share = foresight.share_with_copies() - 1
+    if share > MUCH_COPIED:
+        logger.warning(
+            "the prediction is doubtful: copies within convolutions add %.0f%% to the peak of a step on a CPU ("
+            "gradient checkpointing leaves little else); real steps may take a quarter more until they are measured",
+            100 * share,
+        )
+
+
+def spread(axes: Sequence[Axis], largest_batch: int = 64) -> list[Plan]:
+    """Return six plans that span the bounds; fewer where bounds lie close together."""
+    crop, batch = (next(axis for axis in axes if axis.name == name) for name in (LQ_SIZE, BATCH_SIZE))
+    low, middle, high = _three(crop, crop.maximum)
+    few, some, many = _three(batch, min(batch.maximum, max(batch.minimum, largest_batch)))
+    corners = [(few, low), (some, low), (many, low), (few, middle), (some, middle), (few, high)]
+    return list(dict.fromkeys(Plan.of(batch_size=samples, lq_size=side) for samples, side in corners))
+
+
+def _three(axis: Axis, maximum: int) -> tuple[int, int, int]:
+    low, high = axis.clamp(axis.minimum), axis.clamp(maximum)
+    return low, axis.clamp((low + high) // 2), high
+
+
+def keep_foresight(
+    directory: RunDirectory, foresight: Foresight | None, limit_bytes: int | None, device: torch.device
+) -> None:
+    """Keep what was known of the run's memory before its first step, for who compares it with what was measured."""
+    if foresight is not None:
+        facts = {"device_type": device.type, "limit_bytes": limit_bytes}
+        write_json_atomically(directory.foresight, {**foresight.to_dict(), **facts})

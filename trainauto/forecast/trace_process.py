@@ -1,0 +1,140 @@
+"""Traces in a process of their own, which may die without hurting the run: fake tensors can abort a process."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import torch
+
+from trainauto.core.plan import Plan
+from trainauto.core.worker_process import Child, ChildDied, start_tracing
+from trainauto.memory.cost.ratio_prior import Kernels
+from trainauto.memory.tracing.trace import CannotTrace
+
+TRACE_TIMEOUT_S = 60.0
+"""Of building a model and tracing it: some twenty times what both take."""
+Segments = Literal["native", "expandable"]
+"""How torch's allocator takes memory from a card: piece by piece, or in segments that grow."""
+
+MOST_DEATHS = 2
+"""A model that aborts its process does so again."""
+
+
+@dataclass(frozen=True)
+class PlanBytes:
+    """What a step under a plan takes.
+
+    Attributes:
+        persistent_bytes: live all the time: weights, optimizer state, averages. Not gradients, which a step begins by
+            dropping.
+        peak_bytes: highest live bytes.
+        phase_peaks_bytes: the same by phase.
+        reserved_bytes: the least with which torch's CUDA allocator need not flush in such steps, by simulation;
+            ``None`` where no card was asked for.
+        kernels: what they take beyond a trace, see :data:`~trainauto.memory.cost.ratio_prior.Kernels`.
+        seconds: how long it took, building the model included where it had to be built.
+        peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
+    """
+
+    persistent_bytes: int
+    peak_bytes: int
+    phase_peaks_bytes: Mapping[str, int]
+    reserved_bytes: int | None
+    seconds: float
+    kernels: Kernels = "usual"
+    peak_with_copies_bytes: int = 0
+
+
+class TraceProcessDied(CannotTrace):
+    """The process is gone: of the model that says nothing."""
+
+
+class TraceProcess:
+    """A process that traces the run of an option file, started when it is first needed.
+
+    On a GPU it holds a CUDA context (some hundred MB of the card) until it is closed.
+
+    Args:
+        options: the option file.
+        overrides: items of ``--force_yml``.
+        segments: of torch's allocator on the card that is asked for. Without a GPU, autocast casts and optimizers group
+            tensors as there. ``None`` for a run that trains on the CPU itself.
+        ranks: how many processes train the run together.
+        timeout_s: bound of one trace.
+        child: a process started for a card, or for none, as this one; it is the first, and is ended here.
+    """
+
+    def __init__(
+        self,
+        options: Path,
+        overrides: Sequence[str] = (),
+        *,
+        segments: Segments | None = "expandable",
+        ranks: int = 1,
+        timeout_s: float = TRACE_TIMEOUT_S,
+        child: Child | None = None,
+    ) -> None:
+        self._options, self._overrides = str(options.resolve()), list(overrides)
+        self._segments = segments
+        self._ranks = ranks
+        self._timeout_s = timeout_s
+        self._deaths: list[str] = []
+        self._requests = 0
+        self._child = child
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start it now, so that torch is loaded while the caller does something else. It does not wait."""
+        if self._child is None and len(self._deaths) < MOST_DEATHS:
+            self._child = start_tracing(like_cuda=self._segments is not None)
+
+    def trace(self, plan: Plan) -> PlanBytes:
+        """Trace a step under a plan.
+
+        Raises:
+            CannotTrace: the model cannot be traced.
+            TraceProcessDied: the process died or did not answer in time; another time it may.
+        """
+        with self._lock:
+            self.start()
+            if self._child is None:
+                raise TraceProcessDied(self._deaths[-1])
+            self._requests += 1
+            request = {
+                "id": self._requests,
+                "options": self._options,
+                "overrides": self._overrides,
+                "segments": self._segments,
+                "ranks": self._ranks,
+                "cudnn_benchmark": torch.backends.cudnn.benchmark,  # code of this process may have switched it on
+                "plan": plan.to_dict(),
+            }
+            try:
+                answer = self._child.ask(request, self._timeout_s)
+            except ChildDied as error:
+                self._child.end()
+                self._child = None
+                self._deaths.append(f"the process that traces {error}")
+                raise TraceProcessDied(self._deaths[-1]) from None
+        if "cannot" in answer:
+            raise CannotTrace(answer["cannot"])
+        del answer["id"]
+        return PlanBytes(**answer)
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        with self._lock:
+            if self._child is not None:
+                self._child.end()
+                self._child = None
+
+    def __enter__(self) -> "TraceProcess":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,102 @@
+"""The process that traces: requests come as JSON lines on stdin, answers go as JSON lines to stdout.
+
+    python -m trainauto.forecast.trace_worker [--like-cuda]
+
+    {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "segments": "native", "cudnn_benchmark": false,
+     "plan": {"batch_size": 8, "lq_size": 64}}
+    {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": ...}
+    {"id": 2, "cannot": "aten.nonzero.default gives ..."}
+
+The first line it writes says that it is ready. It ends with its stdin. ``TraceProcess`` of
+:mod:`trainauto.forecast.trace_process` is the other side.
+"""
+
+import argparse
+import gc
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.worker_process import Answer, serve
+
+# Nothing here may import torch at the top: the memory limit that a child inherits must be off by then.
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Answer until stdin ends."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--like-cuda", action="store_true", help="without a GPU, let the CPU do as CUDA does")
+    parsed = parser.parse_args(arguments)
+    return serve(lambda: _tracer(like_cuda=parsed.like_cuda))
+
+
+def _tracer(*, like_cuda: bool) -> Answer:
+    """Return what answers a request; the run it built last is kept for the next plan.
+
+    What is loaded and built lives as long as the process: it is kept from the garbage collector, which would look at
+    all of it in every other trace, and take a third of the time of one.
+    """
+    gc.disable()
+    import torch
+
+    from trainauto.builders.load_plugins import load_plugins
+    from trainauto.core.errors import TrainautoError
+    from trainauto.core.plan import Plan
+    from trainauto.forecast.traced_run import FakeRun
+    from trainauto.memory.tracing.cuda_autocast import cast_as_cuda
+    from trainauto.memory.tracing.cuda_operators import compute_as_cuda
+    from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
+    from trainauto.options.load import load_options
+
+    torch.set_num_threads(1)
+    if like_cuda and not torch.cuda.is_available():
+        cast_as_cuda()
+        compute_as_cuda()
+        group_as_cuda()
+    warm_up()
+    gc.freeze()
+    gc.enable()
+    runs: dict[str, FakeRun] = {}
+
+    def run_of(path: str, overrides: Sequence[str], ranks: int, benchmark: bool) -> FakeRun:
+        key = json.dumps([path, *overrides, ranks, benchmark])
+        if key not in runs:
+            gc.unfreeze()
+            runs.clear()
+            torch.backends.cudnn.benchmark = benchmark
+            loaded = load_options(Path(path), overrides)
+            load_plugins(loaded)
+            runs[key] = FakeRun.of(loaded, like_cuda=like_cuda, ranks=ranks)
+            gc.freeze()
+        return runs[key]
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        start, segments = time.perf_counter(), request["segments"]
+        try:
+            of_run = (request[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark"))
+            run = run_of(*of_run)
+            found = run.trace(Plan.from_dict(request["plan"]))
+        except TrainautoError as error:
+            return {"id": request["id"], "cannot": str(error)}
+        return {
+            "id": request["id"],
+            "persistent_bytes": found.held_bytes,
+            "peak_bytes": found.peak_bytes,
+            "peak_with_copies_bytes": found.peak_with_copies_bytes,
+            "phase_peaks_bytes": dict(found.phase_peaks_bytes),
+            "reserved_bytes": (
+                found.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
+            ),
+            "kernels": run.kernels(found),
+            "seconds": time.perf_counter() - start,
+        }
+
+    return answer
+
+
+if __name__ == "__main__":
+    # Whoever asked waits for the end; Python would spend a quarter of a second on taking torch down.
+    os._exit(main())

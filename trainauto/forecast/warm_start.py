@@ -1,0 +1,230 @@
+"""What is known of a run's memory before its first step: what an earlier run of its kind learned, else traces."""
+
+import hashlib
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import trainauto
+from trainauto.automations import Automation, DynamicBatchSizeOptimizer
+from trainauto.core.decisions import RunFacts
+from trainauto.core.plan import Axis, Plan
+from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
+from trainauto.core.worker_process import Child
+from trainauto.distributed.communicator import Ranks
+from trainauto.forecast.feasibility import warn_if_nothing_fits
+from trainauto.forecast.memory_forecast import Foresight, foresee, say_doubt
+from trainauto.forecast.trace_process import Segments, TraceProcess, TraceProcessDied
+from trainauto.memory.cost.calibration import Calibration
+from trainauto.memory.cuda_allocator.segments import uses_expandable_segments
+from trainauto.memory.monitor.device_use import driver_version
+from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.options.load import LoadedOptions
+
+logger = logging.getLogger(__name__)
+
+MIB = 1024**2
+SAMPLES = "target_batch_size"
+TRACES = 3
+"""Counts what traces follow: what an earlier one told is not taken for what they tell now."""
+
+
+@dataclass(frozen=True)
+class Foreknowledge:
+    """What a run begins with, and what it leaves to the next one.
+
+    Attributes:
+        plan: the plan to start with.
+        configured_samples: samples of a step that the option file asks for, whatever the run starts with.
+        foresight: what traces told, now or in an earlier run; ``None`` where nothing was traced.
+        calibration: where it keeps what it learns; ``None`` where it does not.
+        controller: who learns it.
+        refused: the model cannot be traced.
+    """
+
+    plan: Plan
+    configured_samples: int
+    foresight: Foresight | None = None
+    calibration: Calibration | None = None
+    controller: DynamicBatchSizeOptimizer | None = None
+    refused: bool = False
+
+    def keep(self) -> None:
+        """Keep what the run has learned by now, if it has come to rest."""
+        learned = self.controller.learned() if self.controller is not None else None
+        if learned is None or self.calibration is None:
+            return
+        traced = self.foresight.to_dict() if self.foresight is not None else None
+        self.calibration.write({"controller": learned, "foresight": traced, "refused": self.refused})
+
+
+def foretell(
+    loaded: LoadedOptions,
+    kind: Mapping[str, Any],
+    facts: RunFacts,
+    device: torch.device,
+    limit_bytes: int | None,
+    automations: Iterable[Automation],
+    *,
+    calibrated: bool = True,
+    tracer: Child | None = None,
+) -> Foreknowledge:
+    """Give the controller what is known of its run, and say what plan to start with.
+
+    Traces run in a process that may fail without hurting this one. Where there is no limit there is nothing to know.
+
+    Args:
+        loaded: the run's options.
+        kind: of run, see :func:`kind_of_run`.
+        facts: the run's axes, and the plan of its option file.
+        device: where it trains.
+        limit_bytes: what it may use there; ``None`` where nobody says.
+        automations: of the run, the controller among them.
+        calibrated: start from what an earlier run learned, and keep what this one does.
+        tracer: a process that traces, started before.
+    """
+    controller = next((one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)), None)
+    if controller is None:
+        return Foreknowledge(facts.plan, facts.plan.batch_size)
+    plan = controller.first_plan(facts.plan)
+    samples = plan.batch_size
+    calibration = Calibration(kind)
+    controller.kind = calibration.digest
+    if limit_bytes is None or controller.policy != "jump":
+        return Foreknowledge(plan, plan.batch_size)
+    learned = calibration.read() if calibrated else None
+    axes = controller.bounded(facts.axes)
+    foresight, segments = _kept(learned, axes), _segments(device)
+    refused = bool(learned and learned.get("refused"))
+    if foresight is None and not refused:
+        foresight, refused = _traced(loaded, axes, segments, facts.ranks, tracer)
+        learned = None
+        if foresight is not None and device.type == "cpu":
+            say_doubt(foresight)
+    for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
+        logger.warning("%s", unknown)
+    if foresight is not None:
+        controller.foresee(foresight.peaks_on(device.type), foresight.least_reserved())
+        warn_if_nothing_fits(loaded, foresight, axes, device.type, limit_bytes, ranks=facts.ranks)
+    try:
+        settled = controller.recall(learned["controller"], facts, limit_bytes) if learned else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        logger.warning("what an earlier run learned is damaged and is ignored: %r", error)
+        settled = None
+    if settled is not None:
+        logger.info("an earlier run of this kind settled at %s: this one starts there and checks it", settled)
+        plan = settled
+    return Foreknowledge(plan, samples, foresight, calibration if calibrated else None, controller, refused)
+
+
+def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device, ranks: int = 1) -> dict[str, Any]:
+    """Return everything that a run's memory depends on but its plan and its limit, as plain values.
+
+    Args:
+        loaded: its options.
+        network: to be trained; its weights' names and shapes tell it from others.
+        device: where.
+        ranks: how many processes train it together.
+    """
+    options = loaded.options
+    shapes = [
+        f"{name} {tuple(tensor.shape)} {tensor.dtype}"
+        for name, tensor in network.state_dict().items()
+        if isinstance(tensor, Tensor)  # a module may keep anything beside them
+    ]
+    chosen = options.model_dump(
+        mode="json",
+        include={
+            **dict.fromkeys(("model_type", "scale", "use_amp", "amp_bf16", "use_channels_last", "use_compile"), True),
+            **dict.fromkeys(("deterministic", "network_g", "network_d", "plugins"), True),
+            "train": {"losses", "optim_g", "optim_d", "ema_decay", "grad_clip"},
+        },
+    )
+    controllers = options.training_automations.active.values()
+    return {
+        **chosen,
+        # The samples of a step are held beside its largest forward pass, which is what plans are reasoned about by.
+        "accum_iter": options.datasets.train.accum_iter,
+        SAMPLES: next((one.arguments[SAMPLES] for one in controllers if SAMPLES in one.arguments), None),
+        # One rank holds no room for sums, two hold as much as any other number.
+        "sums": options.distributed.model_dump(mode="json", exclude={"batches"}) if ranks > 1 else None,
+        "checkpointing": options.memory.model_dump(mode="json", exclude={"budget", "cpu_budget", "calibration"}),
+        "plugin_sources": [_source_digest(name) for name in options.plugins],
+        "weights": hashlib.sha256("\n".join(shapes).encode()).hexdigest(),
+        "trainauto": trainauto.__version__,
+        "traces": TRACES,
+        "torch": torch.__version__,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "allocator": {name: os.environ.get(name) for name in ALLOCATOR_SETTINGS},
+        "device": _device_facts(device),
+    }
+
+
+def _source_digest(module: str) -> str | None:
+    """Return a digest of a plugin's file: edited, it may compute something else under the same names."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else None
+
+
+def _device_facts(device: torch.device) -> dict[str, Any]:
+    if device.type == "cuda":  # pragma: no cuda
+        properties = torch.cuda.get_device_properties(device)
+        return {
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+            "cuda": torch.version.cuda,
+            "driver": driver_version(),
+        }
+    return {"name": device.type, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+
+
+def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> Foresight | None:
+    """Return the traces of an earlier run, where they reach as far as this one may go."""
+    if not learned or not learned.get("foresight"):
+        return None
+    try:
+        foresight = Foresight.from_dict(learned["foresight"])
+    except (KeyError, TypeError, ValueError) as error:
+        logger.warning("the traces of an earlier run are damaged and are ignored: %s", error)
+        return None
+    return foresight if foresight.spans(axes) else None
+
+
+def _traced(
+    loaded: LoadedOptions, axes: Sequence[Axis], segments: Segments | None, ranks: int, child: Child | None
+) -> tuple[Foresight | None, bool]:
+    """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
+    try:
+        with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, child=child) as tracer:
+            return foresee(tracer, axes), False
+    except CannotTrace as error:
+        logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)
+        return None, not isinstance(error, TraceProcessDied)
+
+
+def _segments(device: torch.device) -> Segments | None:
+    """Say how the allocator takes memory from a card, and warn where segments that grow were asked for in vain."""
+    if device.type != "cuda":
+        return None
+    found = uses_expandable_segments(device)
+    asked = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
+    if asked and not found:
+        logger.warning("expandable segments were asked for, but this driver or platform does not give them")
+    return "expandable" if found else "native"
+
+
+def foretold(ranks: Ranks, plan: Plan, foreknowledge: Future[Foreknowledge] | None) -> Foreknowledge:
+    """Return what the first rank has found out of the run's memory; the others learn what plan to start with."""
+    known = foreknowledge.result() if foreknowledge is not None else Foreknowledge(plan, plan.batch_size)
+    begin = ranks.from_first(lambda: {"plan": known.plan.to_dict(), "configured_samples": known.configured_samples})
+    if ranks.is_first:
+        return known
+    return Foreknowledge(Plan.from_dict(begin["plan"]), begin["configured_samples"])

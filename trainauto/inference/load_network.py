@@ -1,0 +1,146 @@
+"""A network that was trained: out of a run, or out of an option file and a file of weights."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from trainauto.builders.load_plugins import load_plugins
+from trainauto.builders.model import build_network, channels_of, modern_weights
+from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.engine.checkpoint import Checkpoints
+from trainauto.models.weights import load_pretrained, load_weights
+from trainauto.options.load import LoadedOptions, load_options
+from trainauto.storage.run_directory import RunDirectory
+
+WEIGHTS, AVERAGES = "net_g.safetensors", "net_g_ema.safetensors"
+"""Files of a checkpoint: what the optimizer stepped, and its moving average where the run kept one."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network to be used.
+
+    Attributes:
+        network: in evaluation mode, on the device asked for, float32; maps (N, ``channels``, h, w) in [0, 1] to
+            (N, C, h * ``scale``, w * ``scale``).
+        scale: enlargement factor.
+        channels: channels of its input.
+        name: of the experiment; of the weights file where there is no run.
+        weights_file: what its weights were read from.
+        is_average: whether they are a moving average; outside of a run as far as names say so.
+        loaded: the options it was built from.
+        step: the step its weights are of; ``None`` outside of a run.
+    """
+
+    network: nn.Module
+    scale: int
+    channels: int
+    name: str
+    weights_file: Path
+    is_average: bool
+    loaded: LoadedOptions
+    step: int | None = None
+
+
+def trained_network(run: Path, checkpoint: str, device: torch.device) -> Trained:
+    """Return the network of a run, which may be going on; its averaged weights where it keeps some.
+
+    Args:
+        run: folder of a run, or of an experiment for its newest run.
+        checkpoint: ``best`` (the latest where no validation has chosen one), ``latest``, or the number of a step.
+        device: where to put it.
+
+    Raises:
+        InputError: no run, no such checkpoint, or options that cannot be used.
+        CheckpointError: the weights are damaged, or not of this network.
+    """
+    directory = RunDirectory.find(run)
+    step, folder = _chosen(directory, checkpoint)
+    loaded = _options_at(directory, step)
+    network = _bare_network(loaded)
+    file = folder / (AVERAGES if (folder / AVERAGES).is_file() else WEIGHTS)
+    load_weights(network, file)
+    return _ready(network, loaded, loaded.options.name, file, device, is_average=file.name == AVERAGES, step=step)
+
+
+def network_from_weights(loaded: LoadedOptions, weights: Path, key: str | None, device: torch.device) -> Trained:
+    """Return the network of an option file with weights of a .safetensors, .pth or .pt file.
+
+    Args:
+        loaded: the option file.
+        weights: the file; names of old ESRGAN files are understood.
+        key: entry that holds the weights; ``None`` tries ``params_ema``, ``params``, then the file itself.
+        device: where to put it.
+
+    Raises:
+        InputError: options or weights cannot be used, or do not fit each other.
+    """
+    file = weights.expanduser()
+    state = modern_weights(file, key)
+    network = _bare_network(loaded)
+    try:
+        load_pretrained(network, state, file=file, strict=True)
+    except InputError as error:
+        advice = f"Write network_g and scale in {loaded.path} as these weights were trained with."
+        raise InputError([replace(problem, advice=advice) for problem in error.problems]) from error
+    is_average = key == "params_ema" or file.stem.endswith("_ema")
+    return _ready(network, loaded, file.stem, file, device, is_average=is_average)
+
+
+def _bare_network(loaded: LoadedOptions) -> nn.Module:
+    load_plugins(loaded)
+    return build_network(loaded, pretrained=False)
+
+
+def _ready(
+    network: nn.Module,
+    loaded: LoadedOptions,
+    name: str,
+    file: Path,
+    device: torch.device,
+    *,
+    is_average: bool,
+    step: int | None = None,
+) -> Trained:
+    network = network.to(device).eval().requires_grad_(requires_grad=False)
+    return Trained(network, loaded.options.scale, channels_of(network), name, file, is_average, loaded, step)
+
+
+def _chosen(directory: RunDirectory, wanted: str) -> tuple[int, Path]:
+    """Return step and folder of a checkpoint."""
+    checkpoints = Checkpoints(directory.checkpoints, keep=0)
+    latest, steps = checkpoints.latest(), checkpoints.steps()
+    if latest is None:
+        what = f"{directory.path} has no checkpoint yet"
+        raise InputError(Problem(what, advice="The first one is written after logger.save_checkpoint_freq steps."))
+    newest = int(latest.name.removeprefix("step_"))
+    by_word = {"latest": newest, "best": checkpoints.best.step if checkpoints.best else newest}
+    step = by_word.get(wanted.lower(), int(wanted) if wanted.isdecimal() else None)
+    if wanted.lower() == "best" and step not in steps:
+        step = newest
+    if step is None:
+        what = f"--checkpoint {wanted}: neither best nor latest nor the number of a step"
+        raise InputError(Problem(what, advice=nearest(wanted, by_word)))
+    if step not in steps:
+        known = ", ".join(map(str, steps))
+        what = f"{directory.path} has no checkpoint of step {step}"
+        raise InputError(Problem(what, advice=f"It has: {known}; --checkpoint also takes best and latest."))
+    return step, checkpoints.path(step)
+
+
+def _options_at(directory: RunDirectory, step: int) -> LoadedOptions:
+    """Return the options that held at a step, plugins to be looked for where the run found them."""
+    given, origin = (directory.kept_at(kept, step) for kept in (directory.given, directory.origin))
+    if not given.is_file():
+        what = f"{directory.path} has no {given.name}"
+        advice = "It was written by an older version: name its option file and weights with -opt and --weights."
+        raise InputError(Problem(what, advice=advice))
+    folder = Path.cwd()  # also where the run comes from another machine
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
+        folder = found if found.is_dir() else folder
+    return replace(load_options(given), folder=folder)

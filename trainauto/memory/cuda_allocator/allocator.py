@@ -1,0 +1,316 @@
+"""Reserved bytes of a training step, from its allocations: torch's CUDA caching allocator, simulated on one stream.
+
+What a step needs of the card is more than its tensors hold: blocks are rounded, segments come in lumps, and free
+blocks lie where they fit nothing. All of that follows from the order and the sizes of allocations.
+
+The rules are torch's with default settings: no ``roundup_power2_divisions`` (sizes are rounded up to 512 bytes, that
+is all), no ``max_split_size`` (any block may be split; nothing is released before everything is), no
+``garbage_collection_threshold``, no private pools or CUDA graphs. On one stream a freed block can be used at once.
+Kernel workspaces are allocations like any other; whoever makes the events has to know them. The CUDA context and what
+libraries take with ``cudaMalloc`` themselves are in no figure of torch's allocator, nor in ours.
+"""
+
+import platform
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from trainauto.memory.cuda_allocator.pools import (
+    MIB,
+    SMALL_SIZE_BYTES,
+    Block,
+    DeviceMemory,
+    ExpandablePool,
+    NativePool,
+    rounded_bytes,
+)
+
+DESCENDING = platform.system() == "Linux"
+"""Whether the driver of this platform places large native segments downwards."""
+
+LEAST_RESOLUTION = 0.05
+"""Segments that grow are mostly that near without any search; a finer search would make `plan` a seventh slower."""
+
+
+class AllocationEvent(NamedTuple):
+    """``ident`` is allocated with a size above 0 bytes, or freed: size 0."""
+
+    ident: int
+    size_bytes: int
+
+
+class BlockView(NamedTuple):
+    """A block of a segment, live or cached; ``requested_bytes`` of a cached one is 0."""
+
+    address: int
+    size_bytes: int
+    requested_bytes: int
+    live: bool
+
+
+class SimulatedOutOfMemory(Exception):  # noqa: N818 - named after torch.OutOfMemoryError, which it must never be taken for
+    """The simulated device has too little memory, even with everything released that can be."""
+
+
+class CachingAllocator:
+    """State of the allocator; figures are named as in ``torch.cuda.memory_stats()``.
+
+    ``descending`` says how native segments are placed (see ``pools.NativePool``): by default as
+    the driver of this platform does.
+
+    ``limit_bytes`` is the memory of the device, beyond which ``cudaMalloc`` and ``cuMemCreate`` fail. A limit set by
+    ``set_per_process_memory_fraction`` is the same to native segments. Before an expandable one grows, ``alloc_block``
+    holds the size of a native segment against it, not what has to be mapped: there are more retries, and memory
+    runs out some 20 MiB before that limit or behind it.
+
+    Attributes:
+        requested_bytes: live bytes as asked for.
+        allocated_bytes: live bytes as blocks, with rounding and rests that were not split off.
+        peak_requested_bytes: highest ``requested_bytes`` since ``reset_peaks``.
+        peak_allocated_bytes: highest ``allocated_bytes`` since ``reset_peaks``.
+        alloc_retries: how often everything cached was released because the device had too little memory.
+    """
+
+    def __init__(self, expandable: bool, limit_bytes: int | None = None, *, descending: bool = DESCENDING) -> None:
+        self.requested_bytes = self.peak_requested_bytes = 0
+        self.allocated_bytes = self.peak_allocated_bytes = 0
+        self.alloc_retries = 0
+        self._device = DeviceMemory(limit_bytes)
+        self._small, self._large = (
+            ExpandablePool(small, self._device)
+            if expandable
+            else NativePool(small, self._device, descending=descending)
+            for small in (True, False)
+        )
+        self._live: dict[int, Block] = {}
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes taken from the device, in use or cached."""
+        return self._device.reserved_bytes
+
+    @property
+    def peak_reserved_bytes(self) -> int:
+        """Highest ``reserved_bytes`` since ``reset_peaks``."""
+        return self._device.peak_reserved_bytes
+
+    def allocate(self, ident: int, size_bytes: int) -> None:
+        """Allocate at least one byte under a name that is not in use.
+
+        Raises:
+            SimulatedOutOfMemory: the device has too little memory; the allocator goes on as torch's does.
+            ValueError: no bytes, or ``ident`` is live.
+        """
+        if size_bytes <= 0 or ident in self._live:
+            raise ValueError(f"allocation {ident} of {size_bytes} bytes: it is live already, or has no size")
+        size = rounded_bytes(size_bytes)
+        pool = self._small if size <= SMALL_SIZE_BYTES else self._large
+        block = pool.take(size) or self._grow(pool, size)
+        pool.cut(block, size)
+        block.requested_bytes = size_bytes
+        self._live[ident] = block
+        self.requested_bytes += size_bytes
+        self.allocated_bytes += block.size_bytes
+        if self.requested_bytes > self.peak_requested_bytes:
+            self.peak_requested_bytes = self.requested_bytes
+        if self.allocated_bytes > self.peak_allocated_bytes:
+            self.peak_allocated_bytes = self.allocated_bytes
+
+    def _grow(self, pool: NativePool, size_bytes: int) -> Block:
+        """Return a block of new memory, if need be after everything cached was released (``malloc``)."""
+        block = pool.grow(size_bytes)
+        if block is None:
+            self.empty_cache()
+            self.alloc_retries += 1
+            block = pool.grow(size_bytes)
+        if block is None:
+            limit_mib, reserved_mib = self._device.limit_bytes / MIB, self.reserved_bytes / MIB
+            raise SimulatedOutOfMemory(
+                f"{size_bytes / MIB:.1f} MiB do not fit: {reserved_mib:.1f} of {limit_mib:.1f} MiB are reserved"
+            )
+        return block
+
+    def free(self, ident: int) -> None:
+        """Free a live allocation; its block stays cached.
+
+        Raises:
+            ValueError: ``ident`` is not live.
+        """
+        block = self._live.pop(ident, None)
+        if block is None:
+            raise ValueError(f"allocation {ident} is freed, but it is not live")
+        self.requested_bytes -= block.requested_bytes
+        self.allocated_bytes -= block.size_bytes
+        block.requested_bytes = 0
+        # small blocks keep no rest, so a live block's size tells its pool as the rounded size did
+        (self._small if block.size_bytes <= SMALL_SIZE_BYTES else self._large).put_back(block)
+
+    def empty_cache(self) -> None:
+        """Return what can be returned to the device (``release_cached_blocks``, ``torch.cuda.empty_cache``)."""
+        self._large.release()
+        self._small.release()
+
+    def reset_peaks(self) -> None:
+        """Let peaks count from here (``torch.cuda.reset_peak_memory_stats``)."""
+        self.peak_requested_bytes = self.requested_bytes
+        self.peak_allocated_bytes = self.allocated_bytes
+        self._device.peak_reserved_bytes = self._device.reserved_bytes
+
+    def segments(self) -> list[list[BlockView]]:
+        """Return the blocks of every segment, as ``torch.cuda.memory_snapshot()`` does.
+
+        Of an expandable segment, every run of memory without a hole counts as one.
+        """
+        found: list[list[BlockView]] = []
+        for head in (*self._small.chains.values(), *self._large.chains.values()):
+            run: list[BlockView] = []
+            block: Block | None = head
+            while block is not None:
+                if block.mapped:
+                    run.append(BlockView(block.address, block.size_bytes, block.requested_bytes, not block.free))
+                elif run:
+                    found.append(run)
+                    run = []
+                block = block.next
+            if run:
+                found.append(run)
+        return found
+
+
+def replay(events: Iterable[AllocationEvent], allocator: CachingAllocator) -> None:
+    """Carry out events in their order.
+
+    Raises:
+        SimulatedOutOfMemory: the allocator's device has too little memory.
+        ValueError: an ident is allocated while live, or freed while not.
+    """
+    allocate, free = allocator.allocate, allocator.free
+    for ident, size_bytes in events:
+        if size_bytes:
+            allocate(ident, size_bytes)
+        else:
+            free(ident)
+
+
+def peak_reserved_bytes(
+    events: Sequence[AllocationEvent], *, expandable: bool, before: Sequence[AllocationEvent] = (), warm_steps: int = 2
+) -> int:
+    """Return what a training run reserves whose every step does ``events``, on a device that is large enough.
+
+    Args:
+        events: one step of many alike.
+        expandable: whether segments expand.
+        before: what was allocated and freed before that step: weights, and a first step, which makes optimizer state.
+        warm_steps: how often the step is repeated. Without a limit reserved bytes never fall, and the cache that a step
+            leaves behind may not yet fit the next one.
+
+    Raises:
+        ValueError: an ident is allocated while live, or freed while not.
+    """
+    allocator = CachingAllocator(expandable)
+    replay(repeated(events, 1 + warm_steps, before), allocator)
+    return allocator.peak_reserved_bytes
+
+
+def least_reserved_bytes(
+    events: Sequence[AllocationEvent],
+    *,
+    expandable: bool,
+    before: Sequence[AllocationEvent] = (),
+    warm_steps: int = 2,
+    resolution: float = LEAST_RESOLUTION,
+) -> int:
+    """Return the memory of the smallest device, nearly, on which a run does ``events`` in each step without flushing.
+
+    It is less than what the run reserves of a larger device: before it fails, the allocator gives its cache back, and
+    may need less of it from then on. Of 43 published batches that fitted a card it fits 42 in a simulation under that
+    limit, 39 by what it would reserve without one (``scripts/bench/data/published_timm_batches.csv``). Where every step
+    has to flush, memory suffices, too, but time is lost: that does not count as fitting here.
+
+    Args:
+        events: one step of many alike.
+        expandable: whether segments expand.
+        before: what was allocated and freed before that step.
+        warm_steps: how often the step is repeated.
+        resolution: how much too large it may be, as a share of it; it is not too small for these very steps.
+
+    Raises:
+        ValueError: an ident is allocated while live, or freed while not.
+    """
+    every = list(repeated(events, 1 + warm_steps, before))
+    roomy = CachingAllocator(expandable)
+    replay(every, roomy)
+    low, high = roomy.peak_allocated_bytes, roomy.peak_reserved_bytes
+    warm = sum(1 for _ in repeated(events, warm_steps, before)) if high - low > resolution * high else 0
+    while high - low > resolution * high:
+        middle = (low + high) // 2
+        if _is_quiet(every[:warm], every[warm:], CachingAllocator(expandable, middle)):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _is_quiet(warm: Sequence[AllocationEvent], step: Sequence[AllocationEvent], allocator: CachingAllocator) -> bool:
+    """Say whether a step fits after others, with nothing given back."""
+    try:
+        replay(warm, allocator)
+        flushes = allocator.alloc_retries
+        replay(step, allocator)
+    except SimulatedOutOfMemory:
+        return False
+    return allocator.alloc_retries == flushes
+
+
+def repeated(
+    step: Sequence[AllocationEvent], times: int, before: Sequence[AllocationEvent] = ()
+) -> Iterator[AllocationEvent]:
+    """Yield ``before``, then ``step`` several times, with new idents each time.
+
+    Allocations that outlive a step (gradients, the last loss) are freed by the next one, where ``step`` frees one of
+    their size that it found live. Those without such a counterpart are freed after their repetition.
+
+    Raises:
+        ValueError: an ident is allocated while live.
+    """
+    yield from before
+    heirs = _heirs(step, before)
+    fresh = count(1 + max((event.ident for event in (*before, *step)), default=0))
+    inherited = {ident: ident for ident, _ in step}
+    for _ in range(times):
+        names: dict[int, int] = {}
+        for ident, size_bytes in step:
+            if size_bytes:
+                names[ident] = next(fresh)
+                yield AllocationEvent(names[ident], size_bytes)
+            elif ident in names:
+                yield AllocationEvent(names.pop(ident), 0)
+            elif ident in inherited:
+                yield AllocationEvent(inherited.pop(ident), 0)
+        inherited = {old: names.pop(new) for old, new in heirs.items()}
+        yield from (AllocationEvent(name, 0) for name in names.values())
+
+
+def _heirs(step: Sequence[AllocationEvent], before: Sequence[AllocationEvent]) -> dict[int, int]:
+    """Map idents that ``step`` frees but found live to those of the same size that it leaves live, oldest first."""
+    sizes, _ = _outcome(before)
+    left, taken = _outcome(step)
+    by_size: dict[int, deque[int]] = {}
+    for ident, size_bytes in left.items():
+        by_size.setdefault(size_bytes, deque()).append(ident)
+    return {ident: by_size[sizes[ident]].popleft() for ident in taken if by_size.get(sizes.get(ident, 0))}
+
+
+def _outcome(events: Sequence[AllocationEvent]) -> tuple[dict[int, int], list[int]]:
+    """Return the sizes of what events leave live, and the idents that they free without having allocated them."""
+    live: dict[int, int] = {}
+    taken: list[int] = []
+    for ident, size_bytes in events:
+        if size_bytes:
+            if ident in live:
+                raise ValueError(f"allocation {ident} is made, but it is live already")
+            live[ident] = size_bytes
+        elif live.pop(ident, None) is None:
+            taken.append(ident)
+    return live, taken

@@ -1,0 +1,161 @@
+"""Reading memory: of the CUDA caching allocator, or of this process where there is none.
+
+There is one true window a step. What it read travels in the step's record, and every consumer (controller, console,
+curves) takes its own maxima from the records: none can disturb another.
+"""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from trainauto.core.records import PeakReading
+from trainauto.memory.monitor import budget, device_use
+
+CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+class Window:
+    """A span of the run whose peak is wanted; ``reading`` is there once it has ended."""
+
+    reading: PeakReading | None = None
+
+
+class MemoryMeter:
+    """Peaks of windows on one device.
+
+    On the CPU, use is counted from :meth:`set_baseline` on, as the budget is; before, and without one, it is that of
+    the whole process.
+
+    Args:
+        device: the device this process trains on.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.limit_bytes: int | None = None
+        self.total_bytes: int | None = None
+        self.is_enforced = False
+        self.baseline_bytes = 0
+        self.baseline_data_bytes = 0
+        self._retries = 0
+        if device.type == "cuda":  # pragma: no cuda
+            self.limit_bytes = self.total_bytes = torch.cuda.get_device_properties(device).total_memory
+
+    @classmethod
+    def of_this_process(cls) -> "MemoryMeter":
+        """Return a meter of the card that this process computes on now; of the CPU where there is none."""
+        if torch.cuda.is_available():  # pragma: no cuda
+            return cls(torch.device("cuda", torch.cuda.current_device()))
+        return cls(torch.device("cpu"))
+
+    def set_budget(self, budget_bytes: int) -> bool:
+        """Let this process use so much and no more; return whether that is enforced.
+
+        On the CPU it is counted from what is held now.
+        """
+        self.set_baseline()
+        self.limit_bytes = budget_bytes
+        self.is_enforced = budget.enforce(budget_bytes, self.device)
+        return self.is_enforced
+
+    def cap_at_available(self) -> None:
+        """Have the allocator refuse what other processes do not leave, on CUDA.
+
+        A driver that spills to system memory instead of failing makes a run slower by tens, and tells nobody; what the
+        allocator refuses is an ordinary failure, which the step recovers from. Call it when plans change.
+        """
+        if self.device.type == "cuda":  # pragma: no cuda
+            statistics = torch.cuda.memory_stats(self.device)
+            held = statistics["reserved_bytes.all.current"]
+            left = device_use.available_bytes(
+                device_use.used_bytes(self.device), held, self.total_bytes or 0, self.limit_bytes
+            )
+            torch.cuda.set_per_process_memory_fraction(left / (self.total_bytes or 1), self.device)
+
+    def set_baseline(self) -> None:
+        """Count from what is held now (CPU)."""
+        if self.device.type == "cpu" and platform.system() == "Linux":
+            found = budget.status_bytes("RssAnon", "VmData")
+            self.baseline_bytes, self.baseline_data_bytes = found["RssAnon"], found["VmData"]
+
+    @contextmanager
+    def window(self) -> Iterator[Window]:
+        """Measure what the block takes. Windows must not nest: each starts the peak afresh."""
+        window = Window()
+        self.start_window()
+        yield window
+        window.reading = self.end_window()
+
+    def start_window(self) -> None:
+        """Start the peak afresh."""
+        if self.device.type == "cuda":  # pragma: no cuda
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._retries = torch.cuda.memory_stats(self.device).get("num_alloc_retries", 0)
+        elif platform.system() == "Linux":
+            if self.is_enforced and self.limit_bytes is not None:
+                budget.renew(self.limit_bytes, self.baseline_bytes)
+            # "5" sets the high-water mark back to the present; it walks no pages.
+            with suppress(OSError):
+                CLEAR_REFS.write_text("5")
+
+    def end_window(self) -> PeakReading | None:
+        """Return what was read since :meth:`start_window`; ``None`` where the platform cannot tell."""
+        if self.device.type == "cuda":  # pragma: no cuda
+            return self._cuda_reading(self._retries)
+        if platform.system() == "Linux":
+            return self._process_reading()
+        resident = resident_bytes()
+        return PeakReading(resident, limit=self.limit_bytes, current=resident) if resident is not None else None
+
+    def now_bytes(self) -> int:
+        """Return what is held at this moment, counted as peaks are."""
+        if self.device.type == "cuda":  # pragma: no cuda
+            return torch.cuda.memory_allocated(self.device)
+        if platform.system() == "Linux":
+            return _private_now() - self.baseline_bytes
+        return resident_bytes() or 0
+
+    def _process_reading(self) -> PeakReading:
+        found = budget.status_bytes("VmHWM", "RssAnon", "RssFile", "RssShmem", "VmData")
+        # Pages of mapped files and of batches that workers share are not the step's; the budget does not count them.
+        private = found["VmHWM"] - found["RssFile"] - found["RssShmem"]
+        return PeakReading(
+            allocated=max(0, private - self.baseline_bytes),
+            reserved=max(0, found["VmData"] - self.baseline_data_bytes),
+            limit=self.limit_bytes,
+            current=max(0, found["RssAnon"] - self.baseline_bytes),
+        )
+
+    def _cuda_reading(self, retries_before: int) -> PeakReading:  # pragma: no cuda
+        statistics = torch.cuda.memory_stats(self.device)
+        used = device_use.used_bytes(self.device)
+        return PeakReading(
+            allocated=statistics["allocated_bytes.all.peak"],
+            reserved=statistics["reserved_bytes.all.peak"],
+            device_used=used,
+            limit=self.limit_bytes,
+            alloc_retries=statistics.get("num_alloc_retries", 0) - retries_before,
+            current=statistics["allocated_bytes.all.current"],
+            available=device_use.available_bytes(
+                used, statistics["reserved_bytes.all.current"], self.total_bytes or 0, self.limit_bytes
+            ),
+        )
+
+
+def _private_now() -> int:
+    return budget.status_bytes("RssAnon")["RssAnon"]
+
+
+def resident_bytes() -> int | None:
+    """Return the resident memory of this process: now on Linux, its peak so far on macOS, ``None`` elsewhere."""
+    if platform.system() == "Linux":
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if platform.system() == "Darwin":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return None

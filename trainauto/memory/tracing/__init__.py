@@ -1,0 +1,1 @@
+"""A training step followed storage by storage, on fake tensors or real ones."""

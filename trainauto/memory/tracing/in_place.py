@@ -1,0 +1,119 @@
+"""Sums that torch writes in place, except while a dispatch mode looks on.
+
+Code of torch in C++ writes into a tensor that nobody else holds. Under a mode every tensor passes for one of a subclass
+(``isTensorSubclassLike``, ATen/TensorSubclassLikeUtils.h), and the same code asks for the operator that gives a new
+tensor. A step that is followed would so allocate more than the same step in a run:
+
+- where backward adds up gradients that meet (``accumulate``, torch/csrc/autograd/input_buffer.cpp);
+- where the backward of indexing and gathering writes into zeros that it has just made (``index_backward``,
+  ``gather_backward`` and others, torch/csrc/autograd/FunctionsManual.cpp);
+- where ``linear`` adds its bias to a product (ATen/native/Linear.cpp).
+
+Such calls are told from those of the model by who holds the tensor that would be written: one owner in C++ and none
+beside it. How that shows in counts is looked up once, in a graph of which it is known.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_aten = torch.ops.aten
+
+ADD = _aten.add.Tensor
+WRITES = {
+    ADD: _aten.add_.Tensor,
+    _aten.index_put.default: _aten.index_put_.default,
+    _aten.scatter_add.default: _aten.scatter_add_.default,
+    _aten.scatter.src: _aten.scatter_.src,
+    _aten.index_add.default: _aten.index_add_.default,
+}
+"""What torch calls under a mode, and what it calls without one."""
+
+Holders = tuple[int, int, int]
+
+
+def holders(tensor: Tensor) -> Holders:
+    """Return how many hold a tensor, its storage, and its object in Python; as seen from within an operator."""
+    uses: int = tensor._use_count()  # type: ignore[attr-defined]
+    return uses, torch._C._storage_Use_Count(tensor.untyped_storage()._cdata), sys.getrefcount(tensor)
+
+
+def writes_in_place(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], held: Holders, alone: Mapping[Any, Collection[Holders]]
+) -> bool:
+    """Say whether torch would write into the first argument, were no mode looking on.
+
+    Args:
+        func: one of :data:`WRITES`.
+        args: its arguments, of which the first is a tensor.
+        kwargs: of the same call.
+        held: :func:`holders` of the first argument, asked for in the mode's own function.
+        alone: what :func:`one_holder` says.
+    """
+    if held not in alone.get(func, ()):
+        return False
+    target = args[0]
+    in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+    if func is not ADD:
+        return in_backward
+    if kwargs or not isinstance(args[1], Tensor) or args[1].dtype != target.dtype:
+        return False
+    if in_backward:
+        return args[1].shape == target.shape and _is_dense(target)
+    return args[1].ndim == 1 and target.ndim > 1 and args[1].shape[0] == target.shape[-1]
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Say whether a tensor's elements fill its memory without holes or overlaps, in whatever order."""
+    needed = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != needed:
+            return False
+        needed *= size
+    return True
+
+
+class _Writes(TorchDispatchMode):
+    """Notes who holds what would be written in a backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: dict[Any, set[Holders]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in WRITES and torch._C._current_graph_task_id() != -1:
+            self.found.setdefault(func, set()).add(holders(args[0]))
+        return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def one_holder() -> Mapping[Any, Collection[Holders]]:
+    """Return the counts of a tensor with one owner in C++, by the operator that gets it; none where torch has changed.
+
+    Under autocast, kernels in Python may lie between (``cuda_autocast.py``), which hold it, too: there are counts with
+    and without. It runs little backward passes: not to be called from within an operator.
+    """
+    first = torch.tensor([0, 1])
+    cases: tuple[Callable[[Tensor], Tensor], ...] = (
+        lambda x: x.sin() * x.cos(),
+        lambda x: x.gather(0, first[None]),
+        lambda x: x[first],
+        lambda x: x.index_select(0, first),
+        lambda x: x.max(dim=0).values,
+    )
+    with torch.inference_mode(False), torch.enable_grad(), _Writes() as writes:
+        for case, casts in product(cases, (False, True)):
+            with torch.autocast("cpu", torch.bfloat16, enabled=casts):
+                case(torch.ones(2, 2, requires_grad=True).tanh()).sum().backward()  # type: ignore[no-untyped-call]
+    found: dict[Any, set[Holders]] = writes.found
+    return found

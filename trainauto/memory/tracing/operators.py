@@ -1,0 +1,106 @@
+"""Facts about operators that following their memory needs, looked up once for each."""
+
+import re
+from typing import Any, NamedTuple
+
+import torch
+
+from trainauto.memory.tracing.in_place import WRITES
+from trainauto.memory.tracing.workspaces import SCRATCH, Scratch
+
+_aten = torch.ops.aten
+
+DEVICE_OF = torch.ops.prim.device.default
+"""What a fake tensor's ``device`` is to a dispatch mode: an operator, called more often than all others together."""
+
+HIDDEN_WRITES = frozenset({"running_mean", "running_var"})
+"""Arguments that normalisation kernels write to without saying so in their schema."""
+
+_LIFTS = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
+
+_PRODUCTS = frozenset(
+    f"aten::{name}"
+    for name in ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "_addmm_activation")
+)
+
+_HIDES_MEMORY = re.compile(r"(?!aten::|prims::)|aten::.*(conv|cudnn|rnn|lstm|gru|fft|linalg|sort|cholesky|_svd|unique)")
+"""Convolutions, recurrent networks, Fourier transforms, linear algebra, sorting, and operators that are not torch's."""
+
+_DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
+
+class Operator(NamedTuple):
+    """Facts about one operator.
+
+    Attributes:
+        writes: positions and names of the arguments it writes to.
+        only_writes: it gives back what it was given first, or nothing, and allocates nothing that outlives it; in a
+            world without data it need not be run.
+        lifts: it takes the real twin of a constant.
+        copies: its result has the content of its first argument.
+        reads: it reads a value out of a tensor.
+        is_pure: what it gives follows from the shapes and types it is given.
+        multiplies: on CUDA it is cuBLAS that computes it.
+        hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
+        scratch: says what its kernel takes on CUDA while it runs.
+        convolves: on a CPU it works on copies of what it is given, in another order (oneDNN's blocks of channels).
+        may_write: torch calls it where it would write into the first argument, were no mode looking on.
+    """
+
+    writes: tuple[tuple[int, str], ...]
+    only_writes: bool
+    lifts: bool
+    copies: bool
+    reads: bool = False
+    is_pure: bool = False
+    may_write: bool = False
+    multiplies: bool = False
+    hides_memory: bool = False
+    scratch: Scratch | None = None
+    convolves: bool = False
+
+
+_known: dict[int, Operator] = {}
+
+
+def facts_of(func: Any) -> Operator:
+    """Return the facts of an operator; operators live for ever, so their address names them (their hash is slow)."""
+    found = _known.get(id(func))
+    if found is None:
+        found = _known[id(func)] = _facts_of(func)
+    return found
+
+
+def _facts_of(func: Any) -> Operator:
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # a higher-order operator
+        return Operator((), only_writes=False, lifts=False, copies=False)
+    writes = tuple(
+        (position, argument.name)
+        for position, argument in enumerate(schema.arguments)
+        if argument.name in HIDDEN_WRITES or (argument.alias_info is not None and argument.alias_info.is_write)
+    )
+    return Operator(
+        writes,
+        only_writes=_only_writes(func, schema, writes),
+        lifts=schema.name in _LIFTS,
+        copies=func is _aten.clone.default,
+        reads=func is _aten._local_scalar_dense.default,
+        is_pure=schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags),
+        may_write=func in WRITES,
+        multiplies=schema.name in _PRODUCTS,
+        hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
+        scratch=SCRATCH.get(schema.name),
+        convolves=func in (_aten.convolution.default, _aten.convolution_backward.default),
+    )
+
+
+def _only_writes(func: Any, schema: Any, writes: tuple[tuple[int, str], ...]) -> bool:
+    if not writes or writes[0][0] != 0 or not schema.name.startswith("aten::"):
+        return False
+    if torch.Tag.inplace_view in func.tags:  # those that change size or storage: resize_, set_, t_
+        return False
+    if not schema.returns:
+        return True
+    returned = [one.alias_info for one in schema.returns]
+    return len(returned) == 1 and returned[0] is not None and returned[0].is_write and len(writes) == 1

@@ -1,0 +1,302 @@
+"""Follows storages: what each operator allocates, what is freed between operators, and in which phase of a step."""
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from trainauto.memory.cuda_allocator.allocator import AllocationEvent
+from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
+from trainauto.memory.tracing.in_place import WRITES, holders, one_holder, writes_in_place
+from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
+from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES, PhaseWatch
+from trainauto.memory.tracing.workspaces import Libraries
+
+
+class UntraceableTensorError(Exception):
+    """A tensor whose bytes cannot be followed; the message says why."""
+
+
+@dataclass
+class StepLog:
+    """What one step did.
+
+    Attributes:
+        initial: storages that were live when it began.
+        events: allocations and frees, in order.
+        phases: (number of events so far, phase that begins).
+        workspaces: (number of events so far, workspace that a library took and keeps).
+        copies: (number of events so far, bytes that a kernel of the CPU held beside what it took and gave).
+    """
+
+    initial: list[AllocationEvent]
+    events: list[AllocationEvent] = field(default_factory=list)
+    phases: list[tuple[int, str]] = field(default_factory=lambda: [(0, FORWARD)])
+    workspaces: list[tuple[int, AllocationEvent]] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def before_later_steps(self) -> list[AllocationEvent]:
+        """What was live when the step began, and workspaces that it was the first to need: later steps find them."""
+        return [*self.initial, *(workspace for _, workspace in self.workspaces)]
+
+    def peaks(self) -> dict[str, int]:
+        """Return the highest live bytes of each phase that there was, as they are in later steps."""
+        sizes = dict(self.before_later_steps)
+        live = sum(sizes.values())
+        found = dict.fromkeys(PHASES, 0)
+        ends = [*(start for start, _ in self.phases[1:]), len(self.events)]
+        for (start, phase), end in zip(self.phases, ends, strict=True):
+            peak = max(found[phase], live)
+            for ident, size in self.events[start:end]:
+                if size:
+                    sizes[ident] = size
+                    live += size
+                    peak = max(peak, live)
+                else:
+                    live -= sizes.pop(ident)
+            found[phase] = peak
+        return {phase: peak for phase, peak in found.items() if peak}
+
+    def peak_with_copies(self) -> int:
+        """Return the highest bytes of the step where copies within kernels are counted, too."""
+        sizes = dict(self.before_later_steps)
+        live = [sum(sizes.values())]
+        for ident, size in self.events:
+            live.append(live[-1] + (size or -sizes[ident]))
+            sizes[ident] = size
+        return max([*live, *(live[events] + copied for events, copied in self.copies)])
+
+
+class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
+    """Follows the storages of every tensor that operators take and give, fake or real.
+
+    A storage counts with the bytes it was asked for, from the operator that gives it to its end; how many tensors view
+    it does not matter. One that an operator takes and nobody gave was there before. What kernels allocate and free
+    within themselves is not seen.
+
+    Attributes:
+        hides_memory: an operator was seen whose kernel takes memory that no trace knows.
+
+    Args:
+        device_type: only storages of such devices are counted.
+        reads: answers what the model asks of tensors without data.
+        libraries: of the card whose memory is followed; ``None`` follows what a CPU does.
+    """
+
+    def __init__(self, device_type: str, reads: ModelReads, libraries: Libraries | None = None) -> None:
+        super().__init__()
+        self.watch = PhaseWatch()
+        self.log = StepLog([])
+        self._device_type = device_type
+        self._reads = reads
+        self._alone = one_holder()
+        # A storage by its address: number, bytes, and what calls back when it ends.
+        self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
+        self._idents = 0
+        self._libraries = libraries
+        self.hides_memory = False
+        self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
+        # Storages of equal content have equal values; see `_equal`.
+        self._values: dict[int, int] = {}
+        self._value = 0
+
+    def hold(self, held: Sequence[Any]) -> None:
+        """Count what is there before the first step: tensors, modules, optimizers, or sequences of them."""
+        for tensor in _tensors_of(held):
+            self._see(tensor, given=False)
+
+    def begin_step(self) -> None:
+        """Begin a new log."""
+        live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
+        self.log = StepLog([*live, *self._workspaces.values()])
+
+    def is_as_found(self) -> bool:
+        """Say whether storages of the same sizes are live as when the step began (garbage in cycles counts as live)."""
+        now = [*(size for _, size, _ in self._live.values()), *(size for _, size in self._workspaces.values())]
+        return sorted(size for _, size in self.log.before_later_steps) == sorted(now)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run one operator, and look at what it took and gave."""
+        if func is DEVICE_OF and isinstance(args[0], FakeTensor):
+            return args[0].fake_device
+        phase = self.watch.now()
+        if phase != self.log.phases[-1][1]:
+            self.log.phases.append((len(self.log.events), phase))
+        operator = facts_of(func)
+        if not operator.lifts:
+            self._see_all(args, given=False)
+            if kwargs:
+                self._see_all(kwargs.values(), given=False)
+        self.hides_memory = self.hides_memory or operator.hides_memory
+        scratch = self._take_scratch(operator, args)
+        is_sum = operator.may_write and isinstance(args[0], Tensor)
+        if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):
+            out = self._written(func, args, kwargs or {})
+        else:
+            out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
+        self._see_all((out,), given=True)
+        if scratch is not None:
+            self.log.events.append(AllocationEvent(scratch, 0))
+        if operator.multiplies and self._libraries is not None and self._libraries.cublas_bytes:
+            self._take_workspace(phase == BACKWARD, self._libraries.cublas_bytes)
+        if operator.convolves and self._device_type == "cpu" and self._libraries is None:
+            self.log.copies.append((len(self.log.events), _copied_bytes(func, args, out)))
+        if operator.writes or operator.copies:
+            self._note_values(operator, args, kwargs or {}, out)
+        return out
+
+    def _take_scratch(self, operator: Operator, args: Sequence[Any]) -> int | None:
+        """Note what a kernel of CUDA takes while it runs; return its ident."""
+        if operator.scratch is None or self._libraries is None:
+            return None
+        size_bytes = operator.scratch(args, self._libraries)
+        if not size_bytes:
+            return None
+        self._idents += 1
+        self.log.events.append(AllocationEvent(self._idents, size_bytes))
+        return self._idents
+
+    def _take_workspace(self, in_backward: bool, size_bytes: int) -> None:
+        if in_backward not in self._workspaces:
+            self._idents += 1
+            workspace = self._workspaces[in_backward] = AllocationEvent(self._idents, size_bytes)
+            self.log.workspaces.append((len(self.log.events), workspace))
+
+    def _written(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        """Write into the first argument; return another tensor on its storage, for autograd takes results for new."""
+        target: Tensor = args[0]
+        if not isinstance(target, FakeTensor):
+            WRITES[func](*args, **kwargs)
+        self._value += 1
+        self._values[_key(target)] = self._value
+        written: Tensor = torch.ops.aten.alias.default(target)
+        return written
+
+    def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
+        """Answer a read: the model's own by its rules; others (losses, overflows) by 0, and the step goes on."""
+        if func is torch.ops.aten.equal.default:
+            return self._equal(args[0], args[1])
+        kind, phase = kind_of(func, args), self.watch.now()
+        if phase in (FORWARD, BACKWARD):
+            return self._reads.answer(kind)
+        return answer_of(kind, large=False)
+
+    def _see_all(self, found: Iterable[Any], *, given: bool) -> None:
+        for one in found:
+            if isinstance(one, Tensor):
+                self._see(one, given=given)
+            elif isinstance(one, list | tuple):
+                self._see_all(one, given=given)
+
+    def _see(self, tensor: Tensor, *, given: bool) -> None:
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError as error:
+            reason = f"the bytes of a tensor of layout {tensor.layout} cannot be followed"
+            raise UntraceableTensorError(reason) from error
+        key, size = storage._cdata, storage.nbytes()
+        known = self._live.get(key)
+        if known is not None:
+            if known[1] == size:
+                return
+            self._free(key)  # it was resized, which is a new allocation
+        # A fake tensor's `device` is an operator of its own, and would take half of a trace's time.
+        device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
+        if not size or device.type != self._device_type:
+            return
+        self._idents += 1
+        ident = self._idents
+        self._live[key] = (ident, size, weakref.ref(storage, partial(self._end, key)))
+        event = AllocationEvent(ident, size)
+        if given or known is not None:
+            self.log.events.append(event)
+        else:
+            self.log.initial.append(event)
+
+    def _end(self, key: int, _storage: Any) -> None:
+        self._free(key)
+
+    def _free(self, key: int) -> None:
+        known = self._live.pop(key, None)
+        self._values.pop(key, None)
+        if known is not None:
+            self.log.events.append(AllocationEvent(known[0], 0))
+
+    def _note_values(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Keep account of which storages were written since they were copied."""
+        if operator.copies:
+            self._values[_key(out)] = self._value_of(args[0])
+        for position, name in operator.writes:
+            written = args[position] if position < len(args) else kwargs.get(name)
+            for tensor in _tensors_in(written):
+                self._value += 1
+                self._values[_key(tensor)] = self._value
+
+    def _value_of(self, tensor: Tensor) -> int:
+        key = _key(tensor)
+        if key not in self._values:
+            self._value += 1
+            self._values[key] = self._value
+        return self._values[key]
+
+    def _equal(self, one: Tensor, other: Tensor) -> bool:
+        """Say whether ``other`` is a copy of ``one`` and neither was written since."""
+        return one.shape == other.shape and self._value_of(one) == self._value_of(other)
+
+
+def _copied_bytes(func: Any, args: Sequence[Any], out: Any) -> int:
+    """Return what oneDNN's convolution holds at its end beside what it took and gave.
+
+    Forward that is the result in its own order, or the input; backward both, for the weights' gradients. So torch's
+    profiler says of float32 on AVX-512. Images of few channels are copied to blocks of 8 or 16, which is left out.
+    """
+    if func is torch.ops.aten.convolution.default:
+        return max(_bytes(args[0]), _bytes(out))
+    return _bytes(args[0]) + _bytes(args[1])
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _key(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _tensors_in(found: Any) -> Iterator[Tensor]:
+    """Yield the tensors among arguments or results of an operator."""
+    if isinstance(found, Tensor):
+        yield found
+    elif isinstance(found, list | tuple):
+        for one in found:
+            yield from _tensors_in(one)
+    elif isinstance(found, dict):
+        for one in found.values():
+            yield from _tensors_in(one)
+
+
+def _tensors_of(held: Any) -> Iterator[Tensor]:
+    """Yield the tensors of modules (their gradients too), optimizers and collections."""
+    if isinstance(held, nn.Module):
+        for parameter in held.parameters():
+            yield parameter
+            if parameter.grad is not None:
+                yield parameter.grad
+        yield from held.buffers()
+    elif isinstance(held, torch.optim.Optimizer):
+        for group in held.param_groups:
+            yield from group["params"]
+        yield from _tensors_in(list(held.state.values()))
+    elif isinstance(held, list | tuple):
+        for one in held:
+            yield from _tensors_of(one)
+    else:
+        yield from _tensors_in(held)

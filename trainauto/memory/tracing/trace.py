@@ -1,0 +1,202 @@
+"""What a training step takes at its peak, known before it is run: the step itself, on fake tensors.
+
+The same definition holds for fake and for real tensors: live bytes, as they were asked for, of every storage that an
+operator gives or takes. On real tensors it is a measurement, on fake ones a prediction.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch._subclasses import fake_tensor
+
+from trainauto.core.errors import TrainautoError
+from trainauto.memory.cuda_allocator.allocator import AllocationEvent, least_reserved_bytes, peak_reserved_bytes
+from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
+from trainauto.memory.tracing.storage_tracker import LiveStorages, StepLog, UntraceableTensorError
+from trainauto.memory.tracing.workspaces import Libraries
+
+MIB = 1024**2
+LARGEST_DIFFERENCE = 0.01
+"""Peaks that follow data by no more than this are one peak: it is the error that traces may have anyway."""
+
+
+class CannotTrace(TrainautoError):  # noqa: N818
+    """A step cannot be traced; the message says why, and where in the model."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One step of a model that has stepped before.
+
+    Attributes:
+        persistent_bytes: live when the step begins: weights, optimizer state, averages, gradients where the last step
+            left them, and workspaces of libraries where a card was asked for.
+        peak_bytes: most that was live at one time.
+        phase_peaks_bytes: the same within ``forward``, ``backward``, ``optimizer`` and ``other`` (see
+            :class:`~trainauto.memory.tracing.phases.PhaseWatch`); a phase that did not occur is missing.
+        initial: allocations that were live when the step began.
+        events: what the step allocated and freed, in order, for the simulation of an allocator.
+        hides_memory: kernels take memory that no trace knows: those of convolutions above all.
+        peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
+    """
+
+    persistent_bytes: int
+    peak_bytes: int
+    phase_peaks_bytes: Mapping[str, int]
+    initial: tuple[AllocationEvent, ...]
+    events: tuple[AllocationEvent, ...]
+    hides_memory: bool = True
+    peak_with_copies_bytes: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What is live through all of the step: ``persistent_bytes`` without what it frees, gradients above all."""
+        freed = {ident for ident, size_bytes in self.events if not size_bytes}
+        return sum(size_bytes for ident, size_bytes in self.initial if ident not in freed)
+
+    def sizes(self) -> list[int]:
+        """Return the bytes of the events alone, negative where they were freed."""
+        sizes = dict([*self.initial, *(event for event in self.events if event.size_bytes)])
+        return [size_bytes or -sizes[ident] for ident, size_bytes in self.events]
+
+    def reserved_bytes(self, *, expandable: bool) -> int:
+        """Return what torch's CUDA allocator reserves for such steps where there is plenty, by simulation."""
+        return peak_reserved_bytes(self.events, expandable=expandable, before=self.initial)
+
+    def least_reserved_bytes(self, *, expandable: bool) -> int:
+        """Return the least with which its steps need not flush, by simulation."""
+        return least_reserved_bytes(self.events, expandable=expandable, before=self.initial)
+
+
+def trace(
+    step: Callable[[], object],
+    *,
+    steps: int = 2,
+    held: Sequence[Any] = (),
+    device_type: str = "cpu",
+    ends_early: bool = False,
+    libraries: Libraries | None = None,
+) -> Trace:
+    """Run a step a few times and follow its memory; the last one counts.
+
+    Fake tensors have no data. What the step reads of them outside of forward and backward (losses, norms, loss scaling)
+    is answered so that it goes on. Where the model itself asks, the step is run under both answers, and traced only if
+    its peak does not depend on them.
+
+    Args:
+        step: one whole training step, from the batch to the averages. Fake tensors are its caller's business: their
+            mode is open around this call, not within ``step``.
+        steps: how often it runs; optimizers allocate their state in the first.
+        held: what is live between steps and touched by no operator of them: tensors, modules, optimizers.
+        device_type: which device's memory to follow.
+        ends_early: run no further step after one that leaves storages of the same sizes as it found. The next one would
+            find what this one found, so it is this one again: half of the time of a trace.
+        libraries: of the card that is asked for; ``None`` follows what a CPU does.
+
+    Raises:
+        CannotTrace: the step fails, or its memory depends on data.
+    """
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    reads = ModelReads(large=False)
+    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries)
+    try:
+        first = follow(reads)
+    except CannotTrace as error:
+        if not reads.found or isinstance(error.__cause__, UnanswerableError):
+            raise
+        first = None  # it may be the answer that the model did not like
+    if first is not None and not reads.found:
+        return first
+    return _under_other_answers(first, reads.found[0], follow)
+
+
+def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[ModelReads], Trace]) -> Trace:
+    try:
+        second = follow(ModelReads(large=True))
+    except CannotTrace as error:
+        if first is None or isinstance(error.__cause__, UnanswerableError):
+            raise
+        return first
+    if first is None:
+        return second
+    low, high = sorted((first, second), key=lambda found: found.peak_bytes)
+    if high.peak_bytes - low.peak_bytes > LARGEST_DIFFERENCE * high.peak_bytes:
+        raise CannotTrace(
+            f"the memory of a step depends on data: {read.place} asks a tensor for {read.what}, and the peak is "
+            f"{low.peak_bytes / MIB:.1f} MiB or {high.peak_bytes / MIB:.1f} MiB by the answer"
+        )
+    return high
+
+
+def _follow(
+    step: Callable[[], object],
+    steps: int,
+    held: Sequence[Any],
+    device_type: str,
+    ends_early: bool,
+    libraries: Libraries | None,
+    reads: ModelReads,
+) -> Trace:
+    live = LiveStorages(device_type, reads, libraries)
+    live.hold(held)
+    try:
+        for _ in range(steps):
+            with _no_garbage():
+                live.begin_step()
+                with live.watch.watching(), live:
+                    step()
+            if ends_early and live.is_as_found():
+                break
+    except Exception as error:
+        raise CannotTrace(_reason(error)) from error
+    return _trace_of(live.log, live.hides_memory)
+
+
+def _trace_of(log: StepLog, hides_memory: bool) -> Trace:
+    peaks = log.peaks()
+    return Trace(
+        persistent_bytes=sum(size for _, size in log.before_later_steps),
+        peak_bytes=max(peaks.values(), default=0),
+        phase_peaks_bytes=peaks,
+        initial=tuple(log.before_later_steps),
+        events=tuple(log.events),
+        hides_memory=hides_memory,
+        peak_with_copies_bytes=log.peak_with_copies(),
+    )
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Collect before and not within, so that what hangs in cycles ends at the same moment in every run.
+
+    What a step makes, with collection off, is in the youngest generation: looking at the others would take longer than
+    the step.
+    """
+    gc.collect(0)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _reason(error: Exception) -> str:
+    """Say what stopped a trace, and where in the model."""
+    place = place_of_error(error)
+    match error:
+        case UnanswerableError() | UntraceableTensorError():
+            return str(error)
+        case fake_tensor.DynamicOutputShapeException():
+            return f"the size of what {error.func} gives depends on data, at {place}"
+        case fake_tensor.UnsupportedOperatorException():
+            return f"{error.func} has no kernel for fake tensors, at {place}"
+        case _:
+            lines = str(error).strip().splitlines()
+            return f"{type(error).__name__}{': ' + lines[0] if lines else ''}, at {place}"

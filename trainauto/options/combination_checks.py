@@ -1,0 +1,214 @@
+"""Options that are fine alone and impossible together, each one small pure check."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from trainauto.options.schema import Datasets, Options, TrainDataset, ValDataset
+from trainauto.options.source_locations import KeyPath, dotted
+from trainauto.options.validation_errors import Finding
+
+Check = Callable[[Options], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A check and the options at the top level that it reads."""
+
+    needs: frozenset[str]
+    check: Check
+
+
+_ENTRIES: list[_Entry] = []
+
+
+def _reads(*needs: str) -> Callable[[Check], Check]:
+    """Add a check to the list, with the options at the top level that it reads."""
+
+    def add(check: Check) -> Check:
+        _ENTRIES.append(_Entry(frozenset(needs), check))
+        return check
+
+    return add
+
+
+def impossible_combinations(options: Options, valid: Collection[str] | None = None) -> list[Finding]:
+    """Return what cannot work together.
+
+    Args:
+        options: what to check; it may lack what ``valid`` does not name.
+        valid: options at the top level that may be read; all by default. Checks that read others are left out.
+    """
+    known = set(Options.model_fields) if valid is None else set(valid)
+    return [finding for entry in _ENTRIES if entry.needs <= known for finding in entry.check(options)]
+
+
+def image_sets(datasets: Datasets) -> Iterator[tuple[KeyPath, TrainDataset | ValDataset]]:
+    """Iterate over all data sets with their paths in the file, the training set first; a test has none."""
+    if "train" in datasets.model_fields_set:
+        yield ("datasets", "train"), datasets.train
+    for key, dataset in datasets.validation_sets.items():
+        yield ("datasets", key), dataset
+
+
+@_reads("train")
+def one_length(options: Options) -> Iterator[Finding]:
+    """A run has one length, in one unit."""
+    train = options.train
+    if train.total_iter and train.total_samples:
+        what = "the run has two lengths, total_iter and total_samples"
+        yield Finding(("train", "total_samples"), what, "Remove one: stop and schedules follow the other.", at_key=True)
+    if not train.total_iter and not train.total_samples:
+        what = "the run has no length"
+        yield Finding(("train",), what, "Add total_iter (optimizer steps) or total_samples to train.", at_key=True)
+
+
+@_reads("train")
+def one_warmup(options: Options) -> Iterator[Finding]:
+    """Warm-up is given once, in the unit of the run, and ends before the run does."""
+    train = options.train
+    path = ("train", "warmup_steps")
+    if train.warmup_steps and train.warmup_ratio:
+        yield Finding(path, "warm-up is given twice, as warmup_steps and as warmup_ratio", "Remove one.", at_key=True)
+    elif train.warmup_steps and train.total_samples and not train.total_iter:
+        what = "warmup_steps counts steps in a run that counts samples"
+        yield Finding(path, what, "Write warmup_ratio, the share of the run.", at_key=True)
+    elif train.total_iter and train.warmup_steps >= train.total_iter:
+        what = f"the warm-up of {train.warmup_steps} steps does not end within the {train.total_iter} of the run"
+        yield Finding(path, what, "Shorten warmup_steps, or lengthen total_iter.")
+
+
+@_reads("distributed", "memory", "use_amp", "amp_bf16", "use_channels_last", "use_compile", "model_type")
+def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
+    """Networks that are wrapped or sharded for it cannot be changed in other ways, and step together."""
+    chosen, memory = options.distributed, options.memory
+    on = [name for name in ("ddp_overlap", "fully_shard") if getattr(chosen, name)]
+    if not on:
+        return
+    path = ("distributed", on[0])
+    if len(on) > 1:
+        yield Finding(path, "ddp_overlap and fully_shard are two ways of one thing", "Remove one.", at_key=True)
+    refused = {
+        "distributed.batches: memory": chosen.batches == "memory",
+        "memory.gradient_checkpointing": memory.gradient_checkpointing,
+        "memory.allow_gradient_checkpointing": memory.allow_gradient_checkpointing,
+        "model_type: SRGANModel": options.model_type.lower() == "srganmodel",
+        "float16 (use_amp without amp_bf16)": options.use_amp and not options.amp_bf16 and chosen.fully_shard,
+        "use_channels_last": options.use_channels_last and chosen.fully_shard,
+        "use_compile": options.use_compile and chosen.fully_shard,
+    }
+    for name, is_set in refused.items():
+        if is_set:
+            yield Finding(path, f"{on[0]} does not go with {name}", "Remove one of them.", at_key=True)
+
+
+@_reads("datasets")
+def workers_within_lookahead(options: Options) -> Iterator[Finding]:
+    """More workers than batches drawn ahead would idle."""
+    train = next((one for _, one in image_sets(options.datasets) if isinstance(one, TrainDataset)), None)
+    if train is not None and train.num_worker_per_gpu > train.lookahead:
+        what = f"{train.num_worker_per_gpu} workers cannot all be busy with {train.lookahead} batches drawn ahead"
+        advice = f"Write lookahead: {train.num_worker_per_gpu}, or fewer workers."
+        yield Finding(("datasets", "train", "num_worker_per_gpu"), what, advice)
+
+
+@_reads("datasets")
+def roots_fit_type(options: Options) -> Iterator[Finding]:
+    """Paired sets need both roots, GT sets only one, and roots name something."""
+    for path, dataset in image_sets(options.datasets):
+        kind = dataset.type.lower()
+        if kind == "pairedimagedataset" and dataset.dataroot_lq is None:
+            advice = "Add dataroot_lq, or write type: GTImageDataset to make lq images from gt."
+            yield Finding(path, f"{dataset.type} needs dataroot_lq", advice, at_key=True)
+        if kind == "gtimagedataset" and dataset.dataroot_lq is not None:
+            advice = "Remove dataroot_lq, or write type: PairedImageDataset."
+            what = f"{dataset.type} makes lq images itself and takes no dataroot_lq"
+            yield Finding((*path, "dataroot_lq"), what, advice, at_key=True)
+        if dataset.dataroot_lq is not None and dataset.dataroot_lq == dataset.dataroot_gt:
+            what = "dataroot_lq is the same as dataroot_gt"
+            yield Finding((*path, "dataroot_lq"), what, "Name the folder of low-quality images.")
+        for key, roots in (("dataroot_gt", dataset.dataroot_gt), ("dataroot_lq", dataset.dataroot_lq)):
+            names = [roots] if isinstance(roots, str) else roots
+            if names is not None and not (names and all(names)):
+                yield Finding((*path, key), f"{key} names nothing", "Write the path of a folder.", at_key=True)
+
+
+@_reads("datasets", "scale")
+def something_to_learn(options: Options) -> Iterator[Finding]:
+    """A GT set at scale 1 has nothing to teach: its lq images are its gt images."""
+    for path, dataset in image_sets(options.datasets):
+        if dataset.type.lower() == "gtimagedataset" and options.scale == 1:
+            what = "GTImageDataset makes lq images by downscaling, and at scale 1 they equal the gt images"
+            yield Finding(path, what, "Write another scale, or use PairedImageDataset with dataroot_lq.", at_key=True)
+
+
+@_reads("datasets")
+def names_differ(options: Options) -> Iterator[Finding]:
+    """Names of sets become names of curves, folders and figures about their images."""
+    seen: dict[str, KeyPath] = {}
+    for path, dataset in image_sets(options.datasets):
+        # Some file systems do not tell A from a.
+        first = seen.setdefault(dataset.name.casefold(), path)
+        if first != path:
+            what = f"{dotted(first)} and {dotted(path)} are both named '{dataset.name}'"
+            free = str(path[-1]).casefold() not in seen
+            advice = f"Give each a name of its own{f', e.g. name: {path[-1]}' if free else ''}."
+            yield Finding((*path, "name") if "name" in dataset.model_fields_set else path, what, advice, at_key=True)
+
+
+@_reads("val", "logger")
+def best_metric_is_measured(options: Options) -> Iterator[Finding]:
+    """The metric that picks the best checkpoint must be measured."""
+    best, metrics = options.logger.best_metric, list(options.val.metrics)
+    path = ("logger", "best_metric")
+    if best is not None and best not in metrics:
+        advice = f"Known: {', '.join(metrics)}." if metrics else "Add it to val.metrics, or remove best_metric."
+        yield Finding(path, f"best_metric '{best}' is not among val.metrics", advice)
+    elif best is not None and not options.val.val_enabled:
+        advice = "Write val_enabled: true, or remove best_metric."
+        yield Finding(path, f"best_metric '{best}' is never measured, since val_enabled is false", advice)
+
+
+@_reads("datasets", "val")
+def validation_has_images(options: Options) -> Iterator[Finding]:
+    """Validation that was asked for needs images."""
+    asked = options.val.val_enabled and bool(options.val.model_fields_set)
+    if asked and not options.datasets.validation_sets:
+        advice = "Add datasets.val, or write val_enabled: false."
+        path = ("val", "metrics") if options.val.metrics else ("val",)
+        yield Finding(path, "there are validation options, and no validation set", advice, at_key=True)
+
+
+@_reads("datasets", "val")
+def validation_has_results(options: Options) -> Iterator[Finding]:
+    """Validation must leave something: figures or pictures."""
+    val = options.val
+    if val.val_enabled and options.datasets.validation_sets and not val.metrics and not val.save_img:
+        what = "validation would leave nothing: no metrics, and save_img is false"
+        yield Finding(("val", "save_img"), what, "Add val.metrics, write save_img: true, or val_enabled: false.")
+
+
+@_reads("val")
+def tiles_outweigh_overlap(options: Options) -> Iterator[Finding]:
+    """A tile must be larger than its margins, or most of the work is thrown away.
+
+    A tile of side t computes (t + 2 overlap)^2 pixels for t^2 that are kept; from 2 overlap = t on, 3/4 are lost.
+    """
+    val = options.val
+    if val.tile_size and 2 * val.tile_overlap >= val.tile_size:
+        what = f"tiles of {val.tile_size} px with {val.tile_overlap} px of overlap on every side are mostly overlap"
+        advice = f"Write tile_size above {2 * val.tile_overlap}, or a smaller tile_overlap (16 by default)."
+        path = ("val", "tile_overlap" if "tile_overlap" in val.model_fields_set else "tile_size")
+        yield Finding(path, what, advice)
+
+
+@_reads("path")
+def keys_only_inside_pickles(options: Options) -> Iterator[Finding]:
+    """A safetensors file holds one set of weights, without keys to choose from."""
+    path = options.path
+    for which, weights, key in (
+        ("g", path.pretrain_network_g, path.param_key_g),
+        ("d", path.pretrain_network_d, path.param_key_d),
+    ):
+        if weights and key and weights.lower().endswith(".safetensors"):
+            what = f"param_key_{which} chooses inside a .pth, and the weights are a .safetensors"
+            yield Finding(("path", f"param_key_{which}"), what, f"Remove param_key_{which}.", at_key=True)

@@ -1,0 +1,80 @@
+"""Keys of BasicSR and traiNNer files that are spelled otherwise here, or are not needed."""
+
+from typing import Any
+
+from trainauto.options.source_locations import KeyPath
+
+_LOSSES = "Write it as an item of train.losses, e.g. `- {type: l1loss, loss_weight: 1.0}`."
+_ONE_STEP_EACH = "Remove it: the discriminator steps once with every step of the generator, from the first on."
+_NOT_NEEDED = "Remove it: nothing here needs it."
+
+_HINTS = {
+    "warmup_iter": "Write warmup_steps.",
+    "batch_size": "Write batch_size_per_gpu.",
+    "num_worker": "Write num_worker_per_gpu.",
+    "accumulate": "Write accum_iter.",
+    "num_gpu": "Remove it: device says where to train, and --launcher pytorch uses several GPUs.",
+    "gpu_ids": "Remove it: device says where to train, and CUDA_VISIBLE_DEVICES says which GPU.",
+    "io_backend": "Remove it: images are read from files; cache_dir keeps decoded pixels.",
+    "meta_info": "Remove it: dataroot_gt takes folders, files and lists of them.",
+    "meta_info_file": "Remove it: dataroot_gt takes folders, files and lists of them.",
+    "use_shuffle": "Remove it: samples are always shuffled.",
+    "dataset_enlarge_ratio": "Remove it: the stream of samples has no end.",
+    "prefetch_mode": "Remove it: lookahead says how many batches are drawn ahead.",
+    "num_prefetch_queue": "Remove it: lookahead says how many batches are drawn ahead.",
+    "pin_memory": _NOT_NEEDED,
+    "persistent_workers": _NOT_NEEDED,
+    "phase": _NOT_NEEDED,
+    "dist": "Remove it and pass --launcher pytorch.",
+    "dist_params": "Remove it and pass --launcher pytorch.",
+    "find_unused_parameters": _NOT_NEEDED,
+    "total_epochs": "Write total_iter (optimizer steps) or total_samples.",
+    "epochs": "Write total_iter (optimizer steps) or total_samples.",
+    "max_steps": "Write total_iter.",
+    "lr": "Write it under train.optim_g.",
+    "milestones": "Write it under train.scheduler, e.g. {type: multistep, milestones: [...], gamma: 0.5}.",
+    "gamma": "Write it under train.scheduler, e.g. {type: multistep, milestones: [...], gamma: 0.5}.",
+    "manual_random_seed": "Write manual_seed.",
+    "seed": "Write manual_seed.",
+    "resume_state": "Remove it and pass --auto_resume: a run goes on in its own directory.",
+    "ignore_resume_networks": "Remove it and start from weights: path.pretrain_network_g.",
+    "strict_load": "Write strict_load_g.",
+    "param_key": "Write param_key_g.",
+    "amp": "Write use_amp.",
+    "fp16": "Write use_amp: true and amp_bf16: false.",
+    "bf16": "Write use_amp: true; amp_bf16 is true already.",
+    "compile": "Write use_compile.",
+    "channels_last": "Write use_channels_last.",
+    "ema": "Write ema_decay under train.",
+    "net_d_iters": _ONE_STEP_EACH,
+    "net_d_init_iters": _ONE_STEP_EACH,
+    "wandb": "Remove it: use_tb_logger writes curves.",
+    "metrics_enabled": "Remove it: metrics are computed where val.metrics names some.",
+    "pbar": _NOT_NEEDED,
+    "suffix": _NOT_NEEDED,
+    "use_hflip_rot": "Write use_hflip and use_rot.",
+}
+
+
+def hint(path: KeyPath, tree: Any) -> str:
+    """Return what to write instead of the unknown key at ``path``; empty where no hint is known.
+
+    Args:
+        path: path of the key.
+        tree: the whole file, which fills in figures.
+    """
+    key = str(path[-1])
+    if key == "gt_size":
+        return _gt_size_hint(path, tree)
+    if key.endswith("_opt") and path[0] == "train":
+        return _LOSSES
+    return _HINTS.get(key, "")
+
+
+def _gt_size_hint(path: KeyPath, tree: Any) -> str:
+    value, scale = tree, tree.get("scale", 4)
+    for key in path:
+        value = value[key]
+    if isinstance(value, int) and isinstance(scale, int) and scale > 0 and value % scale == 0:
+        return f"Write lq_size: {value // scale} (gt_size / scale)."
+    return "Write lq_size: gt_size / scale."

@@ -1,0 +1,224 @@
+"""A run in lines of text: what console and training.log say. Pure functions; ASCII, at most ``width`` columns.
+
+Only a single word longer than the width, such as a path, makes a longer line, so that it can still be copied whole.
+``width`` 0 never wraps.
+"""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
+from trainauto.core.records import Progress, ValidationRecord
+from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
+from trainauto.reporting.step_stats import StepFigures, counted, error_text, gain_over_bicubic, size_text
+
+WIDTH = 80
+_LABEL_WIDTH = 12
+MOST_PLANS = 8
+"""Rows of the table of predictions at the end of a run."""
+_INDENT = "    "
+_WORTH_SAYING = 0.05
+"""Share of the time waited for data from which on a line says so; below, the loader does not slow the run."""
+
+
+def summary_lines(summary: RunSummary, width: int) -> list[str]:
+    """Return the block that a run starts with."""
+    pairs = [
+        ("run", summary.name),
+        ("directory", summary.run_directory),
+        ("device", f"{summary.device}, {summary.precision}"),
+        ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
+        ("plan", f"{summary.plan} ({plan_text(summary.plan)})"),
+        ("data", ", ".join(f"{name} {number}" for name, number in summary.samples.items())),
+        ("length", counted(summary.total, summary.unit.removesuffix("s"))),
+        *summary.facts,
+    ]
+    if summary.resumed:
+        pairs.append(("resumed", f"after step {summary.progress.steps}, {counted(summary.progress.samples, 'sample')}"))
+    return pairs_lines(pairs, width)
+
+
+def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, width: int) -> list[str]:
+    """Return how the run stands, usually in one line."""
+    parts = [f"{summary.done(progress)}/{summary.total}"]
+    if summary.unit != "steps":
+        parts = [f"step {figures.last.step}", f"{parts[0]} {summary.unit}"]
+    parts.append(f"loss {figures.loss:.4g}")
+    if len(figures.losses) > 1:
+        parts += [f"{name} {value:.4g}" for name, value in figures.losses.items()]
+    rates = figures.last.learning_rates
+    parts += [f"lr {rate:.2g}" if len(rates) == 1 else f"lr_{name} {rate:.2g}" for name, rate in rates.items()]
+    parts.append(f"{figures.steps_per_s:.3g} it/s")
+    if figures.waiting >= _WORTH_SAYING:
+        parts.append(f"data {figures.waiting:.0%}")
+    parts.append(plan_text(figures.last.plan))
+    if figures.memory_share is not None:
+        parts.append(f"mem {figures.memory_share:.0%}")
+    left_s = remaining_s(figures, summary, progress)
+    if left_s is not None:
+        parts.append(f"ETA {duration(left_s)}")
+    if figures.skipped:
+        parts.append(f"skipped {figures.skipped}")
+    if figures.ooms:
+        parts.append(f"OOM {figures.ooms}")
+    return _join(parts, width)
+
+
+def remaining_s(figures: StepFigures, summary: RunSummary, progress: Progress) -> float | None:
+    """Return the seconds of training that are left at the present rate, validation not counted."""
+    rate = figures.steps_per_s if summary.unit == "steps" else figures.samples_per_s
+    return max(0, summary.total - summary.done(progress)) / rate if rate > 0 else None
+
+
+def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
+    """Return what was decided, and why."""
+    match decision:
+        case PlanChange(plan=plan):
+            figures = "; ".join(_expected(decision))
+            asked = f"plan -> {plan}" + (f" ({figures})" if figures else "")
+        case KeepPlan(plan=plan):
+            asked = f"plan stays {plan}"
+        case RateFactor(factor=factor):
+            asked = f"learning rate -> {factor:.4g} x schedule"
+        case ClipAt(max_norm=max_norm):
+            asked = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
+        case Stop():
+            asked = "stop"
+    return wrapped(f"step {step}: {asked}: {decision.reason}", width)
+
+
+def _expected(change: PlanChange) -> Iterator[str]:
+    """Yield what is predicted of the new plan, and how the prediction of the one before has turned out."""
+    if change.predicted is not None:
+        yield f"predicted {size_text(change.predicted)}"
+    before = []
+    if change.predicted_before is not None:
+        before.append(f"predicted {size_text(change.predicted_before)}")
+    if change.measured is not None:
+        before.append(f"measured {size_text(change.measured)}")
+    if change.predicted_before is not None and change.measured is not None:
+        before.append(f"off by {error_text(change.predicted_before, change.measured)}")
+    if before:
+        yield "the plan before: " + ", ".join(before)
+
+
+def validation_lines(record: ValidationRecord, width: int) -> list[str]:
+    """Return a table of the means of a validation beside those of bicubic enlargement."""
+    tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
+    images = counted(len(record.scores), "image")
+    peak = f", peak {size_text(record.peak.allocated)}" if record.peak is not None else ""
+    how = f"{images} in {duration(record.seconds)}{tiles}{peak}"
+    head = f"validation of {record.dataset} after step {record.step}: {how}"
+    rows = [["metric", "value", "bicubic", "gain"] if record.bicubic else ["metric", "value"]]
+    for metric, value in record.metrics.items():
+        gain = gain_over_bicubic(record, metric)
+        row = [metric, f"{value:.4f}"]
+        if record.bicubic:
+            row += ["-", "-"] if gain is None else [f"{record.bicubic[metric]:.4f}", f"{gain:+.4f}"]
+        rows.append(row)
+    return wrapped(head, width) + table(rows)
+
+
+def end_lines(end: RunEnd, width: int) -> list[str]:
+    """Return the block that a run ends with."""
+    pairs = [
+        (end.status, end.reason),
+        ("trained", f"{_so_far(end.progress)} in {duration(end.progress.seconds)}"),
+    ]
+    if end.checkpoint:
+        pairs.append(("checkpoint", end.checkpoint))
+    return pairs_lines([*pairs, *end.facts], width)
+
+
+def _so_far(progress: Progress) -> str:
+    return f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'sample')}"
+
+
+def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
+    """Return a table of what plans were predicted to peak at and what was measured; empty where nothing was predicted.
+
+    It holds the plans trained longest, in the order in which they were first trained.
+    """
+    rows, left_out = peaks.rows(MOST_PLANS)
+    if all(row.predicted_bytes is None for row in rows):
+        return []
+    cells = [["plan", "steps", "predicted", "measured", "highest", "error"], *(prediction_cells(row) for row in rows)]
+    more = f"  and {counted(left_out, 'more plan')}, trained for fewer steps"
+    head = "predicted against measured (of whole steps: the typical peak, and the highest)"
+    return [*wrapped(head, width), *table(cells), *([more] if left_out else [])]
+
+
+def prediction_cells(row: PlanPeak) -> list[str]:
+    """Return plan, steps, predicted, typical and highest peak, and the error of the prediction against the typical."""
+    sizes = (row.predicted_bytes, row.typical_bytes, row.highest_bytes)
+    known = row.predicted_bytes is not None and row.typical_bytes is not None
+    error = error_text(row.predicted_bytes or 0, row.typical_bytes or 0) if known else "-"
+    return [plan_text(row.plan), str(row.steps), *("-" if size is None else size_text(size) for size in sizes), error]
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan in a few columns, e.g. ``16x64`` (samples x pixels), ``16/2x64`` in two micro-batches."""
+    pieces = f"/{plan.micro_batches}" if plan.micro_batches > 1 else ""
+    if {name for name, _ in plan.values} == {BATCH_SIZE, LQ_SIZE}:
+        return f"{plan.batch_size}{pieces}x{plan[LQ_SIZE]}"
+    return " ".join(f"{name} {value}{pieces if name == BATCH_SIZE else ''}" for name, value in plan.values)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in two units, e.g. ``2h13m``."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02d}h"
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest_s:02d}s" if minutes else f"{rest_s}s"
+
+
+def in_thousands(number: int) -> str:
+    """Return a count with three figures and K, M or G (powers of 1000)."""
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return str(number)
+
+
+def pairs_lines(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Return labels with their texts beside them; what has no text is left out."""
+    lines: list[str] = []
+    for label, text in pairs:
+        if text:
+            lines += wrapped(f"{label:<{_LABEL_WIDTH}}{text}", width, " " * _LABEL_WIDTH)
+    return lines
+
+
+def wrapped(text: str, width: int, indent: str = _INDENT) -> list[str]:
+    """Return a text in lines of at most ``width`` columns; 0 leaves it as it is."""
+    if not width or len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _join(parts: Sequence[str], width: int) -> list[str]:
+    """Set parts apart by two spaces and break lines only between them."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if width and len(lines[-1]) + 2 + len(part) > width:
+            lines.append(_INDENT + part)
+        else:
+            lines[-1] += "  " + part
+    return lines
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows in columns: the first to the left, all others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]

@@ -1,0 +1,105 @@
+"""training_log.json: the course of the losses as one JSON object, for readers that want a single small file."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.decisions import Decision
+from trainauto.core.files import write_text_atomically
+from trainauto.core.json_text import to_json
+from trainauto.core.records import Progress, StepRecord
+from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.reporting.sinks import Sink
+from trainauto.reporting.step_stats import StepWindow
+
+MOST_ENTRIES = 1000
+_SHORTEST_PAUSE_S = 1.0
+
+
+class LogObject(Sink):
+    """Rewrites training_log.json at each logging step, whole or not at all, at most once a second, and at the end.
+
+    ``losses`` holds one entry a logging step: ``epoch`` (passes through the training set so far), ``step``, ``loss``
+    (mean of the sum of the terms since the entry before), ``lr`` (of the first optimizer) and ``time`` (seconds since
+    1970). At 1000 entries every second one is dropped and from then on only every second logging step is kept, and so
+    on: the file stays small, however long the run. training_log.jsonl has every step.
+
+    Args:
+        path: the file.
+        print_freq: steps between logging steps.
+        clock: returns the time of day in seconds since 1970.
+    """
+
+    def __init__(self, path: Path, print_freq: int, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._print_freq = print_freq
+        self._clock = clock
+        self._window = StepWindow()
+        self._head: dict[str, Any] = {}
+        self._stride = print_freq
+        self._losses: list[dict[str, Any]] = []
+        self._train_samples = 0
+        self._written_s = float("-inf")
+
+    def start(self, summary: RunSummary) -> None:
+        """Begin the object, or go on with that of the run that is resumed."""
+        before = _read(self._path) if summary.resumed else {}
+        self._stride = max(int(before.get("stride", 0)), self._print_freq)
+        self._losses = [entry for entry in before.get("losses", []) if entry["step"] <= summary.progress.steps]
+        self._train_samples = summary.samples.get(summary.train_set, 0)
+        started = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="seconds")
+        self._head = {
+            "name": summary.name,
+            "started": before.get("started", started),
+            "status": "running",
+            "step": summary.progress.steps,
+            "total": summary.total,
+            "unit": summary.unit,
+        }
+        self._write()
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
+        """Keep an entry every so many steps."""
+        self._window.add(record)
+        self._head["step"] = record.step
+        if record.step % self._stride == 0:
+            self._keep(record, progress)
+        if record.step % self._print_freq == 0 and self._clock() - self._written_s >= _SHORTEST_PAUSE_S:
+            self._write()
+
+    def end(self, summary: RunEnd) -> None:
+        """Write how it ended."""
+        self._head |= {"status": summary.status, "reason": summary.reason, "step": summary.progress.steps}
+        self._write()
+
+    def _keep(self, record: StepRecord, progress: Progress) -> None:
+        entry = {
+            "epoch": round(progress.samples / self._train_samples, 3) if self._train_samples else None,
+            "step": record.step,
+            "loss": self._window.figures().loss,
+            "lr": next(iter(record.learning_rates.values()), None),
+            "time": round(self._clock(), 3),
+        }
+        self._window.clear()
+        self._losses.append(entry)
+        if len(self._losses) >= MOST_ENTRIES:
+            self._stride *= 2
+            self._losses = self._losses[1::2]
+
+    def _write(self) -> None:
+        write_text_atomically(
+            self._path, to_json({**self._head, "stride": self._stride, "losses": self._losses}) + "\n"
+        )
+        self._written_s = self._clock()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    # Written whole or not at all; a person may have edited or deleted it.
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return entry if isinstance(entry, dict) else {}

@@ -1,0 +1,119 @@
+"""A run told in lines, and the file training.log that keeps them with timestamps."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from trainauto.core.decisions import Decision
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
+from trainauto.core.run_events import Picture, RunEnd, RunSummary
+from trainauto.reporting.formatting import (
+    decision_lines,
+    end_lines,
+    prediction_lines,
+    step_lines,
+    summary_lines,
+    validation_lines,
+    wrapped,
+)
+from trainauto.reporting.plan_peaks import PlanPeaks
+from trainauto.reporting.sinks import Sink
+from trainauto.reporting.step_stats import StepWindow
+
+
+class TextSink(Sink):
+    """Turns events into lines; derived classes say where these go.
+
+    Args:
+        print_freq: steps between lines on how the run stands; figures in them are means over those steps. The first
+            step of a run has a line of its own, to show at once that it runs.
+        width: columns to wrap at; 0 never wraps.
+    """
+
+    def __init__(self, print_freq: int, width: int) -> None:
+        self.print_freq = print_freq
+        self.width = width
+        self.summary: RunSummary | None = None
+        self._window = StepWindow()
+        self._peaks = PlanPeaks()
+
+    def write(self, line: str, level: int = logging.INFO) -> None:
+        """Put down one line."""
+
+    def start(self, summary: RunSummary) -> None:
+        """Write the start-up block."""
+        self.summary = summary
+        self._write_all(summary_lines(summary, self.width))
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
+        """Write decisions at once and how the run stands every ``print_freq`` steps."""
+        if self.summary is None:
+            return
+        self._window.add(record)
+        self._peaks.add(record)
+        first = progress.steps == self.summary.progress.steps + 1
+        if first or record.step % self.print_freq == 0:
+            self.write_standing(step_lines(self._window.figures(), self.summary, progress, self.width))
+            self._window.clear()
+        for decision in decisions:
+            self._write_all(decision_lines(record.step, decision, self.width))
+
+    def write_standing(self, lines: Sequence[str]) -> None:
+        """Write how the run stands."""
+        self._write_all(lines)
+
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
+        """Write the table of a validation, then what was decided upon it."""
+        self._write_all(validation_lines(record, self.width))
+        for decision in decisions:
+            self._write_all(decision_lines(record.step, decision, self.width))
+
+    def message(self, text: str, level: int) -> None:
+        """Write a message; a block of several lines stays as it is.
+
+        Before the run starts it is wrapped: lines on presets and bounds are long, and none is there to be copied.
+        """
+        lines = text.splitlines()
+        if self.summary is None and len(lines) == 1 and level < logging.WARNING:
+            lines = wrapped(text, self.width)
+        self._write_all(lines, level)
+
+    def end(self, summary: RunEnd) -> None:
+        """Write what was predicted of the plans of this run, and the last block."""
+        self._write_all(prediction_lines(self._peaks, self.width))
+        self._write_all(end_lines(summary, self.width), logging.ERROR if summary.status == "failed" else logging.INFO)
+
+    def _write_all(self, lines: Iterable[str], level: int = logging.INFO) -> None:
+        for line in lines:
+            self.write(line, level)
+
+
+class TrainingLog(TextSink):
+    """Appends every line to training.log after the time (and the level where it is not INFO), unwrapped and plain."""
+
+    def __init__(self, path: Path, print_freq: int) -> None:
+        super().__init__(print_freq, width=0)
+        # Opened by the first line: a run that cannot even be built leaves no handle behind.
+        self._handler = _RaisingFileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+
+    def write(self, line: str, level: int = logging.INFO) -> None:
+        """Append one line.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        named = line if level == logging.INFO else f"{logging.getLevelName(level)} {line}"
+        self._handler.handle(logging.LogRecord("trainauto", level, "", 0, named, (), None))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._handler.close()
+
+
+class _RaisingFileHandler(logging.FileHandler):
+    """Lets errors through to the reporter, which says them once; logging would print a traceback a line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802
+        """Raise what was caught: logging calls this from its ``except`` block."""
+        raise

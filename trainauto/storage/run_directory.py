@@ -1,0 +1,244 @@
+"""The folder of one run: where each file lies, how it comes into being, and how it is taken back to a checkpoint.
+
+``experiments/<name>/<YYYYmmdd_HHMMSS>/`` holds one run; ``experiments/<name>/current`` leads to the newest of them.
+"""
+
+import mmap
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import write_atomically, write_json_atomically, write_text_atomically
+from trainauto.core.json_text import step_of_line
+
+CURRENT = "current"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The folder of one run.
+
+    Attributes:
+        path: the folder itself, never the link to it.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, root: Path, name: str) -> "RunDirectory":
+        """Make the folder of a new run under ``root/name`` and let ``current`` lead to it.
+
+        Several processes may do so in the same second: each gets a folder of its own.
+
+        Args:
+            root: folder of experiments.
+            name: name of the experiment; empty to put the run right under ``root``.
+
+        Raises:
+            InputError: ``current`` is a folder of somebody else's making.
+        """
+        base = root / name
+        link = base / CURRENT
+        if link.is_dir() and not link.is_symlink():
+            raise InputError(
+                Problem(f"{link} is a folder, but it is to lead to the newest run", advice="Rename or delete it.")
+            )
+        base.mkdir(parents=True, exist_ok=True)
+        run = cls(_make_folder(base))
+        for part in (run.validation, run.checkpoints):
+            part.mkdir()
+        _point(link, run.path.name)
+        return run
+
+    @classmethod
+    def current(cls, root: Path, name: str) -> "RunDirectory | None":
+        """Return the run that ``root/name/current`` leads to; ``None`` where there is none or it has been deleted."""
+        link = root / name / CURRENT
+        if link.is_symlink():
+            target = str(link.readlink())
+        elif link.is_file():
+            target = link.read_text(encoding="utf-8").strip()
+        else:
+            return None
+        folder = link.parent / target
+        return cls(folder) if target and folder.is_dir() else None
+
+    @classmethod
+    def find(cls, path: Path) -> "RunDirectory":
+        """Return the run that a person means by ``path``: its folder, or that of an experiment, then its newest run.
+
+        Raises:
+            InputError: there is no run.
+        """
+        if not path.is_dir():
+            what = "is a file" if path.exists() else "does not exist"
+            raise InputError(Problem(f"{path} {what}", advice="Name the folder of a run, e.g. experiments/NAME."))
+        run = cls(path.resolve()) if (path / "config.json").is_file() else cls.current(path.parent, path.name)
+        if run is None or not run.config.is_file():
+            inside = sorted(one.name for one in path.iterdir() if (one / CURRENT).exists())
+            known = f" Experiments in it: {', '.join(inside)}." if inside else ""
+            advice = f"A run has config.json and training_log.jsonl; {path}/{CURRENT} would lead to the newest.{known}"
+            raise InputError(Problem(f"{path} is no run", advice=advice))
+        return run
+
+    @property
+    def options_file(self) -> Path:
+        """The option file as given."""
+        return self.path / "options.yml"
+
+    @property
+    def given(self) -> Path:
+        """The options as given, with what the command line set: an option file like any other."""
+        return self.path / "given.yml"
+
+    @property
+    def origin(self) -> Path:
+        """Where the run comes from: folders, versions, samples."""
+        return self.path / "origin.json"
+
+    @staticmethod
+    def until_step(kept: Path, step: int) -> Path:
+        """Return where a kept file stays that held up to ``step``, e.g. ``options_until_step_120.yml``."""
+        return kept.with_name(f"{kept.stem}_until_step_{step}{kept.suffix}")
+
+    def kept_at(self, kept: Path, step: int) -> Path:
+        """Return the version of a kept file that held at a step: what it was replaced by later is another."""
+        pattern = re.compile(rf"{re.escape(kept.stem)}_until_step_(\d+){re.escape(kept.suffix)}")
+        found = (pattern.fullmatch(file.name) for file in self.path.iterdir())
+        ends = sorted(int(one[1]) for one in found if one)
+        return next((self.until_step(kept, end) for end in ends if end >= step), kept)
+
+    @property
+    def config(self) -> Path:
+        """The options as resolved, every default spelled out."""
+        return self.path / "config.json"
+
+    @property
+    def log(self) -> Path:
+        """What the console said, with timestamps."""
+        return self.path / "training.log"
+
+    @property
+    def records(self) -> Path:
+        """One line a step."""
+        return self.path / "training_log.jsonl"
+
+    @property
+    def log_object(self) -> Path:
+        """The losses so far as one JSON object of bounded size."""
+        return self.path / "training_log.json"
+
+    @property
+    def validations(self) -> Path:
+        """One line a validation."""
+        return self.path / "validation.jsonl"
+
+    @property
+    def decisions(self) -> Path:
+        """One line a decision."""
+        return self.path / "decisions.jsonl"
+
+    @property
+    def foresight(self) -> Path:
+        """What traces told of its memory before the first step; not there where nothing was traced."""
+        return self.path / "foresight.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of event files.
+
+        It lies beside the folders of runs: TensorBoard follows links, and would find what lies in a run a second time
+        through ``current``. A run of an earlier version goes on where its files are.
+        """
+        within = self.path / "tb"
+        return within if within.is_dir() else self.path.parent / "tb" / self.path.name
+
+    @property
+    def validation(self) -> Path:
+        """Folder of validation pictures."""
+        return self.path / "validation"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    def write_options(self, text: str) -> None:
+        """Keep the option file as given."""
+        write_text_atomically(self.options_file, text)
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Keep the options as resolved."""
+        write_json_atomically(self.config, dict(config))
+
+    def rewind(self, step: int) -> None:
+        """Drop what was recorded after ``step``, the one a resumed run goes on from, and any half-written last line.
+
+        Call it before reporters open the files. Each file is changed whole or not at all.
+        """
+        for path in (self.records, self.decisions, self.validations):
+            _keep_until(path, step)
+
+
+def _make_folder(base: Path) -> Path:
+    # mkdir is what decides who comes first; looking before making would not.
+    now = datetime.now().astimezone().strftime("%Y%m%d_%H%M%S")
+    folder, number = base / now, 1
+    while True:
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+            folder = base / f"{now}_{number}"
+        else:
+            return folder
+
+
+def _point(link: Path, target: str) -> None:
+    """Let ``link`` lead to its neighbour ``target``: a link where the system allows it, else a file with its name."""
+    temporary = link.with_name(f".{link.name}.{uuid4().hex}.tmp")
+    try:
+        temporary.symlink_to(target, target_is_directory=True)
+        os.replace(temporary, link)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        write_text_atomically(link, target + "\n")
+
+
+def _keep_until(path: Path, step: int) -> None:
+    """Cut from the end of a file of JSON lines what belongs to a later step than ``step``."""
+    size_bytes = path.stat().st_size if path.exists() else 0
+    kept_bytes = _bytes_until(path, step) if size_bytes else 0
+    if kept_bytes == size_bytes:
+        return
+
+    def write(temporary: Path) -> None:
+        with path.open("rb") as source, temporary.open("wb") as target:
+            remaining = kept_bytes
+            while remaining and (block := source.read(min(remaining, 1 << 20))):
+                target.write(block)
+                remaining -= len(block)
+
+    write_atomically(path, write)
+
+
+def _bytes_until(path: Path, step: int) -> int:
+    """Return the length of the part that stays.
+
+    Steps ascend within a file, so only the lines to be dropped are read, from the last one backwards.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        end = text.rfind(b"\n") + 1  # a line that was cut short has no newline
+        while end:
+            start = text.rfind(b"\n", 0, end - 1) + 1
+            found = step_of_line(text[start:end])
+            if found is not None and found <= step:
+                break
+            end = start
+        return end

@@ -1,0 +1,47 @@
+"""What the logs of a run hold, read back."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainauto.core.decisions import Decision, decision_from_dict
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.json_text import read_lines
+from trainauto.core.record_json import step_from_dict
+from trainauto.core.records import StepRecord
+from trainauto.storage.run_directory import RunDirectory
+
+Entry = TypeVar("Entry")
+
+
+def logged_steps(run: RunDirectory) -> Iterator[StepRecord]:
+    """Yield the steps of a run, which may still be going on.
+
+    Raises:
+        InputError: a line holds no step that this version can read.
+    """
+    yield from _read(run.records, step_from_dict)
+
+
+def logged_decisions(run: RunDirectory) -> Iterator[tuple[int, Decision]]:
+    """Yield each decision with the step it was reported with.
+
+    Raises:
+        InputError: a line holds no decision that this version can read.
+    """
+    yield from _read(run.decisions, lambda line: (int(line["step"]), decision_from_dict(line)))
+
+
+def validated_sets(run: RunDirectory, step: int) -> dict[str, Mapping[str, Any]]:
+    """Return the sets that were validated after a step, each with its line."""
+    return {str(line.get("dataset")): line for line in read_lines(run.validations) if line.get("step") == step}
+
+
+def _read(path: Path, parse: Callable[[Mapping[str, Any]], Entry]) -> Iterator[Entry]:
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            yield parse(line)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            what = f"{path}: entry {number} cannot be read: {lacks}"
+            raise InputError(Problem(what, advice="Was it written by another version, or edited?")) from error

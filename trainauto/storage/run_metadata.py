@@ -1,0 +1,152 @@
+"""What a run directory remembers of the options, and what has changed since."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from trainauto.core.files import write_text_atomically
+from trainauto.data.dynamic_dataset import DynamicDataset
+from trainauto.distributed.rendezvous import launch_of_now
+from trainauto.options.load import LoadedOptions
+from trainauto.storage.run_directory import RunDirectory
+
+CURVES = "tensorboard"
+"""Key of config.json that says where the event files are, seen from the run's folder."""
+
+
+def changed_options(directory: RunDirectory, loaded: LoadedOptions, ranks: int = 1) -> list[str]:
+    """Compare with the options and ranks the run was last started with; one line a key that differs.
+
+    What nobody wrote, neither then nor now, is no option that was changed: another card has another preset.
+    """
+    if not directory.config.is_file():
+        return []
+    origin = _origin(directory)
+    before = _flat(json.loads(directory.config.read_text(encoding="utf-8")))
+    now = _flat(loaded.options.model_dump(mode="json"))
+    before.pop(CURVES, None)  # no option
+    before["ranks"], now["ranks"] = origin.get("ranks", 1), ranks
+    written = (before.keys() - origin.get("unwritten", ())) | (now.keys() - loaded.unwritten)
+    keys = [key for key in dict.fromkeys([*before, *now]) if key in written and before.get(key) != now.get(key)]
+    return [f"{key}: {before.get(key)} -> {now.get(key)}" for key in keys]
+
+
+def configured_samples(directory: RunDirectory, samples: int, samples_of_a_rank: int) -> int:
+    """Return the samples of a step that rates and averages are counted from, for a run that goes on.
+
+    They are those it began with, whatever the ranks of now, until the option file asks for another batch.
+
+    Args:
+        directory: the run.
+        samples: of a step of the option file on the ranks of now.
+        samples_of_a_rank: of one of them.
+    """
+    before = _origin(directory)
+    is_the_same = before.get("configured_of_a_rank") == samples_of_a_rank
+    return int(before["configured_samples"]) if is_the_same and "configured_samples" in before else samples
+
+
+def was_launched_as(directory: RunDirectory, launch: str) -> bool:
+    """Say whether a run was last started by this launcher."""
+    return bool(launch) and _origin(directory).get("launch") == launch
+
+
+def _origin(directory: RunDirectory) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(directory.origin.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return {key: leaf for name, child in value.items() for key, leaf in _flat(child, f"{prefix}{name}.").items()}
+    return {prefix.removesuffix("."): value}
+
+
+def keep_options(
+    directory: RunDirectory,
+    loaded: LoadedOptions,
+    dataset: DynamicDataset,
+    configured: tuple[int, int],
+    step: int,
+    ranks: int = 1,
+) -> None:
+    """Keep the options: as they stand in the file, as given (with what the command line set), and as resolved.
+
+    What they replace stays beside them, named by the step up to which it held. What a replay needs besides is kept too.
+
+    Args:
+        directory: the run.
+        loaded: its options.
+        dataset: its training set.
+        configured: samples of a step that rates and averages are counted from, and those the option file has a rank
+            train.
+        step: the step it stands at.
+        ranks: how many train it together.
+    """
+    origin = origin_of(loaded, dataset) | {
+        "configured_samples": configured[0],
+        "configured_of_a_rank": configured[1],
+        "ranks": ranks,
+        "launch": launch_of_now(),
+        "unwritten": sorted(loaded.unwritten),
+    }
+    texts = {
+        directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
+        directory.given: as_yaml(loaded.tree),
+        directory.origin: json.dumps(origin, indent=2, ensure_ascii=False) + "\n",
+    }
+    for kept, text in texts.items():
+        until = directory.until_step(kept, step)
+        # Where a run is gone on from the same step twice, the first is what led to it.
+        if kept.is_file() and kept.read_text(encoding="utf-8") != text and not until.exists():
+            kept.replace(until)
+        write_text_atomically(kept, text)
+    config = loaded.options.model_dump(mode="json")
+    if loaded.options.logger.use_tb_logger:
+        config[CURVES] = Path(os.path.relpath(directory.tensorboard, directory.path)).as_posix()
+    directory.write_config(config)
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes every text in quotes, and nothing as a reference to something above."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        """Write values that occur twice twice."""
+        return True
+
+
+# Unquoted, `1e-4` would be text to the writer (YAML 1.1) and a number to our reader (YAML 1.2).
+_Plain.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
+
+
+def as_yaml(tree: Mapping[str, Any]) -> str:
+    """Return plain values as a file that our reader reads back as the same values."""
+    return str(yaml.dump(dict(tree), Dumper=_Plain, sort_keys=False, allow_unicode=True))
+
+
+def origin_of(loaded: LoadedOptions, dataset: DynamicDataset) -> dict[str, Any]:
+    """Return where a run comes from: folders, versions, and its samples with a digest of their names."""
+    return {
+        "folder": str(loaded.folder or loaded.path.resolve().parent),
+        "working_directory": str(Path.cwd()),
+        "samples": len(dataset),
+        "names_sha256": names_sha256(dataset),
+        "torch": torch.__version__,
+    }
+
+
+def names_sha256(dataset: DynamicDataset) -> str:
+    """Return a digest of the names of all samples, in order; it does not depend on where they lie."""
+    digest = hashlib.sha256()
+    for index in range(len(dataset)):
+        digest.update(dataset.sample_key(index).encode() + b"\0")
+    return digest.hexdigest()
