@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.test_last_resort import small_model
+from tests.unit.engine.test_checkpointing_fallback import small_model
 from tests.unit.engine.test_step import model_of
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.batch import Batch

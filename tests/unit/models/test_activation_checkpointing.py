@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.unit.engine.test_recovery import fail_for_real
+from tests.unit.engine.test_snapshot import fail_for_real
 from tests.unit.engine.test_step import batch_of
 from trainauto.archs import ARCHS
 from trainauto.archs.spectral_norm import SpectralNormConv2d

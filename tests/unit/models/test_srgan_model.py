@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.unit.engine.test_recovery import Limited, fail_for_real
+from tests.unit.engine.test_snapshot import Limited, fail_for_real
 from tests.unit.engine.test_step import CPU, batch_of
 from trainauto.archs import UNetDiscriminatorSN
 from trainauto.core.batch import Batch

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.options.test_card_rule import assert_sane, numbers
+from tests.unit.options.test_card_presets import assert_sane, numbers
 from trainauto.core.errors import InputError
 from trainauto.options.card_names import model_of
 from trainauto.options.card_presets import preset_for
