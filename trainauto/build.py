@@ -42,18 +42,18 @@ from trainauto.builders.model import (
     run_length,
 )
 from trainauto.core.decisions import RunFacts
-from trainauto.core.errors import OtherNetwork
+from trainauto.core.errors import NetworkMismatchError
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunSummary
-from trainauto.core.worker_process import Child
-from trainauto.data import DynamicDataset, Survey
-from trainauto.distributed.communicator import ALONE, Ranks
+from trainauto.core.worker_process import WorkerProcess
+from trainauto.data import DatasetScan, DynamicDataset
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Best
-from trainauto.engine.checkpointing_fallback import LastResort
+from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
 from trainauto.engine.random_state import seed_everything, seed_rank
 from trainauto.engine.run import Frequencies, Run
-from trainauto.forecast.memory_forecast import keep_foresight
+from trainauto.forecast.memory_forecast import keep_forecast
 from trainauto.forecast.warm_start import foretell, foretold, kind_of_run
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
@@ -61,16 +61,16 @@ from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options
-from trainauto.reporting.default_sinks import standard_sinks
+from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
-from trainauto.reporting.startup_log import HeldMessages
+from trainauto.reporting.startup_log import StartupLog
 from trainauto.reporting.step_stats import counted
 from trainauto.storage.resumes import CHANGED
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_log import validated_sets
-from trainauto.storage.run_metadata import changed_options, configured_samples, keep_options
+from trainauto.storage.run_metadata import changed_options, configured_samples, write_run_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +84,8 @@ def build_run(
     auto_resume: bool = False,
     restarted: bool = False,
     check_samples: Callable[[DynamicDataset], None] = lambda _dataset: None,
-    ranks: Ranks = ALONE,
-    tracer: Child | None = None,
+    ranks: Communicator = SINGLE_PROCESS,
+    tracer: WorkerProcess | None = None,
 ) -> Iterator[Run]:
     """Build the run an option file describes, and take it down afterwards.
 
@@ -102,11 +102,11 @@ def build_run(
     Raises:
         InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
             process trains the run.
-        OtherNetwork: the run to go on with is of another network.
+        NetworkMismatchError: the run to go on with is of another network.
         CheckpointError: it cannot be read.
     """
     options = loaded.options
-    with HeldMessages() as held, RunLock() as lock:
+    with StartupLog() as held, RunLock() as lock:
         earlier, checkpoints, checkpoint = earlier_run(
             options, ranks, lock, auto_resume=auto_resume, restarted=restarted
         )
@@ -122,10 +122,10 @@ def build_run(
         check_same_everywhere(ranks, loaded, [train_set, *val_sets], surveys)
         axes = build_axes(loaded, network, surveys[train_set.name])
         plan = first_plan(options)
-        facts = RunFacts(axes, plan, options.scale, ranks.count)
+        facts = RunFacts(axes, plan, options.scale, ranks.world_size)
         automations, resolved = build_automations(loaded, facts, precision.device)
         for automation in automations:
-            axes = automation.floored(axes, plan)
+            axes = automation.apply_minima(axes, plan)
         facts = replace(facts, axes=axes)
         metrics = build_metrics(loaded)
         meter = MemoryMeter(precision.device)
@@ -134,7 +134,7 @@ def build_run(
         tell = partial(
             foretell,
             loaded,
-            kind_of_run(loaded, network, precision.device, ranks.count) if steered and ranks.is_first else {},
+            kind_of_run(loaded, network, precision.device, ranks.world_size) if steered and ranks.is_first else {},
             facts,
             precision.device,
             limit_bytes,
@@ -163,7 +163,7 @@ def build_run(
         checkpoints = checkpoints or checkpoints_of(directory, options, ranks)
         sinks: Sequence[Sink] = ()
         if ranks.is_first:
-            sinks = standard_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
+            sinks = default_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
         loader = build_loader(options, train_set, known.plan, precision, division, ranks.rank)
         with Reporter(sinks) as reporter, loader:
             held.pass_on(reporter)
@@ -189,7 +189,7 @@ def build_run(
                 budget_bytes=budget_bytes,
                 first_plan=plan,
                 batch_scaling=BatchScaling(options.train.lr_scaling, configured[0]),
-                last_resort=LastResort(allowed=options.memory.allow_gradient_checkpointing),
+                last_resort=CheckpointingFallback(allowed=options.memory.allow_gradient_checkpointing),
                 limit_bytes=limit_bytes,
                 ranks=ranks,
                 lock=lock,
@@ -198,14 +198,14 @@ def build_run(
             seed_rank(options.manual_seed, ranks.rank)
             if earlier:
                 # The first rank reads and tells, for it is about to write these files anew.
-                changes = ranks.from_first(partial(changed_options, directory, resolved, ranks.count))
-                samples = ranks.from_first(partial(configured_samples, directory, *configured))
+                changes = ranks.broadcast_object(partial(changed_options, directory, resolved, ranks.world_size))
+                samples = ranks.broadcast_object(partial(configured_samples, directory, *configured))
                 run.batch_scaling = replace(run.batch_scaling, configured_samples=samples)
                 _go_on(run, directory, checkpoint, changes)
             if ranks.is_first:
                 configured = run.batch_scaling.configured_samples, known.configured_samples
-                keep_options(directory, resolved, train_set, configured, run.progress.steps, ranks.count)
-                keep_foresight(directory, known.foresight, limit_bytes, precision.device)
+                write_run_metadata(directory, resolved, train_set, configured, run.progress.steps, ranks.world_size)
+                keep_forecast(directory, known.foresight, limit_bytes, precision.device)
             try:
                 yield run
             finally:
@@ -218,7 +218,7 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
     if checkpoint:
         try:
             run.restore(checkpoint)
-        except OtherNetwork as error:
+        except NetworkMismatchError as error:
             raise _explained(error, changes) from error
     if run.ranks.is_first:
         directory.rewind(run.progress.steps)
@@ -226,7 +226,7 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
     # Under another interval nobody can tell whether it was due; after the last step it always was.
     is_same = not any(line.startswith("val.val_freq:") for line in changes)
     if every and step and ((is_same and step % every == 0) or run.finished):
-        made = run.ranks.from_first(lambda: _made_validations(run, directory))
+        made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
         run.missed = [one for one in run.validators if one.dataset.name not in made]
     for line in changes:
         logger.warning("%s%s", CHANGED, line)
@@ -248,11 +248,11 @@ def _made_validations(run: Run, directory: RunDirectory) -> list[str]:
     return sorted(made)
 
 
-def _explained(error: OtherNetwork, changes: Sequence[str]) -> OtherNetwork:
+def _explained(error: NetworkMismatchError, changes: Sequence[str]) -> NetworkMismatchError:
     """Return the error with what was changed since, as far as networks follow from it, and what to do."""
     of_networks = [line for line in changes if line.startswith(("network_", "scale", "model_type", "plugins"))]
     changed = "".join(f"\n  changed since: {line}" for line in of_networks)
-    return OtherNetwork(
+    return NetworkMismatchError(
         f"{error}{changed}\n  Nothing was trained. Take that back, or leave --auto_resume out: a run of its own begins,"
         " from these weights with path: pretrain_network_g (strict_load_g: false takes what fits)."
     )
@@ -271,14 +271,16 @@ def _summary(
     model: BaseModel,
     plan: Plan,
     precision: Precision,
-    surveys: Mapping[str, Survey],
-    ranks: Ranks,
+    surveys: Mapping[str, DatasetScan],
+    ranks: Communicator,
 ) -> RunSummary:
     options = loaded.options
     total, unit = run_length(options)
     train = options.datasets.train
     against = f" against {options.network_d.type}" if options.network_d else ""
-    together = (("ranks", f"{ranks.count}, batches by {options.distributed.batches}"),) if ranks.count > 1 else ()
+    together = (
+        (("ranks", f"{ranks.world_size}, batches by {options.distributed.batches}"),) if ranks.world_size > 1 else ()
+    )
     facts = (
         *together,
         ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),

@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 READER_LEFT = 141
 """128 + SIGPIPE."""
 
-DOORS = (train, validate, doctor, plan, report, replay, test, upscale, export, list_known, schema)
+COMMANDS = (train, validate, doctor, plan, report, replay, test, upscale, export, list_known, schema)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,6 +65,6 @@ def _nobody_reads(error: BrokenPipeError) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="trainauto", description="Training that fills the GPU by itself.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for door in DOORS:
+    for door in COMMANDS:
         door.add_to(commands)
     return parser

@@ -49,7 +49,7 @@ sys.path.insert(0, str(ROOT))
 
 from trainauto.core.plan import BatchShape  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
-from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, PLAIN, UPPER, Belief, student4  # noqa: E402
+from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, PLAIN, UPPER, RatioPrior, student4  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 
@@ -165,7 +165,7 @@ def kept_out(sample: dict[str, list[float]]) -> list[str]:
     return [*lines, f"| all | {every} | | | {surprises} |"]
 
 
-def quantile_of(live_bytes: int, belief: Belief) -> int:
+def quantile_of(live_bytes: int, belief: RatioPrior) -> int:
     """Return what a run believes to stay within, by the bytes of a trace."""
     return CostModel(fit_prior({(1, 1): {"step": live_bytes}}), belief).predict(BatchShape(1, 1), UPPER)
 
@@ -200,7 +200,7 @@ def main() -> int:
     published, ladder = peaks(), batches()
     cast_as_cuda()
     recorded = recorded_sample()
-    samples: dict[str, tuple[Belief, dict[str, list[float]]]] = {
+    samples: dict[str, tuple[RatioPrior, dict[str, list[float]]]] = {
         "BENCHMARKED": (BENCHMARKED, benchmarked_sample(published, ladder)),
         "ALLOCATED": (ALLOCATED, allocated_sample(recorded)),
         "PLAIN": (PLAIN, {"eight": recorded, "ends of fifteen": list(UNLISTED_TRANSFORMERS)}),

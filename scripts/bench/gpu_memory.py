@@ -137,11 +137,11 @@ def in_child(segments: str, **task: Any) -> Any:
         check=False,
     )
     if done.returncode:
-        raise ChildFailed(f"{task['what']} of {task['network']} ended with exit code {done.returncode}")
+        raise ChildFailedError(f"{task['what']} of {task['network']} ended with exit code {done.returncode}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-class ChildFailed(Exception):  # noqa: N818
+class ChildFailedError(Exception):
     """A child ended without a result; what it wrote went to stderr."""
 
 

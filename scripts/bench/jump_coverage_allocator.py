@@ -25,12 +25,12 @@ from trainauto.engine.probe import MOST_PROBES  # noqa: E402
 from trainauto.forecast.memory_forecast import spread  # noqa: E402
 from trainauto.forecast.traced_run import FakeRun  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel, shape_of  # noqa: E402
-from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, RESERVED, Belief  # noqa: E402
+from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, RESERVED, RatioPrior  # noqa: E402
 from trainauto.memory.cost.traced_fit import Prior, fit_prior, reserved_prior  # noqa: E402
 from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402
     AllocationEvent,
     CachingAllocator,
-    SimulatedOutOfMemory,
+    SimulatedOutOfMemoryError,
     repeated,
     replay,
 )
@@ -108,7 +108,7 @@ class Traced:
         self.window_px = multiple if name in TRANSFORMERS else 1
 
     @property
-    def belief(self) -> Belief:
+    def belief(self) -> RatioPrior:
         """What a run believes of it."""
         return BENCHMARKED if self.benchmarked else ALLOCATED
 
@@ -188,7 +188,7 @@ def needed(
     """Play plans one after another, the cache emptied between them; return the peaks of the last.
 
     Raises:
-        SimulatedOutOfMemory: they do not fit the limit.
+        SimulatedOutOfMemoryError: they do not fit the limit.
     """
     allocator = CachingAllocator(expandable, limit)
     shift = 0
@@ -258,7 +258,7 @@ def _taken(
 ) -> Needed | None:
     try:
         return needed(traced, workspaces, plans, expandable, limit)
-    except SimulatedOutOfMemory:
+    except SimulatedOutOfMemoryError:
         return None
 
 

@@ -36,9 +36,9 @@ from scale_rank import STEP_RECORD
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, StepRecord
-from trainauto.core.sharding import Division, _dealt, _places, _samples
-from trainauto.distributed.communicator import SLOT_BYTES, Ranks, _as_read, _packed, _slots_of
-from trainauto.engine.reduce import agreed_step
+from trainauto.core.sharding import SampleSharding, _dealt, _places, _samples
+from trainauto.distributed.communicator import SLOT_BYTES, Communicator, _as_read, _packed, _slots_of
+from trainauto.engine.reduce import reduce_step
 
 RANK = Path(__file__).with_name("scale_rank.py")
 INSIDE = "SCALE_BENCH_INSIDE"
@@ -189,14 +189,14 @@ def whole_runs(quick: bool) -> dict[str, Any]:
     return {"effective_batch": 12, "lq_size_px": 48, "ranks": all_of}
 
 
-class _Told(Ranks):
-    """Ranks whose messages are there already."""
+class _Told(Communicator):
+    """A communicator whose messages are there already."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._slots = torch.cat([_packed(json.dumps(STEP_RECORD).encode(), SLOT_BYTES)] * count)
 
-    def exchange(self, message: Any) -> list[Any]:
+    def all_gather_object(self, message: Any) -> list[Any]:
         """Read the messages of all, as a group does when they have come."""
         del message
         list(torch.empty_like(self._slots).split(SLOT_BYTES))  # what they come into
@@ -210,23 +210,23 @@ def locally(quick: bool) -> dict[str, Any]:
     plan = Plan.of(batch_size=16, lq_size=48)
     reading = PeakReading(**STEP_RECORD["peak"])
     for count in (4, 64, 1024):
-        told, division = _Told(count), Division(tuple(1 - 0.5 * (rank % 2) for rank in range(count)))
+        told, division = _Told(count), SampleSharding(tuple(1 - 0.5 * (rank % 2) for rank in range(count)))
         mine = StepRecord(1, plan, plan, BatchShape(16, 48), 0, {}, {}, {}, 0.0, 0.1, 1, reading)
 
-        def samples_of_a_step(division: Division = division) -> None:
+        def samples_of_a_step(division: SampleSharding = division) -> None:
             division.next_piece(plan, plan, 0)
             for _ in range(3):
                 division.total(16)
             for _ in range(3):
                 division.places(16, 3)
 
-        def after_a_change(division: Division = division) -> None:
+        def after_a_change(division: SampleSharding = division) -> None:
             for known in (_samples, _dealt, _places):
                 known.cache_clear()
             division.places(16, 3)
 
         found[str(count)] = {
-            "agreed_step_s": seconds_of(lambda t=told, d=division, m=mine: agreed_step(t, d, m, (), 0)),
+            "agreed_step_s": seconds_of(lambda t=told, d=division, m=mine: reduce_step(t, d, m, (), 0)),
             "division_s": seconds_of(samples_of_a_step),
             "division_after_a_change_s": seconds_of(after_a_change),
         }

@@ -20,10 +20,10 @@ from trainauto.archs import ARCHS
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.distributed.communicator import ALONE, Group, Ranks, joined
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, Group, init_distributed
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
-from trainauto.engine.snapshot import Rewind
+from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import optimize_parameters, parameters_of
 from trainauto.losses.pixel_loss import L1Loss
 from trainauto.models import SRModel
@@ -65,7 +65,7 @@ def timed(call: Callable[[], object], times: int) -> list[float]:
     return seconds[-times:]
 
 
-def messages(ranks: Ranks, times: int) -> dict[str, Any]:
+def messages(ranks: Communicator, times: int) -> dict[str, Any]:
     """Time what ranks tell each other in a step and at a checkpoint, with nothing to compute between."""
     parameters = [nn.Parameter(torch.zeros(1)) for _ in range(WEIGHTS)]
     ranks.prepare(parameters)
@@ -73,14 +73,14 @@ def messages(ranks: Ranks, times: int) -> dict[str, Any]:
     begun_s = time.process_time()
     found = {
         "sum_gradients, nothing to sum": timed(lambda: ranks.sum_gradients(parameters), times),
-        "exchange of a step's record": timed(lambda: ranks.exchange(STEP_RECORD), times),
-        "decided, no decision": timed(lambda: ranks.decided(list), times),
+        "exchange of a step's record": timed(lambda: ranks.all_gather_object(STEP_RECORD), times),
+        "decided, no decision": timed(lambda: ranks.broadcast_decisions(list), times),
         "gather of random states": timed(lambda: ranks.gather(state), max(20, times // 10)),
     }
     return {"seconds": found, "cpu_s": time.process_time() - begun_s, "state_bytes": len(state)}
 
 
-def gradients(ranks: Ranks, sizes_mib: Sequence[int], times: int) -> dict[str, Any]:
+def gradients(ranks: Communicator, sizes_mib: Sequence[int], times: int) -> dict[str, Any]:
     """Time summing gradients of so many MiB, a quarter of a MiB each, and count what goes over the loopback."""
     found = {}
     for size in sizes_mib:
@@ -88,13 +88,13 @@ def gradients(ranks: Ranks, sizes_mib: Sequence[int], times: int) -> dict[str, A
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter)
         ranks.prepare(parameters)
-        ranks.exchange({})
+        ranks.all_gather_object({})
         before_bytes, before_s = loopback_bytes(), time.process_time()
         seconds = timed(lambda given=parameters: ranks.sum_gradients(given), times)  # type: ignore[misc]
         calls = times + times // 10 + 1
         cpu_s = (time.process_time() - before_s) / calls
-        ranks.exchange({})
-        sent_bytes = (loopback_bytes() - before_bytes) / calls / ranks.count
+        ranks.all_gather_object({})
+        sent_bytes = (loopback_bytes() - before_bytes) / calls / ranks.world_size
         found[str(size)] = {"seconds": seconds, "cpu_s": cpu_s, "sent_bytes": sent_bytes}
     return found
 
@@ -105,7 +105,7 @@ def loopback_bytes() -> int:
     return next(int(line.split()[9]) for line in lines if line.strip().startswith("lo:"))
 
 
-def overlap(ranks: Ranks, network: str, rounds: int, block: int) -> dict[str, Any]:
+def overlap(ranks: Communicator, network: str, rounds: int, block: int) -> dict[str, Any]:
     """Time blocks of real steps that take turns: gradients summed after the backward pass, so again, and inside it."""
     arguments, samples, side = NETWORKS[network]
     inside = Group()
@@ -122,8 +122,8 @@ def overlap(ranks: Ranks, network: str, rounds: int, block: int) -> dict[str, An
             Precision(torch.device("cpu")),
             parallel=overlapped if who.reduces_in_backward else None,
         )
-        rewinds[name] = Rewind(models[name].networks.values(), torch.device("cpu"))
-    ranks.prepare(parameters_of(models["after"].passes()[0]))
+        rewinds[name] = StepSnapshot(models[name].networks.values(), torch.device("cpu"))
+    ranks.prepare(parameters_of(models["after"].objectives()[0]))
     batches = [random_batch(number, ranks.rank, samples, side) for number in range(block)]
     wall: list[dict[str, float]] = []
     cpu: list[dict[str, float]] = []
@@ -132,7 +132,7 @@ def overlap(ranks: Ranks, network: str, rounds: int, block: int) -> dict[str, An
         wall.append({})
         cpu.append({})
         for name in names:
-            ranks.exchange({})
+            ranks.all_gather_object({})
             begun, begun_cpu = time.perf_counter(), time.process_time()
             for batch in batches:
                 optimize_parameters(models[name], batch, rewind=rewinds[name], ranks=kinds[name])
@@ -153,13 +153,13 @@ def random_batch(number: int, rank: int, samples: int, side: int) -> Batch:
     return Batch(tensors, ("noise",) * samples, 0, plan, plan, BatchShape(samples, side), others=samples)
 
 
-def whole_run(ranks: Ranks, folder: str, effective: int, steps: int, warm_up: int) -> dict[str, Any]:
+def whole_run(ranks: Communicator, folder: str, effective: int, steps: int, warm_up: int) -> dict[str, Any]:
     """Train the quick start under a fixed plan, and time what this rank spends with the others."""
     forced = [
         f"path:experiments_root={folder}",
         f"datasets:train:cache_dir={folder}/cache",
         "datasets:train:lq_size=48",
-        f"datasets:train:batch_size_per_gpu={effective // ranks.count}",
+        f"datasets:train:batch_size_per_gpu={effective // ranks.world_size}",
         f"train:total_iter={steps}",
         "train:warmup_steps=5",
         "val:val_enabled=false",
@@ -170,7 +170,7 @@ def whole_run(ranks: Ranks, folder: str, effective: int, steps: int, warm_up: in
         "num_threads=1",
     ]
     spent: defaultdict[str, list[float]] = defaultdict(list)
-    if ranks.count > 1:
+    if ranks.world_size > 1:
         for name in ("sum_gradients", "exchange", "decided"):
             setattr(ranks, name, _noted(getattr(ranks, name), spent[name]))
     with build_run(load_options(QUICKSTART, forced), ranks=ranks) as run:
@@ -222,9 +222,9 @@ def main(what: str, out: str, arguments: str) -> None:
     """Join, measure, write."""
     torch.set_num_threads(1)
     if os.environ["WORLD_SIZE"] == "1":
-        found = PARTS[what](ALONE, **json.loads(arguments))
+        found = PARTS[what](SINGLE_PROCESS, **json.loads(arguments))
     else:
-        with joined("pytorch") as ranks:
+        with init_distributed("pytorch") as ranks:
             found = PARTS[what](ranks, **json.loads(arguments))
     Path(out).write_text(json.dumps(found), encoding="utf-8")
 

@@ -23,7 +23,7 @@ from trace_cases import CPU, Case, all_cases
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.process import ENVIRONMENT
-from trainauto.forecast.memory_forecast import Foresight, foresee
+from trainauto.forecast.memory_forecast import MemoryForecast, foresee
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.cost.cost_model import CostModel, shape_of
@@ -46,7 +46,7 @@ class InThisProcess:
         return PlanBytes(found.held_bytes, peak, peaks, None, 0.0, peak_with_copies_bytes=copied)
 
 
-def foretold(case: Case, run: FakeRun) -> Foresight:
+def foretold(case: Case, run: FakeRun) -> MemoryForecast:
     """Return what six traces between the bounds of the larger plans tell."""
     axes = []
     for name, unit, multiple in ((LQ_SIZE, "px", case.window_px), (BATCH_SIZE, "samples", 1)):

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from trainauto.archs import ARCHS
 from trainauto.builders.model import build_model, build_network, choose_precision
 from trainauto.core.batch import Batch
-from trainauto.core.objectives import LossTerms, MicroBatch, Pass
+from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.forecast.traced_run import FakeRun, TracedModel, empty_batch
 from trainauto.models.base_model import BaseModel
@@ -116,9 +116,9 @@ class GPTModel(BaseModel):
         self._precision = precision
         self.averages["net_g"] = Ema(network, 0.999)
         self.optimizers["g"] = torch.optim.AdamW(network.parameters(), lr=1e-3)
-        self._passes = (Pass("g", self.optimizers["g"], self._loss, scaler=precision.new_scaler()),)
+        self._passes = (Objective("g", self.optimizers["g"], self._loss, scaler=precision.new_scaler()),)
 
-    def passes(self) -> Sequence[Pass]:
+    def objectives(self) -> Sequence[Objective]:
         """Return the one pass."""
         return self._passes
 

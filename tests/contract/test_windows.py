@@ -15,7 +15,7 @@ from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import LQ_SIZE, Axis, BatchShape, Plan, SizeRequirements
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
-from trainauto.data import Survey
+from trainauto.data import DatasetScan
 from trainauto.options.load import LoadedOptions, load_options
 
 OPTIONS = load_options(Path(__file__).parents[1] / "assets" / "valid_options.yml")
@@ -43,7 +43,7 @@ def axes_of(network: nn.Module, lq_size: int, smallest_px: int) -> tuple[Axis, .
     options, train = OPTIONS.options, OPTIONS.options.datasets.train.model_copy(update={"lq_size": lq_size})
     options = options.model_copy(update={"datasets": options.datasets.model_copy(update={"train": train})})
     loaded = LoadedOptions(options, OPTIONS.places, OPTIONS.path, OPTIONS.tree)
-    return build_axes(loaded, network, Survey(4, smallest_px, "small.png", 1))
+    return build_axes(loaded, network, DatasetScan(4, smallest_px, "small.png", 1))
 
 
 def asked_plans(controller: DynamicBatchSizeOptimizer, facts: RunFacts, happening: list[object]) -> list[Plan]:
@@ -79,7 +79,7 @@ def check_all(network: nn.Module, multiples: int, smallest_px: int, between: lis
         controller.check(RunFacts(axes, plan, 2))
     except InputError:
         return 0
-    asked = asked_plans(controller, RunFacts(controller.floored(axes, plan), plan, 2), happening)
+    asked = asked_plans(controller, RunFacts(controller.apply_minima(axes, plan), plan, 2), happening)
     for one in asked:
         assert one[LQ_SIZE] % needs.multiple == 0, one
         assert one[LQ_SIZE] >= needs.minimum, one

@@ -28,7 +28,7 @@ from trainauto.core.records import PeakReading  # noqa: E402
 from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
-from trainauto.engine.snapshot import BatchTooLarge, Rewind  # noqa: E402
+from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot  # noqa: E402
 from trainauto.losses.pixel_loss import L1Loss  # noqa: E402
 from trainauto.memory.monitor import budget  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
@@ -83,7 +83,7 @@ class Trial:
         self.model = SRModel(
             self.network, {"l1": L1Loss()}, lambda p: torch.optim.Adam(p, lr=1e-4), Precision(CPU), ema_decay=0.99
         )
-        self.rewind = Rewind(self.model.networks.values(), CPU)
+        self.rewind = StepSnapshot(self.model.networks.values(), CPU)
         self.meter = MemoryMeter(CPU)
         self.smallest = Plan.of(batch_size=1, lq_size=8)
         self.baseline: dict[str, int] = {}
@@ -135,7 +135,7 @@ class Trial:
             try:
                 engine_step.optimize_parameters(self.model, batch, max_norm=1.0, rewind=self.rewind)
                 trained = True
-            except BatchTooLarge:
+            except BatchTooLargeError:
                 pass
         if window.reading is None:
             raise RuntimeError("this platform measures no memory")

@@ -24,11 +24,11 @@ from torch import Tensor, nn  # noqa: E402
 
 from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
-from trainauto.core.objectives import LossTerms, MicroBatch, Pass  # noqa: E402
+from trainauto.core.objectives import LossTerms, MicroBatch, Objective  # noqa: E402
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
-from trainauto.distributed.communicator import Group, Ranks, joined  # noqa: E402
+from trainauto.distributed.communicator import Communicator, TorchCommunicator, init_distributed  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
-from trainauto.engine.snapshot import BatchTooLarge, Rewind  # noqa: E402
+from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot  # noqa: E402
 from trainauto.engine.step import optimize_parameters, parameters_of  # noqa: E402
 from trainauto.losses.pixel_loss import MSELoss  # noqa: E402
 from trainauto.memory.monitor import budget  # noqa: E402
@@ -44,15 +44,15 @@ SHORT_MIB = (2.2, 6.0)
 """Budgets of rank 1: one sample fits in the smallest, six do in the largest."""
 
 
-class Watched(Rewind):
+class Watched(StepSnapshot):
     """Notes where a pass was when it failed: in its loss (forward), or after it (backward)."""
 
     def __init__(self, model: SRModel) -> None:
         super().__init__(model.networks.values(), CPU)
-        (self.real,) = model.passes()
+        (self.real,) = model.objectives()
         self.now = "forward"
         self.failed: Counter[str] = Counter()
-        model._passes = (Pass(self.real.name, self.real.optimizer, self._loss, self.real.splittable),)
+        model._passes = (Objective(self.real.name, self.real.optimizer, self._loss, self.real.splittable),)
 
     def _loss(self, micro_batch: MicroBatch) -> LossTerms:
         self.now = "forward"
@@ -89,13 +89,13 @@ def weights(network: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in network.parameters()])
 
 
-def train(ranks: Ranks, steps: int) -> dict[str, Any]:
+def train(ranks: Communicator, steps: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     model, meter, pick = new_model(), MemoryMeter(CPU), random.Random(ranks.rank)
     alone = copy.deepcopy(model.networks["net_g"])
     reference = SRModel(alone, {"mse": MSELoss()}, lambda p: torch.optim.SGD(p, lr=0.05), Precision(CPU))
     rewind = Watched(model)
-    ranks.prepare(parameters_of(model.passes()[0]))
+    ranks.prepare(parameters_of(model.objectives()[0]))
     budget.calm_allocator()
     make_optimizer_state(model.optimizers.values())
     optimize_parameters(model, as_batch({n: t[:1] for n, t in whole_batch(0).items()}, 1), rewind=rewind, ranks=ranks)
@@ -110,7 +110,7 @@ def train(ranks: Ranks, steps: int) -> dict[str, Any]:
             mine = as_batch({name: tensor[ranks.rank :: 2].clone() for name, tensor in tensors.items()}, SAMPLES)
         try:
             outcome = optimize_parameters(model, mine, rewind=rewind, ranks=ranks)
-        except BatchTooLarge:
+        except BatchTooLargeError:
             given_up += 1
             if ranks.is_first:
                 rewind.failed.clear()  # it had its gradients, and dropped them because the other had none
@@ -123,7 +123,7 @@ def train(ranks: Ranks, steps: int) -> dict[str, Any]:
             optimize_parameters(reference, as_batch(tensors, 0))
             difference = (weights(alone) - weights(model.networks["net_g"])).abs().max()
             furthest = max(furthest, float(difference))
-    told = ranks.exchange({"weights": weights(model.networks["net_g"]).double().sum().item().hex()})
+    told = ranks.all_gather_object({"weights": weights(model.networks["net_g"]).double().sum().item().hex()})
     return {
         "failed": dict(rewind.failed),
         "steps_in_pieces": steps_in_pieces,
@@ -134,8 +134,8 @@ def train(ranks: Ranks, steps: int) -> dict[str, Any]:
 
 
 def main(out: str, steps: int) -> None:
-    with joined("pytorch") as ranks:
-        assert isinstance(ranks, Group)
+    with init_distributed("pytorch") as ranks:
+        assert isinstance(ranks, TorchCommunicator)
         found = train(ranks, steps)
         Path(out).write_text(json.dumps(found))
 

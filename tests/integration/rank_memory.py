@@ -10,9 +10,9 @@ from pathlib import Path
 from trainauto.builders.distributed_setup import parallel_of
 from trainauto.builders.model import build_model, build_network, choose_precision
 from trainauto.core.plan import Plan
-from trainauto.distributed.communicator import Ranks, joined
+from trainauto.distributed.communicator import Communicator, init_distributed
 from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.engine.snapshot import Rewind
+from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import optimize_parameters, parameters_of
 from trainauto.forecast.traced_run import empty_batch
 from trainauto.memory.tracing.profiler_events import profiled
@@ -22,16 +22,16 @@ from trainauto.options.load import LoadedOptions, load_options
 STEPS = 3  # DistributedDataParallel makes its buckets anew in the second
 
 
-def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Ranks) -> dict[str, int]:
-    made: list[tuple[BaseModel, Rewind]] = []
+def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Communicator) -> dict[str, int]:
+    made: list[tuple[BaseModel, StepSnapshot]] = []
 
     def build() -> None:
         parallel = parallel_of(loaded.options, ranks)
         model = build_model(loaded, build_network(loaded), choose_precision(loaded, ranks), parallel=parallel)
         make_optimizer_state(model.optimizers.values())
         if parallel is None:
-            ranks.prepare(weight for one in model.passes() for weight in parameters_of(one))
-        made.append((model, Rewind(model.networks.values(), model.device)))
+            ranks.prepare(weight for one in model.objectives() for weight in parameters_of(one))
+        made.append((model, StepSnapshot(model.networks.values(), model.device)))
 
     def step() -> None:
         model, rewind = made[0]
@@ -48,7 +48,7 @@ def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Ranks) -> dict[str, int]:
 
 
 def main(out: str, *options: str) -> None:
-    with joined("pytorch") as ranks:
+    with init_distributed("pytorch") as ranks:
         plan = Plan.of(batch_size=2, lq_size=16, micro_batches=2)
         found = [bytes_of(load_options(Path(one)), plan, ranks) for one in options]
     Path(out).write_text(json.dumps({"plan": plan.to_dict(), "found": found}))

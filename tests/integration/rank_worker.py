@@ -12,7 +12,7 @@ from typing import Any
 
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
-from trainauto.distributed.communicator import joined
+from trainauto.distributed.communicator import init_distributed
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
 from trainauto.options.load import load_options
@@ -57,7 +57,10 @@ def digest(run: Run) -> str:
 def main(options: str, out: str, *arguments: str) -> None:
     launcher = "pytorch" if "--alone" not in arguments else "none"
     loaded = load_options(Path(options))
-    with joined(launcher) as ranks, build_run(loaded, auto_resume="--auto_resume" in arguments, ranks=ranks) as run:
+    with (
+        init_distributed(launcher) as ranks,
+        build_run(loaded, auto_resume="--auto_resume" in arguments, ranks=ranks) as run,
+    ):
         watched = run.loader = Watched(run.loader)  # type: ignore[assignment]
         train(run)
         seen = {"rank": ranks.rank, "batches": watched.seen, "weights": digest(run), "progress": vars(run.progress)}

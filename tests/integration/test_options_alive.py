@@ -17,7 +17,7 @@ from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.builders.discriminator import _given
 from trainauto.builders.distributed_setup import limit_and_division, parallel_of
 from trainauto.data import DATASETS
-from trainauto.distributed.communicator import Ranks
+from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
 from trainauto.options.load import load_options
 
@@ -36,12 +36,12 @@ SECTIONS = [
 Read = set[tuple[str, str]]
 
 
-class Pair(Ranks):
+class Pair(Communicator):
     """A rank beside one that says the same."""
 
     count = 2
 
-    def exchange(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def all_gather_object(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return [message, message]
 
 

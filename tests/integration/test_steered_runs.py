@@ -20,7 +20,7 @@ from trainauto.build import build_run
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.engine.loop import train
-from trainauto.engine.oom_policy import NothingFits
+from trainauto.engine.oom_policy import NothingFitsError
 from trainauto.engine.run import Run
 from trainauto.losses import LOSSES
 from trainauto.memory.monitor.meter import resident_bytes
@@ -268,7 +268,7 @@ def test_nothing_is_shrunk_below_the_minimum(options: dict[str, Any], monkeypatc
     tried: set[int] = set()
     monkeypatch.setitem(LOSSES._entries, "l1loss", lambda: NeverFits(tried))
     with built(steered(options, min_lq_size=13, min_batch_size=3)) as run:
-        with pytest.raises(NothingFits):
+        with pytest.raises(NothingFitsError):
             train(run)
         assert run.loader.plan == Plan.of(batch_size=3, lq_size=13)
     assert tried == {2 * 16, 2 * 13}

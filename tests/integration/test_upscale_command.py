@@ -17,7 +17,7 @@ import torch
 from tests.integration.commands import environment
 from tests.made_runs import make_run, options_of
 from trainauto.core.plan import SizeRequirements
-from trainauto.inference.load_network import trained_network
+from trainauto.inference.load_network import load_network
 from trainauto.models.tiles import Box, TiledEnlarger
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")
@@ -143,7 +143,7 @@ def test_twelve_megapixels_stay_within_the_budget_without_seams(
     assert figures["tiles"] > 4
 
     image = torch.from_numpy(cv2.imread(str(source))[:, :, ::-1].transpose(2, 0, 1).copy())[None]
-    network = trained_network(run, "latest", torch.device("cpu")).network
+    network = load_network(run, "latest", torch.device("cpu")).network
     with torch.no_grad():
         whole = network(image.float().div_(255))
         written = torch.from_numpy(cv2.imread(str(target))[:, :, ::-1].transpose(2, 0, 1).copy())

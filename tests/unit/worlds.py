@@ -28,14 +28,14 @@ from statistics import NormalDist
 from hypothesis import strategies as st
 
 from trainauto.core.plan import Axis, BatchShape, Plan
-from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, PLAIN, Belief
+from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, PLAIN, RatioPrior
 from trainauto.memory.cost.traced_fit import Prior, fit_prior
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 FIRST_TEST_SEED = 100_000
 TARGET, MARGIN = 0.85, 0.05
 TRACED = ((2, 32), (2, 64), (8, 32), (8, 64), (4, 48), (16, 64))
-DOUBTFUL = Belief(1.08, 1.26, 0.004, 0.003)
+DOUBTFUL = RatioPrior(1.08, 1.26, 0.004, 0.003)
 """Wide enough that what measurements do to it shows."""
 _normal = NormalDist()
 
@@ -75,7 +75,7 @@ class World:
         return 8 if self.kind == "window" else 1
 
     @property
-    def belief(self) -> Belief:
+    def belief(self) -> RatioPrior:
         if self.kind != "conv":
             return PLAIN
         return BENCHMARKED if self.benchmarked else ALLOCATED

@@ -9,14 +9,14 @@ from trainauto.automations.registry import AUTOMATIONS
 from trainauto.control.bounds import Bounds, check_at_least_one, check_band
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.period_controller import PeriodController
-from trainauto.control.period_stats import Observations
+from trainauto.control.period_stats import PeriodStats
 from trainauto.control.planners import Jump
-from trainauto.control.step_policy import Judgement, work
+from trainauto.control.step_policy import PolicyDecision, work
 from trainauto.core.decisions import KeepPlan, PlanChange, RunFacts
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord
 from trainauto.memory.cost.cost_model import CostModel
-from trainauto.memory.cost.ratio_prior import Belief
+from trainauto.memory.cost.ratio_prior import RatioPrior
 from trainauto.memory.cost.traced_fit import Prior
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
         max_lq_size: largest crop it goes up to; the smallest image may stop it earlier.
         vram_history_size: periods kept in the history.
         max_adjustments: changes after which it grows no further; it always shrinks where it must, and comes back.
-        policy: ``jump`` goes to the best plan that a trace foresees and corrects it once; ``step`` takes small steps.
+        policy: ``jump`` goes to the best plan that a trace predicts and corrects it once; ``step`` takes small steps.
         objective: ``memory`` fills the target; ``throughput`` goes from there to the smallest batch that trains as many
             pixels a second.
         target_batch_size: samples of every optimizer step, run in as many micro-batches as memory asks for; ``None``
@@ -94,7 +94,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
         self._answered: tuple[int, Plan] | None = None
         self._elsewhere = 0
 
-    def foresee(self, peaks: tuple[Prior, Belief], reserved: tuple[Prior, Belief] | None = None) -> None:
+    def foresee(self, peaks: tuple[Prior, RatioPrior], reserved: tuple[Prior, RatioPrior] | None = None) -> None:
         """Take what a trace says of plans, before the first step; ``policy: step`` has no use for it.
 
         Args:
@@ -149,9 +149,9 @@ class DynamicBatchSizeOptimizer(PeriodController):
             self._steering = self._afresh()
         self._bounds.check(facts, self.name)
 
-    def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
+    def apply_minima(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
         """Raise the minima to those of the options (C17, C19)."""
-        return self._bounds.floored(axes, plan)
+        return self._bounds.apply_minima(axes, plan)
 
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return what its policy expects of a plan."""
@@ -168,15 +168,15 @@ class DynamicBatchSizeOptimizer(PeriodController):
             self.restart(plan)
         self._begins_otherwise = self.effective.whole(plan) != facts.plan
         # A resume in mid-period goes on with it; where a plan is still to be chosen, its first period is yet to begin.
-        if not self._seen.peaks and not (self._steering.foresees() and not self.warmup_period):
+        if not self._seen.peaks and not (self._steering.can_predict() and not self.warmup_period):
             logger.info("%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, plan)
 
     def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
         """Choose the plan of the first batch by what was foreseen; it is then measured before it is trained."""
-        if self._plan is None or not now.limit or self.warmup_period or not self._steering.foresees():
+        if self._plan is None or not now.limit or self.warmup_period or not self._steering.can_predict():
             return None
         self._see_limit(now.limit)
-        self._seen = Observations(available=now.available)
+        self._seen = PeriodStats(available=now.available)
         judgement = self._steering.judge(replace(self._period(now.limit), probes_left=probes))
         return self._begun(self._even(judgement))
 
@@ -185,20 +185,20 @@ class DynamicBatchSizeOptimizer(PeriodController):
         if self._plan is None or not probe.limit:
             return None
         available = self._seen.available
-        self._seen = Observations(available=available)
+        self._seen = PeriodStats(available=available)
         if probe.peak is None:
-            self._steering.has_failed(self._plan, probe.limit)
+            self._steering.mark_failed(self._plan, probe.limit)
         else:
             self._seen.add(probe.peak)
         judgement = self._steering.judge(replace(self._period(probe.limit), probes_left=probe.left))
-        self._seen = Observations(available=available)
+        self._seen = PeriodStats(available=available)
         if probe.peak is None and work(smaller := self.shrunk(self._plan)) < work(judgement.plan):
             # How much too large it was, nobody knows.
             judgement = replace(judgement, plan=smaller, expected_bytes=self._steering.expected_bytes(smaller))
         judgement = self._even(judgement)
         return None if judgement.plan == self._plan else self._begun(judgement)
 
-    def _begun(self, judgement: Judgement) -> PlanChange:
+    def _begun(self, judgement: PolicyDecision) -> PlanChange:
         self.restart(judgement.plan)
         return PlanChange(self.effective.whole(judgement.plan), judgement.reason, judgement.expected_bytes)
 

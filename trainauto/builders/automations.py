@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from trainauto.automations import AUTOMATIONS, Automation, DynamicBatchSizeOptimizer
-from trainauto.builders.components import checked_arguments, component, placed
+from trainauto.builders.components import checked_arguments, component, locate_errors
 from trainauto.builders.memory import BOUNDS, controller_defaults, preset_for, say_bounds
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem
@@ -105,7 +105,7 @@ def build_automations(
     """
     section = loaded.options.training_automations
     for name in section.model_extra or {}:
-        with placed(loaded, (SECTION, name)):
+        with locate_errors(loaded, (SECTION, name)):
             AUTOMATIONS.get(name)  # a misspelt name would switch nothing off
     preset = preset_for(device, loaded.options.memory.budget_bytes(device.type)) if section.active else None
     chosen = [
@@ -120,7 +120,7 @@ def build_automations(
 
 def _checked(loaded: LoadedOptions, chosen: Chosen, facts: RunFacts) -> Automation:
     automation = chosen.build(loaded)
-    with placed(loaded, (SECTION, chosen.name)):
+    with locate_errors(loaded, (SECTION, chosen.name)):
         try:
             automation.check(facts)
         except ValueError as error:

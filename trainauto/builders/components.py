@@ -14,7 +14,7 @@ from trainauto.options.source_locations import KeyPath
 
 
 @contextmanager
-def placed(loaded: LoadedOptions, path: KeyPath) -> Iterator[None]:
+def locate_errors(loaded: LoadedOptions, path: KeyPath) -> Iterator[None]:
     """Give problems raised inside the place of an option, where they have none."""
     try:
         yield
@@ -54,7 +54,7 @@ def checked_arguments(
     Raises:
         InputError: unknown name, or arguments it does not take.
     """
-    with placed(loaded, (*path, "type")):
+    with locate_errors(loaded, (*path, "type")):
         constructor = registry.get(name)
     return check_arguments(
         constructor,
@@ -91,14 +91,14 @@ def component(
     Raises:
         InputError: unknown name, or arguments it does not take; the constructor raises it for values it refuses.
     """
-    with placed(loaded, (*path, "type")):
+    with locate_errors(loaded, (*path, "type")):
         constructor = registry.get(name)
     taken = inspect.signature(constructor).parameters
     filled_in = {key: value for key, value in (given or {}).items() if key in taken and key not in arguments}
     checked = checked_arguments(loaded, registry, path, name, arguments, filled_in.keys(), later)
 
     def construct(*positional: Any) -> Any:
-        with placed(loaded, path):
+        with locate_errors(loaded, path):
             try:
                 return constructor(*positional, **filled_in, **checked)
             except (ValueError, TypeError) as error:

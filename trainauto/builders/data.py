@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainauto.builders.components import component, placed
+from trainauto.builders.components import component, locate_errors
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.core.sharding import ALONE, Division
-from trainauto.data import DATASETS, DynamicDataLoader, DynamicDataset, Survey
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.data import DATASETS, DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.metrics import METRICS, better_is_higher
 from trainauto.models.tiles import TiledEnlarger
 from trainauto.models.validation import Validator
@@ -39,7 +39,7 @@ NOT_OF_THE_DATASET = frozenset(
 
 def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset, network: nn.Module) -> DynamicDataset:
     path = ("datasets", key)
-    with placed(loaded, (*path, "type")):
+    with locate_errors(loaded, (*path, "type")):
         taken = inspect.signature(DATASETS.get(chosen.type)).parameters
     arguments = _dataset_arguments(chosen, taken.keys() - {"type"})
     given = {"scale": loaded.options.scale, "channels": channels_of(network)}
@@ -55,7 +55,7 @@ def _dataset_arguments(chosen: TrainDataset | ValDataset, taken: Set[str]) -> di
     return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
-def build_train_set(loaded: LoadedOptions, network: nn.Module) -> tuple[DynamicDataset, dict[str, Survey]]:
+def build_train_set(loaded: LoadedOptions, network: nn.Module) -> tuple[DynamicDataset, dict[str, DatasetScan]]:
     """Return the training set, and what a look at its files found, by the name of the set."""
     chosen = loaded.options.datasets.train
     dataset = _dataset(loaded, "train", chosen, network)
@@ -69,7 +69,7 @@ def _warn_of_many_workers(chosen: TrainDataset) -> None:
         logger.warning("num_worker_per_gpu is %d, this machine has %d cores", chosen.num_worker_per_gpu, cores)
 
 
-def build_val_sets(loaded: LoadedOptions, network: nn.Module, surveys: dict[str, Survey]) -> list[DynamicDataset]:
+def build_val_sets(loaded: LoadedOptions, network: nn.Module, surveys: dict[str, DatasetScan]) -> list[DynamicDataset]:
     """Return the validation sets in file order; what was found of them is added to ``surveys``."""
     if not loaded.options.val.val_enabled:
         return []
@@ -83,19 +83,19 @@ def build_val_sets(loaded: LoadedOptions, network: nn.Module, surveys: dict[str,
     return datasets
 
 
-def _surveyed(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> Survey:
-    with placed(loaded, ("datasets", key)):
+def _surveyed(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> DatasetScan:
+    with locate_errors(loaded, ("datasets", key)):
         return dataset.survey()
 
 
 def _try_metrics(
-    loaded: LoadedOptions, metrics: MetricsByName, dataset: DynamicDataset, survey: Survey, channels: int
+    loaded: LoadedOptions, metrics: MetricsByName, dataset: DynamicDataset, survey: DatasetScan, channels: int
 ) -> None:
     """Measure an image of the smallest size: one that a metric's window does not fit into would end the run later."""
     side = survey.smallest_lq_px * dataset.scale
     image = np.zeros((side, side, channels), np.uint8)
     for name, (metric, _) in metrics.items():
-        with placed(loaded, ("val", "metrics", name)):
+        with locate_errors(loaded, ("val", "metrics", name)):
             try:
                 metric(image, image.copy())
             except ValueError as error:
@@ -107,7 +107,7 @@ def _try_metrics(
                 ) from error
 
 
-def build_axes(loaded: LoadedOptions, network: nn.Module, survey: Survey) -> tuple[Axis, ...]:
+def build_axes(loaded: LoadedOptions, network: nn.Module, survey: DatasetScan) -> tuple[Axis, ...]:
     """Return the knobs of the plan, bounded by the network and the smallest image."""
     lq_size = loaded.options.datasets.train.lq_size
     needs = requirements_of(network)
@@ -116,7 +116,7 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, survey: Survey) -> tup
     capped_by = "the smallest image" if largest <= survey.smallest_lq_px else ""
     axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple, capped_by)
     if not axis.admits(lq_size):
-        with placed(loaded, ("datasets", "train", "lq_size")):
+        with locate_errors(loaded, ("datasets", "train", "lq_size")):
             raise InputError(
                 Problem(
                     f"lq_size {lq_size} does not suit the network: it takes at least {needs.minimum} px, "
@@ -147,7 +147,7 @@ def build_loader(
     dataset: DynamicDataset,
     plan: Plan,
     precision: Precision,
-    division: Division = ALONE,
+    division: SampleSharding = SINGLE_PROCESS,
     rank: int = 0,
 ) -> DynamicDataLoader:
     """Build the loader of a rank's part of the training set."""
@@ -169,7 +169,7 @@ def build_metrics(loaded: LoadedOptions) -> MetricsByName:
     found: MetricsByName = {}
     for name, chosen in loaded.options.val.metrics.items():
         path = ("val", "metrics", name)
-        with placed(loaded, (*path, "type")):
+        with locate_errors(loaded, (*path, "type")):
             function = METRICS.get(chosen.type)
         checked = check_arguments(
             function,

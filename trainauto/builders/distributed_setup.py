@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainauto.builders.components import placed
+from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.sharding import Division
-from trainauto.data import DynamicDataset, Survey
-from trainauto.distributed.communicator import Ranks
+from trainauto.core.sharding import SampleSharding
+from trainauto.data import DatasetScan, DynamicDataset
+from trainauto.distributed.communicator import Communicator
 from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.parallel import Parallel, overlapped, sharded
@@ -24,17 +24,17 @@ OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
 
 
 def check_same_everywhere(
-    ranks: Ranks, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], surveys: Mapping[str, Survey]
+    ranks: Communicator, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], surveys: Mapping[str, DatasetScan]
 ) -> None:
     """Refuse ranks that would train different things: other options, or other images under the same folder's name.
 
     Raises:
         InputError: names the first rank that differs from rank 0, and in what.
     """
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         return
     options = loaded.options.model_dump_json(exclude=OF_ONE_MACHINE)
-    told = ranks.exchange(
+    told = ranks.all_gather_object(
         {
             "options": hashlib.sha256(options.encode()).hexdigest(),
             **{f"images ({one.name})": f"{names_sha256(one)} {surveys[one.name].smallest_lq_px}" for one in datasets},
@@ -47,7 +47,9 @@ def check_same_everywhere(
                 raise InputError(Problem(f"rank {rank} has other {what} than rank 0", advice=advice))
 
 
-def limit_and_division(loaded: LoadedOptions, ranks: Ranks, limit_bytes: int | None) -> tuple[int | None, Division]:
+def limit_and_division(
+    loaded: LoadedOptions, ranks: Communicator, limit_bytes: int | None
+) -> tuple[int | None, SampleSharding]:
     """Return the memory that plans are made for, and how samples are divided among ranks.
 
     With equal batches the smallest limit holds for all; where batches follow memory, plans speak of the largest rank.
@@ -55,36 +57,36 @@ def limit_and_division(loaded: LoadedOptions, ranks: Ranks, limit_bytes: int | N
     Raises:
         InputError: batches are to follow memory, and a rank does not know how much it may use.
     """
-    if ranks.count == 1:
-        return limit_bytes, Division()
-    limits = [one["limit"] for one in ranks.exchange({"limit": limit_bytes})]
+    if ranks.world_size == 1:
+        return limit_bytes, SampleSharding()
+    limits = [one["limit"] for one in ranks.all_gather_object({"limit": limit_bytes})]
     known = [limit for limit in limits if limit is not None]
     if loaded.options.distributed.batches == "equal":
-        return min(known) if len(known) == len(limits) else None, Division.equal(ranks.count)
-    with placed(loaded, ("distributed", "batches")):
+        return min(known) if len(known) == len(limits) else None, SampleSharding.equal(ranks.world_size)
+    with locate_errors(loaded, ("distributed", "batches")):
         if any("target_batch_size" in one.arguments for one in loaded.options.training_automations.active.values()):
             what = "with target_batch_size every step has as many samples, and batches that follow memory have not"
             raise InputError(Problem(what, advice="Take `batches: equal`, or leave target_batch_size out."))
         if len(known) < len(limits):
             advice = "Set a budget under memory, or take `batches: equal`."
             raise InputError(Problem("batches are to follow memory, but nobody bounds it here", advice=advice))
-    return max(known), Division.by_memory(known)
+    return max(known), SampleSharding.by_memory(known)
 
 
-def parallel_of(options: Options, ranks: Ranks) -> Parallel | None:
+def parallel_of(options: Options, ranks: Communicator) -> Parallel | None:
     """Return how the network becomes one of several ranks where they meet in its backward pass; ``None`` elsewhere."""
     chosen = options.distributed
-    ranks.reduces_in_backward = ranks.count > 1 and (chosen.ddp_overlap or chosen.fully_shard)
+    ranks.reduces_in_backward = ranks.world_size > 1 and (chosen.ddp_overlap or chosen.fully_shard)
     if not ranks.reduces_in_backward:
         return None
     return sharded if chosen.fully_shard else overlapped
 
 
-def new_run(loaded: LoadedOptions, ranks: Ranks, lock: RunLock) -> RunDirectory:
+def new_run(loaded: LoadedOptions, ranks: Communicator, lock: RunLock) -> RunDirectory:
     """Have the first rank make the run's folder and take it; return it."""
 
     def make() -> str:
-        with placed(loaded, ("path", "experiments_root")):
+        with locate_errors(loaded, ("path", "experiments_root")):
             try:
                 made = RunDirectory.create(Path(loaded.options.path.experiments_root), loaded.options.name)
                 lock.take(made.path)
@@ -92,11 +94,11 @@ def new_run(loaded: LoadedOptions, ranks: Ranks, lock: RunLock) -> RunDirectory:
                 raise InputError(f"the run directory cannot be made: {error}") from error
         return str(made.path)
 
-    return RunDirectory(Path(ranks.from_first(make)))
+    return RunDirectory(Path(ranks.broadcast_object(make)))
 
 
 def earlier_run(
-    options: Options, ranks: Ranks, lock: RunLock, *, auto_resume: bool, restarted: bool
+    options: Options, ranks: Communicator, lock: RunLock, *, auto_resume: bool, restarted: bool
 ) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
     """Return the run to go on with, its checkpoints, and the newest of them, where there are such.
 
@@ -126,7 +128,7 @@ def earlier_run(
             return None
         return [str(directory.path), *([str(newest)] if newest else [])]
 
-    told = ranks.from_first(look)
+    told = ranks.broadcast_object(look)
     if told is None:
         raise refused[0] if refused else InputError("the run cannot be gone on with; rank 0 says why")
     found = [Path(one) for one in told]
@@ -142,6 +144,6 @@ def earlier_run(
     return directory, checkpoints, found[1] if len(found) > 1 else None
 
 
-def checkpoints_of(directory: RunDirectory, options: Options, ranks: Ranks) -> Checkpoints:
+def checkpoints_of(directory: RunDirectory, options: Options, ranks: Communicator) -> Checkpoints:
     """Return the checkpoints of a run; ranks other than the first look at them only."""
     return Checkpoints(directory.checkpoints, options.logger.keep_checkpoints if ranks.is_first else 0)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainauto.builders.components import placed
+from trainauto.builders.components import locate_errors
 from trainauto.core.plugins import import_installed_plugins, import_plugin
 from trainauto.options.load import LoadedOptions
 
@@ -15,5 +15,5 @@ def load_plugins(loaded: LoadedOptions) -> None:
     """
     import_installed_plugins()
     for position, name in enumerate(loaded.options.plugins):
-        with placed(loaded, ("plugins", position)):
+        with locate_errors(loaded, ("plugins", position)):
             import_plugin(name, [loaded.folder or loaded.path.resolve().parent, Path.cwd()])

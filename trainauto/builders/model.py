@@ -14,18 +14,18 @@ from torch.optim import Optimizer
 
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.archs.legacy_keys import modern_keys
-from trainauto.builders.components import component, placed
+from trainauto.builders.components import component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
 from trainauto.core.process import without_garbage_collection
 from trainauto.core.run_events import LengthUnit
-from trainauto.distributed.communicator import ALONE, Ranks
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.losses import LOSSES
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.host_reads import place_of_error
 from trainauto.models import MODELS
-from trainauto.models.activation_checkpointing import CannotCheckpoint, in_words
+from trainauto.models.activation_checkpointing import ActivationCheckpointingError, in_words
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.models.weights import load_pretrained, read_weights
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 COMPILER = "torch._dynamo"
 
 
-def choose_precision(loaded: LoadedOptions, ranks: Ranks = ALONE) -> Precision:
+def choose_precision(loaded: LoadedOptions, ranks: Communicator = SINGLE_PROCESS) -> Precision:
     """Choose device and number format, and set torch up accordingly."""
     options = loaded.options
     if options.num_threads is not None:
@@ -49,12 +49,12 @@ def choose_precision(loaded: LoadedOptions, ranks: Ranks = ALONE) -> Precision:
         torch.use_deterministic_algorithms(options.deterministic)  # loads torch's compiler
     has_cuda = torch.cuda.is_available()
     if options.device == "cuda" and not has_cuda:
-        with placed(loaded, ("device",)):
+        with locate_errors(loaded, ("device",)):
             raise InputError(
                 Problem("torch finds no CUDA device", advice="Use `device: auto`, or install torch for CUDA.")
             )
     use_cuda = has_cuda and options.device != "cpu"
-    if use_cuda and ranks.count > 1:  # pragma: no cuda
+    if use_cuda and ranks.world_size > 1:  # pragma: no cuda
         _take_gpu(loaded, ranks.local_rank)
     device = torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
     dtype = (torch.bfloat16 if options.amp_bf16 else torch.float16) if options.use_amp else torch.float32
@@ -72,7 +72,7 @@ def _take_gpu(loaded: LoadedOptions, local_rank: int) -> None:  # pragma: no cud
     """Take the GPU of this rank. Two ranks on one card would share its memory and gain nothing."""
     device = torch.device("cuda", local_rank)
     if local_rank >= torch.cuda.device_count():
-        with placed(loaded, ("device",)):
+        with locate_errors(loaded, ("device",)):
             what = f"rank {local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}"
             raise InputError(Problem(what, advice="Lower --nproc-per-node, or widen CUDA_VISIBLE_DEVICES."))
     torch.cuda.set_device(device)
@@ -81,7 +81,7 @@ def _take_gpu(loaded: LoadedOptions, local_rank: int) -> None:  # pragma: no cud
 def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Module:
     """Build the network, check that it enlarges as it should, and load pretrained weights if wanted."""
     options, chosen = loaded.options, loaded.options.network_g
-    with placed(loaded, ("network_g", "type")):
+    with locate_errors(loaded, ("network_g", "type")):
         if is_discriminator(ARCHS.get(chosen.type)):
             raise InputError(
                 Problem(f"network '{chosen.type}' judges images and enlarges none", advice="Write it as network_d.")
@@ -89,7 +89,7 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
     network: nn.Module = component(
         loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
-    with placed(loaded, ("network_g",)):
+    with locate_errors(loaded, ("network_g",)):
         _check_output(network, chosen.type, options.scale)
     if pretrained:
         _load_start(loaded, network, "g", options.path.pretrain_network_g)
@@ -101,7 +101,7 @@ def _load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "
     if not chosen:
         return
     path = loaded.options.path
-    with placed(loaded, ("path", f"pretrain_network_{which}")):
+    with locate_errors(loaded, ("path", f"pretrain_network_{which}")):
         file = Path(chosen).expanduser()
         key, strict = (path.param_key_g, path.strict_load_g) if which == "g" else (path.param_key_d, path.strict_load_d)
         left_out = load_pretrained(network, modern_weights(file, key), file=file, strict=strict, which=which)
@@ -182,7 +182,7 @@ def build_model(
         name = chosen.type.lower()
         label = name if name not in losses else f"{name}_{position + 1}"
         losses[label] = component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
-    with placed(loaded, ("model_type",)):
+    with locate_errors(loaded, ("model_type",)):
         model_class = MODELS.get(options.model_type)
     network_d, optim_d = discriminator_options(loaded, model_class, list(losses.values()))
     others: dict[str, Any] = {}
@@ -205,7 +205,7 @@ def build_model(
         **others,
     )
     if options.memory.gradient_checkpointing:
-        with placed(loaded, ("memory", "gradient_checkpointing")):
+        with locate_errors(loaded, ("memory", "gradient_checkpointing")):
             _checkpoint_gradients(model)
     return model
 
@@ -213,7 +213,7 @@ def build_model(
 def _checkpoint_gradients(model: BaseModel) -> None:
     try:
         blocks = model.checkpoint_gradients()
-    except CannotCheckpoint as error:
+    except ActivationCheckpointingError as error:
         raise InputError(Problem(f"gradient checkpointing is not possible: {error}", advice="Leave it out.")) from error
     logger.info("gradient checkpointing: %s", in_words(blocks))
 
@@ -225,7 +225,7 @@ def _optimizer(loaded: LoadedOptions, key: str, chosen: Component) -> Callable[.
 def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int, *, pretrained: bool) -> nn.Module:
     """Build the discriminator, check that it judges the images there are, and load pretrained weights if wanted."""
     network: nn.Module = component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
-    with placed(loaded, ("network_d",)):
+    with locate_errors(loaded, ("network_d",)):
         if hasattr(network, "scale") and not is_discriminator(type(network)):
             known = ", ".join(name for name in ARCHS if is_discriminator(ARCHS.get(name)))
             what = f"network '{chosen.type}' enlarges images and judges none"

@@ -11,7 +11,7 @@ from trainauto.core.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
-    from trainauto.inference.load_network import Trained
+    from trainauto.inference.load_network import LoadedNetwork
     from trainauto.options.schema import Options
 
 Commands = Any
@@ -81,19 +81,19 @@ def check_network(parsed: argparse.Namespace) -> None:
         raise InputError(Problem(what, advice="--weights names the file itself: leave it out."))
 
 
-def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Trained":
+def named_network(parsed: argparse.Namespace, device: "torch.device") -> "LoadedNetwork":
     """Return the network that the arguments of :func:`takes_network` name.
 
     Raises:
         InputError: as :func:`check_network`, or what is named cannot be used.
         CheckpointError: the weights of the run are damaged.
     """
-    from trainauto.inference.load_network import network_from_weights, trained_network
+    from trainauto.inference.load_network import load_network, network_from_weights
     from trainauto.options.load import load_options
 
     check_network(parsed)
     if parsed.run is not None:
-        return trained_network(parsed.run, parsed.checkpoint or "best", device)
+        return load_network(parsed.run, parsed.checkpoint or "best", device)
     return network_from_weights(load_options(parsed.opt, parsed.force_yml), parsed.weights, parsed.param_key, device)
 
 

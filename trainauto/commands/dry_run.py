@@ -25,7 +25,7 @@ from trainauto.options.load import LoadedOptions, load_options
 from trainauto.reporting.formatting import decision_lines
 
 
-class Rehearsal:
+class DryRun:
     """The run of an option file, built by what builds real ones; only its folder is another.
 
     Args:

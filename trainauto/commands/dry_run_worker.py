@@ -30,10 +30,10 @@ def main() -> int:
 
 def _rehearser() -> Answer:
     """Return what answers: the first request builds the run, others read its data or train it."""
-    from trainauto.commands.dry_run import Rehearsal
+    from trainauto.commands.dry_run import DryRun
     from trainauto.core.errors import TrainautoError
 
-    built: list[Rehearsal] = []
+    built: list[DryRun] = []
 
     def answer(request: Request) -> dict[str, Any]:
         try:
@@ -41,7 +41,7 @@ def _rehearser() -> Answer:
                 return built[0].train(request["steps"])
             if "read" in request:
                 return built[0].read()
-            built[:] = [Rehearsal(Path(request["options"]), request["overrides"], Path(request["folder"]))]
+            built[:] = [DryRun(Path(request["options"]), request["overrides"], Path(request["folder"]))]
             return built[0].built()
         except TrainautoError as error:
             return {"cannot": str(error), "exit_code": error.exit_code}

@@ -15,7 +15,7 @@ from trainauto.commands.common_arguments import prepare_environment
 from trainauto.commands.doctor_checks import gpus, machine, software, training
 from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
 from trainauto.commands.doctor_checks.probe_worker import Prober
-from trainauto.commands.run_validate import Rehearser, tidy_when_terminated
+from trainauto.commands.run_validate import DryRunner, tidy_when_terminated
 from trainauto.core.cgroup import cpu_quota, tightest_memory_limit
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import ALLOCATOR_SETTINGS, use_expandable_segments
@@ -109,7 +109,7 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
             yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
             if loaded is not None:
-                rehearser = stack.enter_context(Rehearser(loaded))
+                rehearser = stack.enter_context(DryRunner(loaded))
                 built, found = _built(rehearser)
                 yield from found
                 if built:
@@ -152,7 +152,7 @@ def _memory() -> Finding:
     return machine.memory_finding(total, free, tightest_memory_limit())
 
 
-def _built(rehearser: Rehearser) -> tuple[Facts, list[Finding]]:
+def _built(rehearser: DryRunner) -> tuple[Facts, list[Finding]]:
     try:
         built = rehearser.build()
     except TrainautoError as error:
@@ -160,7 +160,7 @@ def _built(rehearser: Rehearser) -> tuple[Facts, list[Finding]]:
     return built, training.built_finding(built)
 
 
-def _reading(rehearser: Rehearser, loaded: LoadedOptions, built: Facts) -> Finding:
+def _reading(rehearser: DryRunner, loaded: LoadedOptions, built: Facts) -> Finding:
     workers = loaded.options.datasets.train.num_worker_per_gpu
     try:
         return training.reading_finding(rehearser.read(), built["plan"]["batch_size"], workers)

@@ -20,7 +20,7 @@ from trainauto.commands.common_arguments import check_free, named_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.data.image_io import read_image
-from trainauto.inference.load_network import AVERAGES, WEIGHTS, Trained
+from trainauto.inference.load_network import AVERAGES, WEIGHTS, LoadedNetwork
 from trainauto.reporting.step_stats import size_text
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
@@ -37,7 +37,7 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
 
     Raises:
         InputError: no such network, or the file cannot be written.
-        CannotExport: ONNX cannot express the network, or does not compute the same.
+        ExportError: ONNX cannot express the network, or does not compute the same.
     """
     found = named_network(parsed, torch.device("cpu"))
     out: Path = parsed.out or Path(_usual_name(found, chosen))
@@ -63,7 +63,7 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
     return "\n".join([f"{heading}, {size_text(out.stat().st_size)}", *(f"  {line}" for line in says)])
 
 
-def facts_of(found: Trained) -> dict[str, str]:
+def facts_of(found: LoadedNetwork) -> dict[str, str]:
     """Return what a file says of the network in it: text by name, arguments as JSON."""
     chosen = found.loaded.options.network_g
     facts = {
@@ -77,7 +77,7 @@ def facts_of(found: Trained) -> dict[str, str]:
     return facts | ({"step": str(found.step)} if found.step is not None else {})
 
 
-def _write_safetensors(found: Trained, file: Path, *, half: bool) -> list[str]:
+def _write_safetensors(found: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
     facts = facts_of(found)
     state = _state_of(found.network.state_dict(), half=half)
     # By way of memory: safetensors' own writer makes files that only their owner can read.
@@ -85,7 +85,7 @@ def _write_safetensors(found: Trained, file: Path, *, half: bool) -> list[str]:
     return wrap(f"metadata: {', '.join(facts)}", 78, subsequent_indent="  ")
 
 
-def _write_pth(found: Trained, file: Path, *, half: bool) -> list[str]:
+def _write_pth(found: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
     """Write ``params`` and, where there are averages, ``params_ema``: what BasicSR and Real-ESRGAN read."""
     own = found.network.state_dict()
     states: dict[str, Mapping[str, Tensor]] = {"params": own}
@@ -100,7 +100,7 @@ def _write_pth(found: Trained, file: Path, *, half: bool) -> list[str]:
     return [f"entries: {', '.join(plain)}; they load with torch.load(..., weights_only=True)"]
 
 
-def _write_onnx(found: Trained, file: Path, *, half: bool, size_px: tuple[int, int] | None) -> list[str]:
+def _write_onnx(found: LoadedNetwork, file: Path, *, half: bool, size_px: tuple[int, int] | None) -> list[str]:
     import onnxruntime
 
     from trainauto.models.onnx_file import INPUT, OPSET, OUTPUT, write_onnx
@@ -142,10 +142,10 @@ def _photographs(channels: int) -> list[NDArray[np.float32]]:
     return found
 
 
-def _kind(found: Trained) -> str:
+def _kind(found: LoadedNetwork) -> str:
     return "averaged weights" if found.is_average else "weights"
 
 
-def _usual_name(found: Trained, chosen: str) -> str:
+def _usual_name(found: LoadedNetwork, chosen: str) -> str:
     step = f"_{found.step}" if found.step is not None else ""
     return f"{found.name}_x{found.scale}{step}.{chosen}"

@@ -19,10 +19,10 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.process import unknown_to_predictions
-from trainauto.core.worker_process import Child
-from trainauto.data.dynamic_dataset import Survey
-from trainauto.forecast.benchmark_plans import Trials, try_plans
-from trainauto.forecast.memory_forecast import Foresight, foresee
+from trainauto.core.worker_process import WorkerProcess
+from trainauto.data.dynamic_dataset import DatasetScan
+from trainauto.forecast.benchmark_plans import Trials, benchmark_plans
+from trainauto.forecast.memory_forecast import MemoryForecast, foresee
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
 from trainauto.options.cards import CardPreset, card_by_words, find_card
@@ -94,14 +94,14 @@ class Answer:
     name: str
     network: str
     notes: tuple[str, ...]
-    foresight: Foresight
+    foresight: MemoryForecast
     axes: tuple[Axis, ...]
     cards: tuple[CardAnswer, ...]
     trials: Trials | None = None
 
 
 def answer(
-    loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False, child: Child | None = None
+    loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False, child: WorkerProcess | None = None
 ) -> Answer:
     """Trace the run of an option file and say what fits on each card.
 
@@ -113,7 +113,7 @@ def answer(
 
     Raises:
         InputError: the options cannot be used.
-        CannotTrace: the model cannot be traced.
+        TraceError: the model cannot be traced.
     """
     notes = []
     with TraceProcess(loaded.path, loaded.overrides, child=child) as tracer:
@@ -124,7 +124,7 @@ def answer(
             train_set, surveys = build_train_set(loaded, network)
             survey = surveys[train_set.name]
         except InputError:
-            survey = Survey(1, UNBOUNDED_PX, "", 0)
+            survey = DatasetScan(1, UNBOUNDED_PX, "", 0)
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
         axes = build_axes(loaded, network, survey)
         whole = {card.name: int(card.memory_gib * GIB) for card in cards}
@@ -143,7 +143,7 @@ def answer(
     answers = tuple(
         _on_card(loaded, card, whole[card.name], controllers[card.name], bounds[card.name], foresight) for card in cards
     )
-    trials = try_plans(loaded, hull, foresight) if measure else None
+    trials = benchmark_plans(loaded, hull, foresight) if measure else None
     return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)
 
 
@@ -245,7 +245,7 @@ def _on_card(
     memory_bytes: int,
     controller: DynamicBatchSizeOptimizer,
     axes: tuple[Axis, ...],
-    foresight: Foresight,
+    foresight: MemoryForecast,
 ) -> CardAnswer:
     limit_bytes = int(card.memory_gib * GIB)
     cost = CostModel(*foresight.peaks_on("cuda"))

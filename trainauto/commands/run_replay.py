@@ -113,10 +113,10 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
 
     Raises:
         InputError: the samples are not those of the run.
-        CannotFollow: a step fits in no way here.
+        ReplayError: a step fits in no way here.
     """
     from trainauto.build import build_run
-    from trainauto.data.sampler import draws_of
+    from trainauto.data.sampler import planned_batches_of
     from trainauto.engine.loop import train
     from trainauto.engine.replay_script import Replay
 
@@ -124,7 +124,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
     batches = _batches(logged.directory, last_step)
     on_ranks = _ranks_of(logged.directory, last_step)
     try:
-        draws_of(batches)
+        planned_batches_of(batches)
     except ValueError as error:
         raise InputError(Problem(f"{logged.directory.records} is not whole: {error}")) from None
     decisions: dict[int, list[Decision]] = {}

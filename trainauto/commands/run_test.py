@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainauto.builders.components import placed
+from trainauto.builders.components import locate_errors
 from trainauto.builders.model import choose_precision
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
 from trainauto.core.records import ValidationRecord
 from trainauto.inference.evaluate import always_validating, measure, network_to_measure, with_images, with_sets_of
-from trainauto.inference.load_network import trained_network
+from trainauto.inference.load_network import load_network
 from trainauto.options.load import LoadedOptions, LoadedTest
 from trainauto.reporting.formatting import WIDTH, duration, table
 from trainauto.reporting.step_stats import counted, gain_over_bicubic
@@ -72,7 +72,7 @@ def test_network(
 def _of_run(
     run: Path, checkpoint: str, test: LoadedTest | None, device: str | None, images: tuple[str, str | None] | None
 ) -> _Subject:
-    trained = trained_network(run, checkpoint, torch.device("cpu"))
+    trained = load_network(run, checkpoint, torch.device("cpu"))
     if test is not None:
         _refuse_second_network(test)
         loaded = with_sets_of(trained.loaded, test.as_run)
@@ -89,7 +89,7 @@ def _of_run(
 def _refuse_second_network(test: LoadedTest) -> None:
     given = [path for path in (("network_g",), ("path", "pretrain_network_g")) if _has(test.as_run.tree, path)]
     for path in given:
-        with placed(test.as_run, path):
+        with locate_errors(test.as_run, path):
             what = f"{'.'.join(path)} is given, and the RUN brings its own network and weights"
             raise InputError(Problem(what, advice="Leave out one or the other."))
 
@@ -112,7 +112,7 @@ def _of_file(test: LoadedTest | None, device: str | None) -> _Subject:
         (("path", "pretrain_network_g"), options.path.pretrain_network_g, "the file of its weights"),
     ):
         if value is None:
-            with placed(test.as_run, path):
+            with locate_errors(test.as_run, path):
                 raise InputError(Problem(f"'{path[-1]}' is missing", advice=f"Write {what}, or name a RUN."))
     loaded = test.as_run
     chosen = choose_precision(_on(loaded, device)).device

@@ -15,8 +15,8 @@ from trainauto.commands.common_arguments import named_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_memory_limit
 from trainauto.data.image_files import IMAGE_SUFFIXES, images_below
-from trainauto.data.large_images import Canvas, read_picture
-from trainauto.inference.load_network import Trained
+from trainauto.data.large_images import ImageWriter, read_picture
+from trainauto.inference.load_network import LoadedNetwork
 from trainauto.inference.upscale import TileFigures, Upscaler, limited_meter
 from trainauto.memory.tracing.fake_tensors import warm_up
 from trainauto.reporting.step_stats import size_text
@@ -132,7 +132,7 @@ def _of_file(source: Path, target: Path) -> Job:
 
 
 def _enlarge_all(
-    jobs: list[Job], upscaler: Upscaler, trained: Trained, tally: Tally, console: Console, *, overwrite: bool
+    jobs: list[Job], upscaler: Upscaler, trained: LoadedNetwork, tally: Tally, console: Console, *, overwrite: bool
 ) -> None:
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -157,7 +157,7 @@ def _enlarge_all(
             bar.remove_task(task)
 
 
-def _enlarge(job: Job, upscaler: Upscaler, trained: Trained, tally: Tally, bar: Progress, task: TaskID) -> str:
+def _enlarge(job: Job, upscaler: Upscaler, trained: LoadedNetwork, tally: Tally, bar: Progress, task: TaskID) -> str:
     """Enlarge one picture; return the line about it."""
     start = time.perf_counter()
     with without_memory_limit() as limited:
@@ -166,7 +166,7 @@ def _enlarge(job: Job, upscaler: Upscaler, trained: Trained, tally: Tally, bar: 
         size, has_alpha = (height * trained.scale, width * trained.scale), picture.alpha is not None
         bar.update(task, total=height * width)
         job.target.parent.mkdir(parents=True, exist_ok=True)
-        with Canvas(job.target.parent, *size, upscaler.out_channels, has_alpha=has_alpha) as canvas:
+        with ImageWriter(job.target.parent, *size, upscaler.out_channels, has_alpha=has_alpha) as canvas:
             with limited():
                 upscaler.enlarge(picture, canvas, lambda pixels: bar.update(task, advance=pixels, refresh=True))
             del picture
@@ -184,7 +184,7 @@ def _device(word: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
 
 
-def _network_in_words(trained: Trained) -> str:
+def _network_in_words(trained: LoadedNetwork) -> str:
     step = "" if trained.step is None else f", step {trained.step}"
     kind = trained.loaded.options.network_g.type
     average = ", averaged weights" if trained.is_average else ""

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from trainauto.builders.components import placed
+from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem, TrainautoError
 from trainauto.core.files import nearest_folder
-from trainauto.core.worker_process import Child, ChildDied
+from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.formatting import WIDTH, in_thousands, pairs_lines
 from trainauto.reporting.step_stats import error_text, size_text
@@ -28,7 +28,7 @@ Facts = dict[str, Any]
 Pair = tuple[str, str]
 
 
-class Rehearser:
+class DryRunner:
     """The process that rehearses a run, and the folder that holds what it writes.
 
     Nothing stays: the run directory lies in a temporary folder, and so does a copy of what earlier runs learned.
@@ -38,14 +38,14 @@ class Rehearser:
         self._folder = tempfile.TemporaryDirectory(prefix="trainauto-validate-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         _copy_of_calibrations(folder / "cache")
-        self._child = Child(SERVER, environment={"TRAINAUTO_CACHE": str(folder / "cache")})
+        self._child = WorkerProcess(SERVER, environment={"TRAINAUTO_CACHE": str(folder / "cache")})
         self._build = {
             "options": str(loaded.path),
             "overrides": list(loaded.overrides),
             "folder": str(folder / "experiments"),
         }
 
-    def __enter__(self) -> "Rehearser":
+    def __enter__(self) -> "DryRunner":
         return self
 
     def __exit__(
@@ -82,7 +82,7 @@ class Rehearser:
     def _asked(self, request: Facts, timeout_s: float) -> Facts:
         try:
             answer = self._child.ask(request, timeout_s)
-        except ChildDied as error:
+        except WorkerDiedError as error:
             advice = (
                 "\n  The system ends processes when memory is short: set memory: budget."
                 if "SIGKILL" in str(error)
@@ -114,7 +114,7 @@ def check_experiments_root(loaded: LoadedOptions) -> None:
     """
     reason = nearest_folder(Path(loaded.options.path.experiments_root))[1]
     if reason:
-        with placed(loaded, ("path", "experiments_root")):
+        with locate_errors(loaded, ("path", "experiments_root")):
             raise InputError(Problem(f"the run directory cannot be made: {reason}", advice="Name another folder."))
 
 
@@ -139,7 +139,7 @@ def validate(loaded: LoadedOptions, steps: int) -> int:
         InputError: the option file, or what it names, cannot be used.
         TrainautoError: the step failed as it would in the run.
     """
-    with tidy_when_terminated(), Rehearser(loaded) as rehearser:
+    with tidy_when_terminated(), DryRunner(loaded) as rehearser:
         check_experiments_root(loaded)
         built = rehearser.build()
         _print(built_pairs(loaded, built))

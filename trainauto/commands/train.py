@@ -9,7 +9,7 @@ from trainauto.commands.common_arguments import Commands, prepare_environment, t
 from trainauto.core.process import without_garbage_collection
 
 if TYPE_CHECKING:
-    from trainauto.core.worker_process import Child
+    from trainauto.core.worker_process import WorkerProcess
     from trainauto.options.schema import Options
 
 
@@ -40,10 +40,10 @@ def _run(parsed: argparse.Namespace) -> int:
         tracer = stack.enter_context(_early_tracer(loaded.options))
         with without_garbage_collection():
             from trainauto.build import build_run
-            from trainauto.distributed.communicator import any_of, joined, was_restarted
+            from trainauto.distributed.communicator import any_of, init_distributed, was_restarted
             from trainauto.engine.loop import train
 
-        ranks = stack.enter_context(joined(parsed.launcher))
+        ranks = stack.enter_context(init_distributed(parsed.launcher))
         # Machines count restarts each for itself: one that has come anew, or has only waited for another, says 0.
         restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
         auto_resume = any_of(ranks, parsed.auto_resume)
@@ -54,7 +54,7 @@ def _run(parsed: argparse.Namespace) -> int:
         return run.exit_code
 
 
-def _early_tracer(options: "Options") -> "AbstractContextManager[Child | None]":
+def _early_tracer(options: "Options") -> "AbstractContextManager[WorkerProcess | None]":
     """Start the process that will trace the run before torch is loaded here, where one will be asked: both load it.
 
     A guess by names alone, for nothing may be looked up yet: a guess that is wrong costs a process that is ended.

@@ -52,7 +52,7 @@ class Bounds:
             narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple, capped_by))
         return tuple(narrowed)
 
-    def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
+    def apply_minima(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
         """Return a run's axes with minima raised to these, as far as ``plan`` is not below them."""
         return tuple(
             replace(axis, minimum=min(max(axis.minimum, self.of(axis.name)[0]), plan[axis.name])) for axis in axes

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainauto.control.bounds import Bounds
 from trainauto.control.effective_batch import EffectiveBatch
-from trainauto.control.step_policy import Judgement, work
+from trainauto.control.step_policy import PolicyDecision, work
 from trainauto.control.vram_statistics import VramStatistics
 from trainauto.core.automation import Automation
 from trainauto.core.errors import InputError, Problem
@@ -65,7 +65,7 @@ class DocumentedInterface(Automation):
     @abstractmethod
     def after_step(
         self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
-    ) -> Judgement | None:
+    ) -> PolicyDecision | None:
         """Take in a step; return a judgement only if it asks for another plan."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class DocumentedInterface(Automation):
 
     @property
     def current_micro_batches(self) -> int:
-        """Pieces in which a step is to run its samples; above 1 with ``target_batch_size`` only."""
+        """MicrobatchSplit in which a step is to run its samples; above 1 with ``target_batch_size`` only."""
         return self.effective.whole(self._plan).micro_batches if self._plan else 1
 
     def get_vram_stats(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from trainauto.control.step_policy import Judgement, is_blocked, work
+from trainauto.control.step_policy import PolicyDecision, is_blocked, work
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
 
@@ -134,10 +134,10 @@ class Situation:
         return self.refusal(plan) is None
 
 
-def choose(now: Situation) -> Judgement:
+def choose(now: Situation) -> PolicyDecision:
     """Decide before the first step, upon every probe, and upon every whole period."""
     if not now.cost.knows:
-        return Judgement(now.plan, "nothing was traced or measured yet")
+        return PolicyDecision(now.plan, "nothing was traced or measured yet")
     if now.peak_bytes is None:
         return _first(now)
     use = now.peak_bytes / now.limit_bytes
@@ -155,9 +155,11 @@ def choose(now: Situation) -> Judgement:
         if taken > now.available_bytes:
             return _yield(now, f"{_text(taken)} to reserve is above the {_text(now.available_bytes)} available")
     if use >= now.target - now.margin:
-        return Judgement(now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}")
+        return PolicyDecision(
+            now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}"
+        )
     if not now.may_grow:
-        return Judgement(now.plan, f"{measured} is below the band, growth is not allowed now")
+        return PolicyDecision(now.plan, f"{measured} is below the band, growth is not allowed now")
     return _correct(now, f"{measured} is below the band", now.peak_bytes)
 
 
@@ -225,7 +227,7 @@ def frontier(
     return plans
 
 
-def _first(now: Situation) -> Judgement:
+def _first(now: Situation) -> PolicyDecision:
     fits = now.admits(now.plan)
     best = best_plan(now) if now.may_grow else None
     if best is not None and best != now.plan:
@@ -236,20 +238,20 @@ def _first(now: Situation) -> Judgement:
     return _yield(now, f"{now.plan} {now.refusal(now.plan)}")
 
 
-def _after_probe(now: Situation, measured: str, peak_bytes: int) -> Judgement:
+def _after_probe(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
     best = best_plan(now)
     if peak_bytes > (1 - PROBE_ROOM) * now.target_bytes:
         if best is None or work(best) >= work(now.plan):
             return _yield(now, f"{measured} is above the target {now.target:.0%}")
         return _told(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
     if best is None or best == now.plan or now.cost.predict(shape_of(best)) < (1 + PROBE_GAIN) * peak_bytes:
-        return Judgement(now.plan, f"{measured}, {_why_not_larger(now, now.plan)}", peak_bytes)
+        return PolicyDecision(now.plan, f"{measured}, {_why_not_larger(now, now.plan)}", peak_bytes)
     return _told(now, best, f"{measured}: {now.plan} -> {best}")
 
 
-def _correct(now: Situation, measured: str, peak_bytes: int) -> Judgement:
+def _correct(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
     best = best_plan(now)
-    stays = Judgement(now.plan, f"{measured}, but {_why_not_larger(now, now.plan)}")
+    stays = PolicyDecision(now.plan, f"{measured}, but {_why_not_larger(now, now.plan)}")
     if best is None or best == now.plan:
         return stays
     gain = now.cost.predict(shape_of(best)) / peak_bytes - 1
@@ -258,11 +260,11 @@ def _correct(now: Situation, measured: str, peak_bytes: int) -> Judgement:
     if gain <= 0 and not restores:  # only doubt makes the best plan smaller than the one that was measured
         return stays
     if gain < least and not restores:
-        return Judgement(now.plan, f"{measured}, but {best} would use {gain:+.1%}: a change asks for {least:.0%}")
+        return PolicyDecision(now.plan, f"{measured}, but {best} would use {gain:+.1%}: a change asks for {least:.0%}")
     return _told(now, best, f"{measured}: {now.plan} -> {best}")
 
 
-def _yield(now: Situation, why: str) -> Judgement:
+def _yield(now: Situation, why: str) -> PolicyDecision:
     """Return the largest smaller plan that is admitted: smaller in batch, then at the smallest batch in crop."""
     batches, extents = _values(now.axis(BATCH_SIZE)), _values(now.axis(LQ_SIZE))
     smaller = _upto(batches, now.plan.batch_size - 1)
@@ -281,13 +283,13 @@ def _yield(now: Situation, why: str) -> Judgement:
     return _told(now, plan, f"{why}: {now.plan} -> {plan}", is_pressure=True)
 
 
-def _told(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> Judgement:
+def _told(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
     expected = now.cost.predict(shape_of(plan))
     reason = (
         f"{why}; expected {_text(expected)}, {expected / now.limit_bytes:.1%} of {_text(now.limit_bytes)}, "
         f"at most {now.most(plan) / now.limit_bytes:.1%}; {_why_not_larger(now, plan)}"
     )
-    return Judgement(plan, reason, expected, is_pressure)
+    return PolicyDecision(plan, reason, expected, is_pressure)
 
 
 def _why_not_larger(now: Situation, plan: Plan) -> str:

@@ -10,10 +10,10 @@ from trainauto.control.bounds import Bounds
 from trainauto.control.documented_interface import DocumentedInterface
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.failure_memory import FailureMemory, without_small_spikes
-from trainauto.control.period_stats import Observations
-from trainauto.control.planners import Jump, Period, SmallSteps, Steering
-from trainauto.control.step_policy import Judgement, shrunk_after_oom, work
-from trainauto.control.throughput_search import Plateau
+from trainauto.control.period_stats import PeriodStats
+from trainauto.control.planners import Jump, Period, Planner, SmallSteps
+from trainauto.control.step_policy import PolicyDecision, shrunk_after_oom, work
+from trainauto.control.throughput_search import ThroughputSearch
 from trainauto.control.vram_statistics import VramStatistics
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import PeakReading
@@ -54,7 +54,7 @@ class PeriodController(DocumentedInterface):
         # Plans are those that EffectiveBatch gives a controller; the run's own are made of them where they leave here.
         self._plan: Plan | None = None
         self._configured_batch: int | None = None
-        self._seen = Observations()
+        self._seen = PeriodStats()
         self._iteration = 0
         self._cooldown = 0
         self._steering = self._afresh()
@@ -66,11 +66,11 @@ class PeriodController(DocumentedInterface):
         self._limit_bytes: int | None = None
         self.kind = ""
 
-    def _afresh(self) -> Steering:
+    def _afresh(self) -> Planner:
         return self._steered_by(SmallSteps(self.effective) if self.policy == "step" else Jump(CostModel(None)))
 
-    def _steered_by(self, memory: Steering) -> Steering:
-        return Plateau(memory, self.effective.even) if self.objective == "throughput" else memory
+    def _steered_by(self, memory: Planner) -> Planner:
+        return ThroughputSearch(memory, self.effective.even) if self.objective == "throughput" else memory
 
     def forget(self) -> None:
         """Steer by what is measured from now on; plans that failed may be tried again."""
@@ -80,7 +80,7 @@ class PeriodController(DocumentedInterface):
 
     def after_step(
         self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
-    ) -> Judgement | None:
+    ) -> PolicyDecision | None:
         """Take in a step; return a judgement only if it asks for another plan.
 
         Args:
@@ -117,7 +117,7 @@ class PeriodController(DocumentedInterface):
         if answer.shrinks:
             self._cooldown = 2 * self.adjustment_frequency
             if not has_fitted:
-                self._steering.has_failed(failed, limit_bytes)
+                self._steering.mark_failed(failed, limit_bytes)
         return answer.shrinks, answer.rule
 
     def shrunk(self, failed: Plan) -> Plan:
@@ -127,23 +127,23 @@ class PeriodController(DocumentedInterface):
     def restart(self, plan: Plan) -> None:
         """Begin a period under a plan."""
         self._plan = plan
-        self._seen = Observations()
+        self._seen = PeriodStats()
 
     def _see_limit(self, limit_bytes: int | None) -> None:
         """Where a resumed run has more memory than before, what failed may be tried again."""
         if limit_bytes and self._limit_bytes and limit_bytes > MORE_MEMORY * self._limit_bytes:
             logger.info("%s: there is more memory than before, so plans that failed may be tried again", self.name)
             self._failures.clear()
-            self._steering.reopen()
+            self._steering.reset()
         self._limit_bytes = limit_bytes or self._limit_bytes
 
-    def _judge_if_due(self, reading: PeakReading, *, is_whole: bool) -> Judgement | None:
+    def _judge_if_due(self, reading: PeakReading, *, is_whole: bool) -> PolicyDecision | None:
         plan, limit = self._plan, reading.limit
         if plan is None or not limit:
             return None
         if (bounded := self._within_maxima(plan)) != plan:
             # The option file's bounds are lower than they were, or smaller values were asked for.
-            return self._even(Judgement(bounded, f"{plan} is beyond the bounds"))
+            return self._even(PolicyDecision(bounded, f"{plan} is beyond the bounds"))
         peaks = self._seen.peaks
         if not is_whole:
             return None
@@ -151,9 +151,9 @@ class PeriodController(DocumentedInterface):
             return self._judge_period(plan, limit)
         if self.warmup_period and not self._statistics.history:
             return None
-        if self._steering.foresees():
+        if self._steering.can_predict():
             # A run that goes on with more memory, or under options that need other memory, chooses anew at once.
-            self._seen = Observations(available=reading.available)
+            self._seen = PeriodStats(available=reading.available)
             return self._even(self._steering.judge(self._period(limit)))
         if self._steering.awaits_correction() and len(peaks) == EARLY_STEPS:
             # The first step of a plan may take less or more than all others, so the largest peak stands for them.
@@ -163,7 +163,7 @@ class PeriodController(DocumentedInterface):
             return self._even(self._steering.judge(few))
         return None
 
-    def _judge_period(self, plan: Plan, limit_bytes: int) -> Judgement:
+    def _judge_period(self, plan: Plan, limit_bytes: int) -> PolicyDecision:
         """Judge a whole period; the plan that was left comes back before anything else grows."""
         peaks, target_bytes = self._seen.peaks, int(self.target_vram_usage * limit_bytes)
         self._statistics.history.append(max(peaks) / limit_bytes)
@@ -185,9 +185,9 @@ class PeriodController(DocumentedInterface):
             return judgement
         if home is not None and not self._cooldown:
             expected = self._steering.expected_bytes(home)
-            return Judgement(home, f"{plan} was a way out, and {home} fits again", expected)
+            return PolicyDecision(home, f"{plan} was a way out, and {home} fits again", expected)
         self._say_why_it_stays(plan, judgement)
-        self._seen = Observations()
+        self._seen = PeriodStats()
         if peak <= target_bytes and self._failures.home is None:
             self._settled = {"plan": plan.to_dict(), "conditions": self._conditions(limit_bytes, self._axes)}
         return judgement
@@ -210,16 +210,18 @@ class PeriodController(DocumentedInterface):
         home = None if home is None else self.effective.even(home)
         return home if home not in (None, plan) and self._steering.fits_again(home, period) else None
 
-    def _nearest_way_out(self, judgement: Judgement, period: Period, peak_bytes: int, target_bytes: int) -> Judgement:
+    def _nearest_way_out(
+        self, judgement: PolicyDecision, period: Period, peak_bytes: int, target_bytes: int
+    ) -> PolicyDecision:
         """Return the plan just below one that has been blocked, where that is enough, instead of a much smaller one."""
         near = self._failures.way_back(judgement.plan, period.axes, period.configured_batch)
         if near is None or near == period.plan or peak_bytes * work(near) > target_bytes * work(period.plan):
             return judgement
         expected = self._steering.expected_bytes(near)
         reason = f"peak {peak_bytes / period.limit_bytes:.1%} is a little above the target: {period.plan} -> {near}"
-        return self._even(Judgement(near, reason, expected, is_pressure=True))
+        return self._even(PolicyDecision(near, reason, expected, is_pressure=True))
 
-    def _say_why_it_stays(self, plan: Plan, judgement: Judgement) -> None:
+    def _say_why_it_stays(self, plan: Plan, judgement: PolicyDecision) -> None:
         """Log it once: of the same words with figures that waver a little only the first are news."""
         said = f"{plan}: {_FIGURES.sub('#', judgement.reason)}"
         if said != self._last_said:
@@ -248,7 +250,7 @@ class PeriodController(DocumentedInterface):
             pixels_per_s=self._seen.typical_pixels_per_s,
         )
 
-    def _even(self, judgement: Judgement) -> Judgement:
+    def _even(self, judgement: PolicyDecision) -> PolicyDecision:
         return replace(judgement, plan=self.effective.even(judgement.plan))
 
     def _within_maxima(self, plan: Plan) -> Plan:
@@ -257,7 +259,7 @@ class PeriodController(DocumentedInterface):
 
     def _reachable_axes(self, plan: Plan) -> tuple[Axis, ...]:
         """Return the bounds; a run that starts below a minimum grows to it from where it is."""
-        return self._bounds.floored(self._axes, plan)
+        return self._bounds.apply_minima(self._axes, plan)
 
     def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
@@ -285,7 +287,7 @@ class PeriodController(DocumentedInterface):
         self._plan = Plan.from_dict(state["plan"]) if state["plan"] else None
         self._configured_batch = state["configured_batch"]
         self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
-        self._seen, self._settled = Observations.from_state(state["seen"]), state["settled"]
+        self._seen, self._settled = PeriodStats.from_state(state["seen"]), state["settled"]
         self._has_forgotten = bool(state["has_forgotten"])
         if self._has_forgotten:
             self._steering = self._afresh()  # what was foreseen of this run is not what it needs

@@ -9,7 +9,7 @@ from trainauto.core.records import PeakReading
 
 
 @dataclass
-class Observations:
+class PeriodStats:
     """Readings of the steps of one period under one plan, in bytes, and how fast they went.
 
     Attributes:
@@ -66,7 +66,7 @@ class Observations:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "Observations":
+    def from_state(cls, state: Mapping[str, Any]) -> "PeriodStats":
         """Rebuild :meth:`state_dict`."""
         return cls(
             [int(peak) for peak in state["peaks"]],

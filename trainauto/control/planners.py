@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from trainauto.control import jump_policy, step_policy
 from trainauto.control.effective_batch import EffectiveBatch
-from trainauto.control.step_policy import Judgement, Measured
+from trainauto.control.step_policy import Measured, PolicyDecision
 from trainauto.core.plan import Axis, BatchShape, Plan
 from trainauto.memory.cost.cost_model import CostModel, shape_of
 
@@ -56,10 +56,10 @@ class Period:
     probes_left: int | None = None
 
 
-class Steering(Protocol):
+class Planner(Protocol):
     """From periods to plans."""
 
-    def foresees(self) -> bool:
+    def can_predict(self) -> bool:
         """Say whether it can judge before anything was measured."""
 
     def awaits_correction(self) -> bool:
@@ -68,7 +68,7 @@ class Steering(Protocol):
     def fits_again(self, plan: Plan, period: Period) -> bool:
         """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
 
-    def judge(self, period: Period) -> Judgement:
+    def judge(self, period: Period) -> PolicyDecision:
         """Take in a period, if one was measured, and say how to go on."""
 
     def knows(self, plan: Plan) -> bool:
@@ -77,10 +77,10 @@ class Steering(Protocol):
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return the peak to expect of a plan; ``None`` where nothing is known yet."""
 
-    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+    def mark_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Take in that a plan ran out of memory."""
 
-    def reopen(self) -> None:
+    def reset(self) -> None:
         """Take in that there is more memory than before."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class SmallSteps:
         self._effective = effective or EffectiveBatch()
         self._typical_bytes: dict[Plan, int] = {}
 
-    def foresees(self) -> bool:
+    def can_predict(self) -> bool:
         """Never: it lives by what was measured."""
         return False
 
@@ -115,10 +115,10 @@ class SmallSteps:
             plan
         ) <= period.target * _left(period)
 
-    def judge(self, period: Period) -> Judgement:
+    def judge(self, period: Period) -> PolicyDecision:
         """Take in a period and take one step, or stay."""
         if period.peak_bytes is None or period.typical_bytes is None:
-            return Judgement(period.plan, "nothing was measured yet")
+            return PolicyDecision(period.plan, "nothing was measured yet")
         self._typical_bytes.pop(period.plan, None)
         self._typical_bytes[period.plan] = period.typical_bytes
         while len(self._typical_bytes) > REMEMBERED_PLANS:
@@ -141,12 +141,14 @@ class SmallSteps:
             return self._to_next_division(situation, judgement)
         return judgement
 
-    def _to_next_division(self, now: step_policy.Situation, judgement: Judgement) -> Judgement:
+    def _to_next_division(self, now: step_policy.Situation, judgement: PolicyDecision) -> PolicyDecision:
         larger = self._effective.next_larger(now.plan)
         if larger is None or (why := step_policy.refusal(now, larger)):
             said = f"{judgement.reason}, but {larger} {why}" if larger else judgement.reason
-            return Judgement(now.plan, said)
-        return Judgement(larger, f"{judgement.reason}, as one micro-batch less", now.measured.expected_bytes(larger))
+            return PolicyDecision(now.plan, said)
+        return PolicyDecision(
+            larger, f"{judgement.reason}, as one micro-batch less", now.measured.expected_bytes(larger)
+        )
 
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
@@ -156,10 +158,10 @@ class SmallSteps:
         """Return what follows from the periods measured so far."""
         return Measured(self._typical_bytes).expected_bytes(plan) if self._typical_bytes else None
 
-    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+    def mark_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Nothing: what failed is in the next period's ``blocked``."""
 
-    def reopen(self) -> None:
+    def reset(self) -> None:
         """Nothing: it grows as long as there is room."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -191,7 +193,7 @@ class Jump:
         self._jumped = self._corrected = False
         self._measured: set[Plan] = set()
 
-    def foresees(self) -> bool:
+    def can_predict(self) -> bool:
         """Say whether there is a prior."""
         return self.cost.knows and not self._jumped
 
@@ -208,7 +210,7 @@ class Jump:
             return True
         return max(self.cost.predict(shape), self.reserved.predict(shape)) <= period.available_bytes
 
-    def judge(self, period: Period) -> Judgement:
+    def judge(self, period: Period) -> PolicyDecision:
         """Take in a period, if there is one, and go to the best plan."""
         if period.typical_bytes is not None:
             self.cost.observe(shape_of(period.plan), period.typical_bytes)
@@ -258,13 +260,13 @@ class Jump:
         """Return the median of the cost model."""
         return self.cost.predict(shape_of(plan)) if self.cost.knows else None
 
-    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+    def mark_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Have the cost model expect more of it than the limit; what was chosen by it may be corrected once more."""
         if limit_bytes is not None:
             self.cost.observe_failure(shape_of(plan), limit_bytes)
         self._corrected = False
 
-    def reopen(self) -> None:
+    def reset(self) -> None:
         """Jump again, by what is known by now."""
         self._jumped = self._corrected = False
 

@@ -106,7 +106,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class PolicyDecision:
     """What the policy says.
 
     Attributes:
@@ -122,19 +122,21 @@ class Judgement:
     is_pressure: bool = False
 
 
-def judge(now: Situation) -> Judgement:
+def judge(now: Situation) -> PolicyDecision:
     """Decide upon a whole period."""
     measured = f"peak {now.usage:.1%} of {now.limit_bytes / MIB:.0f} MiB"
     if now.usage > now.target:
         return _shrink(now, measured)
     if now.usage >= now.target - now.margin:
-        return Judgement(now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}")
+        return PolicyDecision(
+            now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}"
+        )
     if not now.may_grow:
-        return Judgement(now.plan, f"{measured} is below the band, growth is not allowed now")
+        return PolicyDecision(now.plan, f"{measured} is below the band, growth is not allowed now")
     return _grow(now, measured)
 
 
-def _grow(now: Situation, measured: str) -> Judgement:
+def _grow(now: Situation, measured: str) -> PolicyDecision:
     # A batch that pressure has made smaller comes back before crops grow again.
     order = [BATCH_SIZE] if now.plan.batch_size < now.configured_batch else [LQ_SIZE, BATCH_SIZE]
     refusals = []
@@ -143,9 +145,9 @@ def _grow(now: Situation, measured: str) -> Judgement:
         if isinstance(found, Plan):
             expected = now.measured.expected_bytes(found)
             reason = f"{measured} is below the band: {name} {now.plan[name]} -> {found[name]}"
-            return Judgement(found, reason, expected)
+            return PolicyDecision(found, reason, expected)
         refusals.append(found)
-    return Judgement(now.plan, f"{measured} is below the band, but {'; '.join(refusals)}")
+    return PolicyDecision(now.plan, f"{measured} is below the band, but {'; '.join(refusals)}")
 
 
 def _step_up(now: Situation, name: str) -> Plan | str:
@@ -179,7 +181,7 @@ def refusal(now: Situation, plan: Plan) -> str | None:
     return None
 
 
-def _shrink(now: Situation, measured: str) -> Judgement:
+def _shrink(now: Situation, measured: str) -> PolicyDecision:
     for name in (BATCH_SIZE, LQ_SIZE):
         axis, value = now.axis(name), now.plan[name]
         floor = axis.clamp(axis.minimum)
@@ -195,8 +197,8 @@ def _shrink(now: Situation, measured: str) -> Judgement:
             if (known if known is not None else expected) <= now.target * now.limit_bytes:
                 break
         reason = f"{measured} is above the target {now.target:.0%}: {name} {value} -> {smaller}"
-        return Judgement(candidate, reason, int(expected), is_pressure=True)
-    return Judgement(now.plan, f"{measured} is above the target {now.target:.0%}, but every axis is at its floor")
+        return PolicyDecision(candidate, reason, int(expected), is_pressure=True)
+    return PolicyDecision(now.plan, f"{measured} is above the target {now.target:.0%}, but every axis is at its floor")
 
 
 def is_blocked(plan: Plan, blocked: Iterable[Plan]) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainauto.control.planners import Period, Steering
-from trainauto.control.step_policy import Judgement, is_blocked
+from trainauto.control.planners import Period, Planner
+from trainauto.control.step_policy import PolicyDecision, is_blocked
 from trainauto.core.plan import BATCH_SIZE, Plan
 
 PLATEAU = 0.05
@@ -20,7 +20,7 @@ CLOSE = 0.25
 """Share of the batch to which the edge of the plateau is searched: closer, a period is worth more than the batch."""
 
 
-class Plateau:
+class ThroughputSearch:
     """Steers by memory until that rests, then down to the edge of the plateau of speed.
 
     Args:
@@ -28,16 +28,16 @@ class Plateau:
         even: makes of a plan the one that the run will train, see ``EffectiveBatch``.
     """
 
-    def __init__(self, memory: Steering, even: Callable[[Plan], Plan]) -> None:
+    def __init__(self, memory: Planner, even: Callable[[Plan], Plan]) -> None:
         self._memory = memory
         self._even = even
         self._speeds: dict[Plan, float] = {}
         self._asked: Plan | None = None
         self._rest: Plan | None = None
 
-    def foresees(self) -> bool:
+    def can_predict(self) -> bool:
         """As what steers by memory says."""
-        return self._memory.foresees()
+        return self._memory.can_predict()
 
     def awaits_correction(self) -> bool:
         """As what steers by memory says."""
@@ -47,7 +47,7 @@ class Plateau:
         """As what steers by memory says."""
         return self._memory.fits_again(plan, period)
 
-    def judge(self, period: Period) -> Judgement:
+    def judge(self, period: Period) -> PolicyDecision:
         """Take in a period; memory comes first, and nothing is sought where memory is only waiting to grow again."""
         is_at_rest = period.plan == self._rest
         if self._speeds and self._rest is None and period.plan not in (*self._speeds, self._asked):
@@ -66,7 +66,7 @@ class Plateau:
             self._start_over()  # memory has settled elsewhere: what is fastest is sought from there
         return self._seek(period, period.pixels_per_s)
 
-    def _seek(self, period: Period, pixels_per_s: float) -> Judgement:
+    def _seek(self, period: Period, pixels_per_s: float) -> PolicyDecision:
         """Take in how fast a plan is; return the next one to look at, or the smallest that is as fast as any."""
         self._speeds[period.plan] = pixels_per_s
         open_to_it = [plan for plan in self._speeds if _may_be_taken(plan, period)]
@@ -76,10 +76,12 @@ class Plateau:
         best = min(fast, key=lambda plan: plan.batch_size)
         if (smaller := self._between(period, best)) is not None:
             self._asked = smaller
-            return Judgement(smaller, f"{words}: is a smaller batch as fast?", self._memory.expected_bytes(smaller))
+            return PolicyDecision(
+                smaller, f"{words}: is a smaller batch as fast?", self._memory.expected_bytes(smaller)
+            )
         self._rest = best
         reason = f"{words}; {best} is the smallest within {PLATEAU:.0%} of it"
-        return Judgement(best, reason, self._memory.expected_bytes(best))
+        return PolicyDecision(best, reason, self._memory.expected_bytes(best))
 
     def knows(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
@@ -89,14 +91,14 @@ class Plateau:
         """Return the peak to expect of a plan."""
         return self._memory.expected_bytes(plan)
 
-    def has_failed(self, plan: Plan, limit_bytes: int | None) -> None:
+    def mark_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Pass it on; where there is less memory, the search starts over."""
-        self._memory.has_failed(plan, limit_bytes)
+        self._memory.mark_failed(plan, limit_bytes)
         self._start_over()
 
-    def reopen(self) -> None:
+    def reset(self) -> None:
         """Pass it on; where there is more memory, the search starts over."""
-        self._memory.reopen()
+        self._memory.reset()
         self._start_over()
 
     def state_dict(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Automation:
             InputError: the arguments cannot work with this run's axes.
         """
 
-    def floored(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
+    def apply_minima(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
         """Return the axes with the minima this automation sets; the engine shrinks no plan below them.
 
         A run that starts below a minimum (``plan``) may stay there.

@@ -4,7 +4,7 @@
 TrainautoError           exit code 1: the run failed
 ├── InputError           exit code 2: what the person gave cannot be used; carries one or more Problems
 ├── CheckpointError      exit code 1: a checkpoint is missing a part or cannot be read
-│   └── OtherNetwork     exit code 2: it belongs to another network
+│   └── NetworkMismatchError     exit code 2: it belongs to another network
 └── NonFiniteError       exit code 1: a loss or a gradient became NaN or Inf
 ```
 """
@@ -85,7 +85,7 @@ class CheckpointError(TrainautoError):
     """A checkpoint cannot be read, or does not fit what is to be restored from it."""
 
 
-class OtherNetwork(CheckpointError):  # noqa: N818
+class NetworkMismatchError(CheckpointError):
     """A checkpoint is of another network than the options describe: a matter of input, exit code 2."""
 
     exit_code = 2

@@ -16,7 +16,7 @@ MicroBatch = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Pass:
+class Objective:
     """One loss, one optimizer: the generator's, then the discriminator's.
 
     The engine runs ``loss`` on micro-batches, weights each by its share of the samples, clips, and steps the optimizer.

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import PeakReading, Pieces, RankFigures, StepRecord, ValidationRecord
+from trainauto.core.records import MicrobatchSplit, PeakReading, RankFigures, StepRecord, ValidationRecord
 
 
 def step_to_dict(record: StepRecord) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         phase=line["phase"],
         ooms=line.get("ooms", 0),
         predicted=line.get("predicted"),
-        pieces={name: Pieces(**one) for name, one in line.get("pieces", {}).items()},
+        pieces={name: MicrobatchSplit(**one) for name, one in line.get("pieces", {}).items()},
         ranks=_ranks(line.get("ranks")),
     )
 

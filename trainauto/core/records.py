@@ -48,7 +48,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class MicrobatchSplit:
     """How a pass ran in the end: what it takes to run it so again, to the bit.
 
     Attributes:
@@ -119,7 +119,7 @@ class StepRecord:
     phase: str = "train"
     ooms: int = 0
     predicted: int | None = None
-    pieces: Mapping[str, Pieces] = field(default_factory=dict)
+    pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     ranks: RankFigures | None = None
 
     @property

@@ -12,7 +12,7 @@ from trainauto.core.plan import Plan
 
 
 @dataclass(frozen=True)
-class Division:
+class SampleSharding:
     """Deals the samples of a draw to the ranks, in turns and in the order of the stream.
 
     A plan's ``batch_size`` is that of the rank with the largest share. Since samples are dealt in turns, the first so
@@ -33,12 +33,12 @@ class Division:
             raise ValueError(f"shares must lie in (0, 1], got {self.shares}")
 
     @classmethod
-    def equal(cls, ranks: int) -> "Division":
+    def equal(cls, ranks: int) -> "SampleSharding":
         """Return the division by which every rank gets as many samples."""
         return cls((1.0,) * ranks)
 
     @classmethod
-    def by_memory(cls, limits_bytes: Sequence[int]) -> "Division":
+    def by_memory(cls, limits_bytes: Sequence[int]) -> "SampleSharding":
         """Return the division by which each rank's batch follows the memory it may use."""
         return cls(tuple(limit / max(limits_bytes) for limit in limits_bytes))
 
@@ -113,5 +113,5 @@ def _places(samples: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return tuple(place for place, owner in enumerate(_dealt(samples)) if owner == rank)
 
 
-ALONE = Division()
+SINGLE_PROCESS = SampleSharding()
 """One rank has all samples."""

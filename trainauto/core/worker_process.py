@@ -1,7 +1,7 @@
 """A process of our own that answers requests, one JSON line each; it may die without hurting whoever asks.
 
-:class:`Child` is the side that asks, :func:`serve` the one that answers. Nothing here imports torch: the memory limit
-that a child inherits must be off by the time it does.
+:class:`WorkerProcess` is the side that asks, :func:`serve` the one that answers. Nothing here imports torch: the memory
+limit that a child inherits must be off by the time it does.
 """
 
 import json
@@ -31,11 +31,11 @@ Request = dict[str, Any]
 Answer = Callable[[Request], dict[str, Any]]
 
 
-class ChildDied(Exception):  # noqa: N818
+class WorkerDiedError(Exception):
     """The process is gone or silent; the message says how and ends with what it wrote last."""
 
 
-class Child:
+class WorkerProcess:
     """The process and its three streams.
 
     Args:
@@ -65,7 +65,7 @@ class Child:
         """Send a request and wait for its answer.
 
         Raises:
-            ChildDied: it ended, or there was no answer in time.
+            WorkerDiedError: it ended, or there was no answer in time.
         """
         if not self._is_ready:
             self._next(START_TIMEOUT_S)
@@ -77,7 +77,7 @@ class Child:
             raise self._death() from None
         return self._next(timeout_s)
 
-    def __enter__(self) -> "Child":
+    def __enter__(self) -> "WorkerProcess":
         return self
 
     def __exit__(
@@ -107,16 +107,16 @@ class Child:
             line = self._answers.get(timeout=timeout_s)
         except queue.Empty:
             self._process.kill()
-            raise ChildDied(f"gave no answer within {timeout_s:g} s{self._last_words()}") from None
+            raise WorkerDiedError(f"gave no answer within {timeout_s:g} s{self._last_words()}") from None
         if line is None:
             raise self._death()
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _death(self) -> ChildDied:
+    def _death(self) -> WorkerDiedError:
         code = self._process.wait()
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return ChildDied(how + self._last_words())
+        return WorkerDiedError(how + self._last_words())
 
     def _last_words(self) -> str:
         if self._errors.closed:  # it was ended while it was asked
@@ -126,14 +126,14 @@ class Child:
         return "; the last it wrote:\n  " + "\n  ".join(lines[-SHOWN_LINES:]) if lines else ""
 
 
-def start_tracing(*, like_cuda: bool) -> Child:
+def start_tracing(*, like_cuda: bool) -> WorkerProcess:
     """Start the process that traces, before torch is loaded here: both then load it side by side.
 
     Args:
         like_cuda: see :class:`~trainauto.forecast.trace_process.TraceProcess`.
     """
     arguments = ["--like-cuda"] if like_cuda else []
-    return Child("trainauto.forecast.trace_worker", *arguments, environment={"OMP_NUM_THREADS": "1"})
+    return WorkerProcess("trainauto.forecast.trace_worker", *arguments, environment={"OMP_NUM_THREADS": "1"})
 
 
 def serve(prepare: Callable[[], Answer]) -> int:

@@ -27,7 +27,7 @@ class SampleKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Survey:
+class DatasetScan:
     """What a look at every file before training found.
 
     Attributes:
@@ -70,7 +70,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         """Return the short name a picture of this sample is kept under; may contain slashes."""
 
     @abstractmethod
-    def survey(self) -> Survey:
+    def survey(self) -> DatasetScan:
         """Look at every file without decoding it.
 
         Raises:

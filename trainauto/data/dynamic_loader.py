@@ -17,10 +17,18 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.process import limit_private_memory
-from trainauto.core.sharding import ALONE, Division
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data.decoder_warnings import take_waiting, tell
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.data.sampler import Draw, KeyStream, LoggedBatch, Position, SampleOrder, draws_of, positions_of
+from trainauto.data.sampler import (
+    DynamicBatchSampler,
+    LoggedBatch,
+    PlannedBatch,
+    Position,
+    ShuffledStream,
+    planned_batches_of,
+    positions_of,
+)
 from trainauto.data.split_batch import first_piece, logged_piece, without_first
 
 Collated = tuple[dict[str, Tensor], list[tuple[str, str]]] | InputError
@@ -58,7 +66,7 @@ class DynamicDataLoader:
         lookahead: int = 8,
         pin_memory: bool = False,
         multiprocessing_context: str | None = None,
-        division: Division = ALONE,
+        division: SampleSharding = SINGLE_PROCESS,
         rank: int = 0,
     ) -> None:
         if lookahead < max(1, num_workers):
@@ -68,7 +76,7 @@ class DynamicDataLoader:
         self.lookahead = lookahead
         self.division = division
         self._rank = rank
-        self._order = SampleOrder(len(dataset), seed)
+        self._order = ShuffledStream(len(dataset), seed)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._context = multiprocessing_context if num_workers else None
@@ -76,7 +84,7 @@ class DynamicDataLoader:
         self._given = 0  # samples of the tail's next draw, of all ranks, that were handed out already
         self._current: Batch | None = None  # that draw, whole, while the workers' batch is in hand
         self._fetched = 0  # draws fetched from the workers
-        self._head: KeyStream | None = None
+        self._head: DynamicBatchSampler | None = None
         self._workers: Iterator[Collated] | None = None
         self._logged: Sequence[LoggedBatch] | None = None
         self._next_logged = 0
@@ -129,7 +137,7 @@ class DynamicDataLoader:
         Raises:
             ValueError: they do not follow each other as a loader gives them.
         """
-        draws = draws_of(batches)
+        draws = planned_batches_of(batches)
         if trained < len(batches):
             start = batches[trained].first_sample
             number = bisect_right(draws, start, key=lambda draw: draw.first_sample) - 1
@@ -143,9 +151,9 @@ class DynamicDataLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches without end. A second iterator goes on where the first one stopped."""
-        self._let_go_of_what_was_given()
+        self._advance_if_consumed()
         self._fetched = self._tail.next_draw.number
-        self._head = KeyStream(self._order, self._tail, self.division, self._rank)
+        self._head = DynamicBatchSampler(self._order, self._tail, self.division, self._rank)
         self._workers = self._start_workers(self._head)
         self._current = None
         while self._workers is not None and (self._logged is None or self._next_logged < len(self._logged)):
@@ -154,9 +162,9 @@ class DynamicDataLoader:
             piece = self._piece(self._current)
             self._given += piece.step_samples
             yield piece
-            self._let_go_of_what_was_given()
+            self._advance_if_consumed()
 
-    def take_back(self, batch: Batch) -> None:
+    def requeue(self, batch: Batch) -> None:
         """Take back the batch that was handed out last: its samples come again, cut to the plan of then."""
         self._given -= batch.step_samples
 
@@ -184,7 +192,7 @@ class DynamicDataLoader:
             tell(path, damage)
         return self._batch(self._tail.next_draw, tensors)
 
-    def _let_go_of_what_was_given(self) -> None:
+    def _advance_if_consumed(self) -> None:
         if self._given == self.division.total(self._tail.next_draw.plan.batch_size):
             self._tail, self._given, self._current = self._tail.advanced(self.division), 0, None
 
@@ -217,13 +225,13 @@ class DynamicDataLoader:
             )
         self._tail = Position.from_dict(state["tail"])
         self._given = int(state["given"])
-        if tuple(state.get("shares", ALONE.shares)) != self.division.shares and self._given:
+        if tuple(state.get("shares", SINGLE_PROCESS.shares)) != self.division.shares and self._given:
             draw = self._tail.next_draw
             rest = replace(draw, first_sample=draw.first_sample + self._given)
             self._tail, self._given = replace(self._tail, next_draw=rest), 0
         self.plan = Plan.from_dict(state["plan"])
 
-    def _start_workers(self, head: KeyStream) -> Iterator[Collated]:
+    def _start_workers(self, head: DynamicBatchSampler) -> Iterator[Collated]:
         with warnings.catch_warnings():
             # torch's own advice on the number of workers; the option file's reader gives it in the user's words.
             warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
@@ -242,7 +250,7 @@ class DynamicDataLoader:
             )
             return iter(loader)
 
-    def _batch(self, draw: Draw, tensors: dict[str, Tensor]) -> Batch:
+    def _batch(self, draw: PlannedBatch, tensors: dict[str, Tensor]) -> Batch:
         positions = positions_of(draw, self.division, self._rank)
         names = tuple(self.dataset.sample_name(self._order.index_at(position)) for position in positions)
         shape, pixels = self.dataset.shape(tensors), self.dataset.pixels(tensors)

@@ -11,7 +11,7 @@ from torch import Tensor
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
 from trainauto.data.decode_check import damaged_among
-from trainauto.data.dynamic_dataset import DynamicDataset, SampleKey, Survey
+from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
 from trainauto.data.image_files import ImageFile, distinct_names, list_images
 from trainauto.data.image_io import Pixels, read_header, read_image
@@ -86,7 +86,7 @@ class ImageDataset(DynamicDataset):
         samples = tensors["lq"].shape[0]
         return BatchShape(samples=samples, extent=tensors["lq"].shape[-1], images=samples)
 
-    def survey(self) -> Survey:
+    def survey(self) -> DatasetScan:
         """Read the size of every file; see the base class."""
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(self._look_at, range(len(self))))
@@ -100,7 +100,7 @@ class ImageDataset(DynamicDataset):
         gt_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
         if self._cache:
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
-        return Survey(len(self), sides[smallest], self.sample_name(smallest), gt_bytes)
+        return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), gt_bytes)
 
     @abstractmethod
     def _look_at(self, index: int) -> tuple[int, int] | Problem:

@@ -63,7 +63,7 @@ def _with_alpha(path: str, image: Image.Image, channels: int) -> Decoded:
     return Decoded(upright(pixels, orientation), upright(np.asarray(with_alpha.getchannel("A")), orientation))
 
 
-class Canvas:
+class ImageWriter:
     """A picture under way, (H, W, C) with colours as RGB: a nameless file, mapped into memory.
 
     Its pages are the file's: they count against no budget, and the system takes them back when it wants to. The file is
@@ -137,7 +137,7 @@ class Canvas:
         finally:
             named.unlink(missing_ok=True)
 
-    def __enter__(self) -> "Canvas":
+    def __enter__(self) -> "ImageWriter":
         return self
 
     def __exit__(

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainauto.core.plan import LQ_SIZE, Plan
-from trainauto.core.sharding import ALONE, Division
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.geometry import splitmix64
 
 
 @dataclass(frozen=True)
-class Draw:
+class PlannedBatch:
     """One batch's worth of the stream, of all ranks together.
 
     Attributes:
@@ -52,17 +52,17 @@ class LoggedBatch(NamedTuple):
     plan: Plan
 
 
-def draws_of(batches: Iterable[LoggedBatch]) -> list[Draw]:
+def planned_batches_of(batches: Iterable[LoggedBatch]) -> list[PlannedBatch]:
     """Return the draws that the batches of a whole run on one rank came from, whatever asked for their plans.
 
     Raises:
         ValueError: the batches do not follow each other as a loader gives them.
     """
-    draws: list[Draw] = []
+    draws: list[PlannedBatch] = []
     position = end = 0
     for batch in batches:
         if position == end:
-            draws.append(Draw(len(draws), position, batch.drawn))
+            draws.append(PlannedBatch(len(draws), position, batch.drawn))
             end = position + batch.drawn.batch_size
         if batch.first_sample != position or batch.drawn != draws[-1].plan or position + batch.samples > end:
             raise ValueError(f"after sample {position} came {batch.samples} from {batch.first_sample} on")
@@ -74,26 +74,26 @@ def draws_of(batches: Iterable[LoggedBatch]) -> list[Draw]:
 class Position:
     """A place in the stream of draws, with the plan changes that lie ahead of it."""
 
-    next_draw: Draw
+    next_draw: PlannedBatch
     changes: tuple[tuple[int, Plan], ...] = ()
 
     @classmethod
     def start(cls, plan: Plan) -> "Position":
         """Return the beginning of a run."""
-        return cls(Draw(0, 0, plan))
+        return cls(PlannedBatch(0, 0, plan))
 
     @classmethod
-    def among(cls, draws: Sequence[Draw], number: int) -> "Position":
+    def among(cls, draws: Sequence[PlannedBatch], number: int) -> "Position":
         """Return the position before draw ``number`` of a known sequence, with the plan changes that lie ahead."""
         ahead = pairwise(draws[number:])
         return cls(draws[number], tuple((d.number, d.plan) for before, d in ahead if d.plan != before.plan))
 
-    def advanced(self, division: Division = ALONE) -> "Position":
+    def advanced(self, division: SampleSharding = SINGLE_PROCESS) -> "Position":
         """Return the position after the next draw, whose samples are divided in this way."""
         number = self.next_draw.number + 1
         due = [plan for at, plan in self.changes if at <= number]
         return Position(
-            Draw(
+            PlannedBatch(
                 number,
                 self.next_draw.first_sample + division.total(self.next_draw.plan.batch_size),
                 due[-1] if due else self.next_draw.plan,
@@ -121,16 +121,16 @@ class Position:
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "Position":
         """Rebuild a position from :meth:`to_dict`."""
-        draw = Draw(int(state["number"]), int(state["first_sample"]), Plan.from_dict(state["plan"]))
+        draw = PlannedBatch(int(state["number"]), int(state["first_sample"]), Plan.from_dict(state["plan"]))
         return cls(draw, tuple((int(change["at"]), Plan.from_dict(change["plan"])) for change in state["changes"]))
 
 
-def positions_of(draw: Draw, division: Division, rank: int) -> list[int]:
+def positions_of(draw: PlannedBatch, division: SampleSharding, rank: int) -> list[int]:
     """Return the positions in the stream of a rank's samples of a draw."""
     return [draw.first_sample + place for place in division.places(draw.plan.batch_size, rank)]
 
 
-class SampleOrder:
+class ShuffledStream:
     """The endless stream of samples: every sample once an epoch, in an order and with seeds fixed by one seed.
 
     Args:
@@ -153,7 +153,7 @@ class SampleOrder:
         """Return the seed for place, flips and rotation at a position of the stream."""
         return splitmix64(splitmix64(self.seed) ^ position)
 
-    def keys(self, draw: Draw, division: Division = ALONE, rank: int = 0) -> list[SampleKey]:
+    def keys(self, draw: PlannedBatch, division: SampleSharding = SINGLE_PROCESS, rank: int = 0) -> list[SampleKey]:
         """Return what the workers need to make a rank's samples of a draw."""
         positions = positions_of(draw, division, rank)
         return [SampleKey(self.index_at(p), draw.plan[LQ_SIZE], self.seed_at(p)) for p in positions]
@@ -168,13 +168,15 @@ class SampleOrder:
         return self._orders[epoch]
 
 
-class KeyStream:
+class DynamicBatchSampler:
     """Endless batches of keys from a position on: what the torch ``DataLoader`` takes as its batch sampler.
 
     It keeps the head position; plan changes reach it through :meth:`change`.
     """
 
-    def __init__(self, order: SampleOrder, position: Position, division: Division = ALONE, rank: int = 0) -> None:
+    def __init__(
+        self, order: ShuffledStream, position: Position, division: SampleSharding = SINGLE_PROCESS, rank: int = 0
+    ) -> None:
         self.order = order
         self.position = position
         self._division = division

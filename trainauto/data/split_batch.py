@@ -11,7 +11,7 @@ from trainauto.data.sampler import LoggedBatch
 def first_piece(batch: Batch, samples: int, plan: Plan, dataset: DynamicDataset) -> Batch:
     """Take the first ``samples`` of a batch, with crops no larger than the plan's; the rest waits for the next step.
 
-    How many that are, :meth:`~trainauto.core.sharding.Division.next_piece` says for all ranks together.
+    How many that are, :meth:`~trainauto.core.sharding.SampleSharding.next_piece` says for all ranks together.
     """
     trained = batch.drawn.meet(plan)
     piece = _cut(_slice(batch, 0, samples, dataset), trained[LQ_SIZE], dataset)

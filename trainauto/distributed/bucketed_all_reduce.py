@@ -11,7 +11,7 @@ BUFFER_BYTES = 25 * 1024**2
 network, small beside what a step takes."""
 
 
-class GradientSum:
+class BucketedAllReduce:
     """Adds up the gradients of all ranks, in place.
 
     Nothing is allocated while it runs: a rank that ran out of memory in it would leave the others waiting. A weight

@@ -1,9 +1,9 @@
 """The processes that train one run together, and what they tell each other.
 
 Every rank computes its own gradients; only then they meet: they agree on whether all have some, and sum them
-(:meth:`Ranks.sum_gradients`). At the end of the step they exchange what each has seen. A rank that runs out of memory
-has run its samples again in pieces by then: the others wait for it, and nobody hangs. Messages are JSON over a group of
-the CPU, so that none of them waits for a GPU.
+(:meth:`Communicator.sum_gradients`). At the end of the step they exchange what each has seen. A rank that runs out of
+memory has run its samples again in pieces by then: the others wait for it, and nobody hangs. Messages are JSON over a
+group of the CPU, so that none of them waits for a GPU.
 """
 
 import importlib
@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from trainauto.core.decisions import Decision, decision_from_dict, decision_to_dict
 from trainauto.core.errors import InputError, Problem, TrainautoError
 from trainauto.core.process import without_memory_limit
-from trainauto.distributed.bucketed_all_reduce import GradientSum
+from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.distributed.rendezvous import fresh_store
 
-FINE, TOO_LARGE, LEAVES = 0, 1, 2
+OK, DOES_NOT_FIT, ABORT = 0, 1, 2
 """How a rank's part of a pass ended: with gradients, in no pieces, or with an error that ends the run."""
 
 TIMEOUT_S = 1800
@@ -36,23 +36,23 @@ SLOT_BYTES = 1024
 _LENGTH_BYTES = 8
 
 
-class RankLost(TrainautoError):  # noqa: N818
+class RankLostError(TrainautoError):
     """Another rank is gone."""
 
 
-class Ranks:
+class Communicator:
     """One process on its own: it agrees with itself.
 
     Attributes:
         rank: number of this process, from 0.
-        count: how many there are.
+        world_size: how many there are.
         local_rank: number of this process among those of its machine.
         reduces_in_backward: whether gradients are averaged inside the backward pass, so that no rank can run a pass
             again by itself.
     """
 
     rank = 0
-    count = 1
+    world_size = 1
     local_rank = 0
     reduces_in_backward = False
 
@@ -61,15 +61,15 @@ class Ranks:
         """Whether this is the rank that decides, reports and writes."""
         return self.rank == 0
 
-    def exchange(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def all_gather_object(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Return the messages of all ranks, in their order; every rank must ask."""
         return [message]
 
-    def from_first(self, make: Callable[[], Any]) -> Any:
+    def broadcast_object(self, make: Callable[[], Any]) -> Any:
         """Return what the first rank makes, as JSON gives it back; on the others nothing is called."""
         return make()
 
-    def decided(self, make: Callable[[], list[Decision]]) -> list[Decision]:
+    def broadcast_decisions(self, make: Callable[[], list[Decision]]) -> list[Decision]:
         """Return what the first rank decides."""
         return make()
 
@@ -80,7 +80,7 @@ class Ranks:
     def prepare(self, parameters: Iterable[nn.Parameter]) -> None:
         """Make room for summing gradients, before memory is counted."""
 
-    def sum_gradients(self, parameters: Sequence[nn.Parameter], status: int = FINE) -> int:
+    def sum_gradients(self, parameters: Sequence[nn.Parameter], status: int = OK) -> int:
         """Have each gradient be the sum over all ranks, to the bit the same everywhere, if all ranks are fine.
 
         Returns:
@@ -89,27 +89,27 @@ class Ranks:
         del parameters
         return status
 
-    def take_from_first(self, tensors: Iterable[Tensor]) -> None:
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Overwrite tensors with those of the first rank."""
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Communicator()
 
 
-class Group(Ranks):
-    """Several processes, joined by :func:`joined`."""
+class TorchCommunicator(Communicator):
+    """Several processes, joined by :func:`init_distributed`."""
 
     def __init__(self) -> None:
         self.rank = dist.get_rank()
-        self.count = dist.get_world_size()
+        self.world_size = dist.get_world_size()
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        self._sum: GradientSum | None = None
+        self._sum: BucketedAllReduce | None = None
 
-    def exchange(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def all_gather_object(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Return the messages of all ranks, in their order."""
         return _as_read(self._all_gathered(_to_bytes(message)))
 
-    def from_first(self, make: Callable[[], Any]) -> Any:
+    def broadcast_object(self, make: Callable[[], Any]) -> Any:
         """Return what the first rank makes, on all of them."""
         text = _to_bytes(make()) if self.is_first else b""
         slot = _packed(text, SLOT_BYTES)
@@ -121,14 +121,14 @@ class Group(Ranks):
                 dist.broadcast(slot, 0)
         return json.loads(_unpacked(slot))
 
-    def decided(self, make: Callable[[], list[Decision]]) -> list[Decision]:
+    def broadcast_decisions(self, make: Callable[[], list[Decision]]) -> list[Decision]:
         """Return what the first rank decides, on all of them."""
-        found = self.from_first(lambda: [decision_to_dict(0, decision) for decision in make()])
+        found = self.broadcast_object(lambda: [decision_to_dict(0, decision) for decision in make()])
         return [decision_from_dict(one) for one in found]
 
     def gather(self, payload: bytes) -> list[bytes]:
         """Return what each rank gave, on the first; nothing on the others."""
-        lengths = [int(one["bytes"]) for one in self.exchange({"bytes": len(payload)})]
+        lengths = [int(one["bytes"]) for one in self.all_gather_object({"bytes": len(payload)})]
         with _together():
             if self.is_first:  # one after the other: a gather's slots are all as large as the largest
                 return [payload, *(_received(rank, length) for rank, length in enumerate(lengths) if rank)]
@@ -138,16 +138,16 @@ class Group(Ranks):
 
     def prepare(self, parameters: Iterable[nn.Parameter]) -> None:
         """Make room for summing gradients."""
-        self._sum = GradientSum(list(parameters))
+        self._sum = BucketedAllReduce(list(parameters))
 
-    def sum_gradients(self, parameters: Sequence[nn.Parameter], status: int = FINE) -> int:
+    def sum_gradients(self, parameters: Sequence[nn.Parameter], status: int = OK) -> int:
         """Have each gradient be the sum over all ranks, if all are fine; return the worst status."""
         if self._sum is None:
             raise RuntimeError("prepare() comes first")
         with _together():
             return self._sum.run(parameters, status)
 
-    def take_from_first(self, tensors: Iterable[Tensor]) -> None:
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Overwrite tensors with those of the first rank."""
         with _together(), torch.no_grad():
             for tensor in tensors:
@@ -156,15 +156,15 @@ class Group(Ranks):
     def _all_gathered(self, text: bytes) -> list[bytes]:
         """Return the slots of all ranks, with a text in each."""
         with _together():
-            slots = _gathered_slots(_packed(text, SLOT_BYTES), self.count)
+            slots = _gathered_slots(_packed(text, SLOT_BYTES), self.world_size)
             longest = max(_length_in(slot) for slot in slots)
             if longest > SLOT_BYTES - _LENGTH_BYTES:
-                slots = _gathered_slots(_packed(text, longest + _LENGTH_BYTES), self.count)
+                slots = _gathered_slots(_packed(text, longest + _LENGTH_BYTES), self.world_size)
         return slots
 
 
 @contextmanager
-def joined(launcher: str) -> Iterator[Ranks]:
+def init_distributed(launcher: str) -> Iterator[Communicator]:
     """Join the group that a launcher has started this process in; leave it afterwards.
 
     Args:
@@ -174,14 +174,14 @@ def joined(launcher: str) -> Iterator[Ranks]:
         InputError: torchrun's variables are not there.
     """
     if launcher == "none":
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         advice = "Start it with: torchrun --nproc-per-node N train.py -opt FILE --launcher pytorch"
         raise InputError(Problem(f"--launcher pytorch, but torchrun has not set {', '.join(missing)}", advice=advice))
     if os.environ["WORLD_SIZE"] == "1":
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     backend = "gloo"
     if torch.cuda.is_available():  # pragma: no cuda
@@ -193,14 +193,14 @@ def joined(launcher: str) -> Iterator[Ranks]:
     importlib.import_module("torch._dynamo")
     dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=count)
     try:
-        yield Group()
+        yield TorchCommunicator()
     finally:
         dist.destroy_process_group()
 
 
-def any_of(ranks: Ranks, mine: bool) -> bool:
+def any_of(ranks: Communicator, mine: bool) -> bool:
     """Whether it holds on any rank; every rank must ask."""
-    return any(one["holds"] for one in ranks.exchange({"holds": mine}))
+    return any(one["holds"] for one in ranks.all_gather_object({"holds": mine}))
 
 
 def was_restarted() -> bool:
@@ -216,7 +216,7 @@ def _together() -> Iterator[None]:
             yield
     except RuntimeError as error:
         what = str(error).splitlines()[0]
-        raise RankLost(
+        raise RankLostError(
             f"another rank is gone ({what})\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
             "again and goes on from it."
         ) from None

@@ -73,7 +73,7 @@ class Checkpoints:
             again: on a full disk, delete older checkpoints one by one and try again; the newest and the best stay.
 
         Raises:
-            DiskFull: there is no room; the newest checkpoint is as it was.
+            DiskFullError: there is no room; the newest checkpoint is as it was.
         """
         target = self.path(step)
 
@@ -91,7 +91,7 @@ class Checkpoints:
         """Replace the state of a checkpoint whose weights are those of now.
 
         Raises:
-            DiskFull: there is no room; the checkpoint is as it was.
+            DiskFullError: there is no room; the checkpoint is as it was.
         """
         folder = self.path(step)
 
@@ -126,13 +126,13 @@ class Checkpoints:
             self._delete(spare[0])
         return bool(spare)
 
-    def _full(self, step: int) -> "DiskFull":
+    def _full(self, step: int) -> "DiskFullError":
         free = shutil.disk_usage(self.folder).free / MIB
         steps = self.steps()
         size = f"; one takes {_size_bytes(self.path(steps[-1])) / MIB:.1f} MiB" if steps else ""
         what = f"no room for the checkpoint of step {step} in {self.folder}: {free:.1f} MiB are free{size}"
         stands = f"That of step {steps[-1]} is whole: make" if steps else "Make"
-        return DiskFull(f"{what}\n  {stands} room, then go on with --auto_resume.")
+        return DiskFullError(f"{what}\n  {stands} room, then go on with --auto_resume.")
 
     def point_at(self, step: int) -> None:
         """Have ``latest.json`` say which checkpoint is the newest and which the best; delete those no longer kept."""
@@ -221,7 +221,7 @@ class Checkpoints:
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise CheckpointError(f"cannot read {file}: {error}") from error
         if state.get("format") != FORMAT:
-            raise _OtherFormat(f"{file} has format {state.get('format')}, this version reads {FORMAT}")
+            raise _OtherFormatError(f"{file} has format {state.get('format')}, this version reads {FORMAT}")
         return state
 
     def path(self, step: int) -> Path:
@@ -247,7 +247,7 @@ class Checkpoints:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
-class DiskFull(TrainautoError):  # noqa: N818
+class DiskFullError(TrainautoError):
     """There is no room for a checkpoint, and nothing that could be deleted for it."""
 
 
@@ -265,7 +265,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class _OtherFormat(CheckpointError):  # noqa: N818
+class _OtherFormatError(CheckpointError):
     """A state of another version of trainauto: whole, but not for this one."""
 
 
@@ -284,7 +284,7 @@ def _damage(checkpoint: Path) -> str:
     if STATE_FILE not in noted_sums(checkpoint):  # of an earlier version, or about to be renewed
         try:
             Checkpoints.read_state(checkpoint)
-        except _OtherFormat:
+        except _OtherFormatError:
             return ""
         except CheckpointError as error:
             if isinstance(error.__cause__, OSError):

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from trainauto.core.records import StepRecord
-from trainauto.models.activation_checkpointing import CannotCheckpoint, in_words
+from trainauto.models.activation_checkpointing import ActivationCheckpointingError, in_words
 from trainauto.models.base_model import BaseModel
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ JUDGED = 5
 """Steps whose median tells what it costs; the first with it is left out, since its allocations are new."""
 
 
-class LastResort:
+class CheckpointingFallback:
     """Gradient checkpointing when nothing else helps. It keeps account of what steps took before and take after.
 
     Args:
@@ -51,7 +51,7 @@ class LastResort:
             return "Gradient checkpointing is on already."
         try:
             blocks = in_words(model.checkpoint_gradients() if self.allowed else model.blocks_to_checkpoint())
-        except CannotCheckpoint as error:
+        except ActivationCheckpointingError as error:
             return f"Gradient checkpointing cannot help: {error}."
         if not self.allowed:
             return (
@@ -88,7 +88,7 @@ class LastResort:
             return
         try:
             blocks = in_words(model.checkpoint_gradients())
-        except CannotCheckpoint as error:
+        except ActivationCheckpointingError as error:
             logger.warning("the run went on with gradient checkpointing, which is no longer possible: %s", error)
             return
         self.taken = True

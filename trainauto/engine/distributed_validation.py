@@ -11,11 +11,11 @@ from torch import Tensor
 
 from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.run_events import Picture, Pixels
-from trainauto.distributed.communicator import RankLost
+from trainauto.distributed.communicator import RankLostError
 from trainauto.engine.run import Run
-from trainauto.engine.step import AnotherRankLeft
+from trainauto.engine.step import RankAbortedError
 from trainauto.models.tiles import Enlarge
-from trainauto.models.validation import Judged, Judges, OneJudge, StopHeard, Validator
+from trainauto.models.validation import ImageResult, LocalValidation, StopHeard, ValidationGroup, Validator
 
 PICTURES = ("output", "bicubic", "reference")
 
@@ -23,14 +23,14 @@ FAILED = {"failed": True}
 LEFT = "left for signal"
 
 
-def judges_of(run: Run) -> Judges:
+def judges_of(run: Run) -> ValidationGroup:
     """Return who validates: this process alone, or all ranks together."""
-    if run.ranks.count == 1:
+    if run.ranks.world_size == 1:
         return _Alone(run)
     return _InStep(run) if run.model.is_sharded else _RankJudges(run)
 
 
-class _Alone(OneJudge):
+class _Alone(LocalValidation):
     """The one process of a run, which leaves an image at once when a signal comes."""
 
     def __init__(self, run: Run) -> None:
@@ -59,15 +59,15 @@ def validated(run: Run, validator: Validator) -> tuple[ValidationRecord, list[Pi
     Where one of several ranks fails, all of them save and end.
 
     Raises:
-        AnotherRankLeft: an image failed on another rank.
+        RankAbortedError: an image failed on another rank.
     """
     try:
         return run.model.validation(validator, run.progress.steps, judges_of(run))
-    except (AnotherRankLeft, RankLost):
+    except (RankAbortedError, RankLostError):
         raise
     except Exception:
-        if run.ranks.count > 1 and not run.model.is_sharded:
-            run.ranks.exchange(FAILED)  # where the others wait for this rank's image
+        if run.ranks.world_size > 1 and not run.model.is_sharded:
+            run.ranks.all_gather_object(FAILED)  # where the others wait for this rank's image
             run.save()
         raise
 
@@ -78,11 +78,11 @@ class _RankJudges:
     def __init__(self, run: Run) -> None:
         self._run = run
         self.rank = run.ranks.rank
-        self.count = run.ranks.count
+        self.count = run.ranks.world_size
 
     def stop(self) -> bool:
         """Whether any rank has received a signal; all of them hear of it at once."""
-        told = self._run.ranks.exchange({"signal": self._run.signals.received})
+        told = self._run.ranks.all_gather_object({"signal": self._run.signals.received})
         self._run.signal = max(one["signal"] for one in told)
         return bool(self._run.signal)
 
@@ -96,7 +96,7 @@ class _RankJudges:
         """Tell the others of the signal where they wait for this rank's image."""
         self._exchanged({LEFT: self._run.signals.received})
 
-    def meet(self, mine: Judged | None) -> list[Judged] | None:
+    def meet(self, mine: ImageResult | None) -> list[ImageResult] | None:
         """Return the images of this round: with pictures on the first rank, scores alone on the others."""
         told = self._exchanged(_told(mine))
         if told is None:
@@ -104,20 +104,20 @@ class _RankJudges:
         scored = [(_score(one), one["ooms"]) for one in told if one]
         packed = [one for one in self._run.ranks.gather(_packed(mine)) if one]
         pictures = [_unpacked(one) for one in packed] if packed else [{} for _ in scored]
-        return [Judged(score, ooms=ooms, **found) for (score, ooms), found in zip(scored, pictures, strict=True)]
+        return [ImageResult(score, ooms=ooms, **found) for (score, ooms), found in zip(scored, pictures, strict=True)]
 
     def _exchanged(self, mine: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
         """Return what all ranks tell of this round; ``None`` if any has left it for a signal, which all know then."""
-        told = self._run.ranks.exchange(mine)
+        told = self._run.ranks.all_gather_object(mine)
         if FAILED in told:
             self._run.save()
-            raise AnotherRankLeft(f"validation failed on rank {told.index(FAILED)}; the reason stands there")
+            raise RankAbortedError(f"validation failed on rank {told.index(FAILED)}; the reason stands there")
         self._run.signal = max(one.get(LEFT, 0) for one in told)
         return None if self._run.signal else told
 
 
 class _InStep(_RankJudges):
-    """Ranks that each hold a part of the weights: they all run every image, and the first one keeps the pictures."""
+    """Ranks that each hold a part of the weights: all run every image, and the first one keeps the pictures."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -137,14 +137,14 @@ class _InStep(_RankJudges):
     def leave(self) -> None:
         """All ranks have heard of it together."""
 
-    def meet(self, mine: Judged | None) -> list[Judged] | None:
+    def meet(self, mine: ImageResult | None) -> list[ImageResult] | None:
         """Return the image of this round."""
         if mine is None:
             return []
-        return [mine if self._run.ranks.is_first else Judged(mine.score)]
+        return [mine if self._run.ranks.is_first else ImageResult(mine.score)]
 
 
-def _told(judged: Judged | None) -> dict[str, Any]:
+def _told(judged: ImageResult | None) -> dict[str, Any]:
     if judged is None:
         return {}
     score = judged.score
@@ -160,7 +160,7 @@ def _score(told: Any) -> ImageScore:
     return ImageScore(told["name"], told["metrics"], told["bicubic"])
 
 
-def _packed(judged: Judged | None) -> bytes:
+def _packed(judged: ImageResult | None) -> bytes:
     """Return the pictures of an image as PNG, behind a line that says how long each is."""
     if judged is None:
         return b""

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.batch import Batch
-from trainauto.core.objectives import MicroBatch, Pass
+from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
-from trainauto.core.records import Pieces
-from trainauto.distributed.communicator import Ranks
-from trainauto.engine.snapshot import BatchTooLarge, Rewind, first_line, upper_left
+from trainauto.core.records import MicrobatchSplit
+from trainauto.distributed.communicator import Communicator
+from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot, crop_top_left, first_line
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
@@ -46,7 +46,7 @@ def on_device(model: BaseModel, batch: Batch) -> MicroBatch:
     """Return a batch where the model is.
 
     Raises:
-        BatchTooLarge: there is no room for it.
+        BatchTooLargeError: there is no room for it.
     """
     try:
         return model.feed_data(batch)
@@ -55,7 +55,7 @@ def on_device(model: BaseModel, batch: Batch) -> MicroBatch:
             raise
         message = first_line(error)
     release_memory(model.device)
-    raise BatchTooLarge("data", len(batch), message)
+    raise BatchTooLargeError("data", len(batch), message)
 
 
 def micro_batches(
@@ -80,7 +80,7 @@ class Gradients:
 
     terms: dict[str, Tensor]
     handed_on: dict[str, Tensor]
-    pieces: Pieces
+    pieces: MicrobatchSplit
     failures: tuple[Failure, ...] = ()
 
 
@@ -89,27 +89,27 @@ def largest_forward(batch: Batch) -> int:
     return max(1, min(int(batch.plan.forward_batch_size * batch.share), len(batch)))
 
 
-def gradients_of(
-    one: Pass,
+def compute_gradients(
+    one: Objective,
     tensors: MicroBatch,
     batch: Batch,
-    rewind: Rewind,
+    rewind: StepSnapshot,
     device: torch.device,
     crop: Axis | None,
-    begin: Pieces,
-    ranks: Ranks,
+    begin: MicrobatchSplit,
+    ranks: Communicator,
 ) -> Gradients:
     """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller crops."""
     largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
     if extent < batch.shape.extent:
-        tensors = upper_left(tensors, batch.shape.extent, extent)
+        tensors = crop_top_left(tensors, batch.shape.extent, extent)
     failures: list[Failure] = []
-    rewind.mark()
+    rewind.take()
     while True:
         try:
             terms, handed_on = accumulate_gradients(one, tensors, batch, largest, ranks)
             without_onednn = begin.without_onednn or onednn.is_left()
-            ran = Pieces(math.ceil(len(batch) / largest), extent, without_onednn)
+            ran = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
             return Gradients(terms, handed_on, ran, tuple(failures))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -117,27 +117,27 @@ def gradients_of(
             message = first_line(error)
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         one.optimizer.zero_grad(set_to_none=True)
-        rewind.back()
+        rewind.restore()
         release_memory(device)
         if ranks.reduces_in_backward:
-            raise BatchTooLarge(one.name, largest, message)
+            raise BatchTooLargeError(one.name, largest, message)
         failed = largest
         if largest > 1 and one.splittable:
             largest = math.ceil(largest / 2)
         else:
             smaller = shrunk_after_oom(Plan.of(lq_size=extent), [crop]) if crop is not None else None
             if smaller is None:
-                raise BatchTooLarge(one.name, largest, message)
-            tensors, extent = upper_left(tensors, extent, smaller[LQ_SIZE]), smaller[LQ_SIZE]
+                raise BatchTooLargeError(one.name, largest, message)
+            tensors, extent = crop_top_left(tensors, extent, smaller[LQ_SIZE]), smaller[LQ_SIZE]
         failures.append(Failure(one.name, failed, math.ceil(len(batch) / largest), message, extent, largest))
 
 
 def accumulate_gradients(
-    one: Pass, tensors: MicroBatch, batch: Batch, largest: int, ranks: Ranks
+    one: Objective, tensors: MicroBatch, batch: Batch, largest: int, ranks: Communicator
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the loss terms of the whole batch, and what the pass hands on."""
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
-    factor = ranks.count if ranks.reduces_in_backward else 1
+    factor = ranks.world_size if ranks.reduces_in_backward else 1
     done = 0
     one.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}

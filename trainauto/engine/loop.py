@@ -13,16 +13,22 @@ from trainauto.core.errors import InputError, TrainautoError
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.run_events import RunEnd
-from trainauto.distributed.communicator import LEAVES
+from trainauto.distributed.communicator import ABORT
 from trainauto.engine.checkpoint import Best
 from trainauto.engine.distributed_validation import validated
-from trainauto.engine.oom_notes import note_lost
-from trainauto.engine.oom_policy import answer_lost, answer_recovered, answer_too_large
-from trainauto.engine.reduce import agreed_failure, agreed_step
+from trainauto.engine.oom_notes import write_oom_note
+from trainauto.engine.oom_policy import on_batch_too_large, on_group_oom, on_recovered
+from trainauto.engine.reduce import reduce_failure, reduce_step
 from trainauto.engine.run import Run
-from trainauto.engine.snapshot import BatchTooLarge, GroupOutOfMemory
-from trainauto.engine.step import ELSEWHERE, AnotherRankLeft, OptimizerOutOfMemory, optimize_parameters, parameters_of
-from trainauto.engine.warmup import lift_budget, prepare_memory
+from trainauto.engine.snapshot import BatchTooLargeError, GroupOutOfMemoryError
+from trainauto.engine.step import (
+    ELSEWHERE,
+    OptimizerOutOfMemoryError,
+    RankAbortedError,
+    optimize_parameters,
+    parameters_of,
+)
+from trainauto.engine.warmup import lift_budget, warm_up_memory
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.validation import Validator
@@ -39,8 +45,8 @@ def train(run: Run) -> RunEnd:
         automation.on_run_start(RunFacts(run.axes, run.loader.plan, run.loader.dataset.scale))
     run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))
     try:
-        prepare_memory(run)
-        answer_lost(run)
+        warm_up_memory(run)
+        on_group_oom(run)
         with run.signals:
             _train_until_done(run)
         end = _end_of(run)
@@ -70,7 +76,7 @@ def _train_until_done(run: Run) -> None:
                 batch = next(batches)
         except InputError:
             if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
-                run.ranks.sum_gradients(parameters_of(run.model.passes()[0]), LEAVES)
+                run.ranks.sum_gradients(parameters_of(run.model.objectives()[0]), ABORT)
                 run.save()  # an unreadable file: every step so far is whole
             raise
         record = _step(run, batch, data_seconds=time.perf_counter() - start)
@@ -79,7 +85,7 @@ def _train_until_done(run: Run) -> None:
         run.progress += record
         run.last_resort.see(record, run.model)
         _say_new_plan(run, record)
-        decisions = run.ranks.decided(partial(_asked, run, record))
+        decisions = run.ranks.broadcast_decisions(partial(_asked, run, record))
         run.controls.apply(decisions)
         decided = run.expectations.completed(decisions, record.plan)
         if run.replay is not None:
@@ -124,15 +130,15 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
                 replayed=run.replay.pieces() if run.replay is not None else None,
                 ranks=run.ranks,
             )
-        except BatchTooLarge as error:
+        except BatchTooLargeError as error:
             too_large = error.with_traceback(None)
-        except OptimizerOutOfMemory:
-            if run.ranks.count == 1:  # the others have stepped: the last checkpoint is the last common moment
+        except OptimizerOutOfMemoryError:
+            if run.ranks.world_size == 1:  # the others have stepped: the last checkpoint is the last common moment
                 run.save()
             raise
-        except GroupOutOfMemory as error:
+        except GroupOutOfMemoryError as error:
             with without_memory_limit():
-                note_lost(
+                write_oom_note(
                     run.checkpoints.folder,
                     run.ranks.rank,
                     run.progress.steps + 1,
@@ -141,7 +147,7 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
                     run.meter.limit_bytes,
                 )
             raise
-        except AnotherRankLeft:
+        except RankAbortedError:
             run.save()  # it waits for that, and every step so far is whole
             raise
     if run.replay is not None and too_large is not None:
@@ -151,8 +157,8 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         run.uncounted_ooms += too_large is not None and too_large.message != ELSEWHERE
         answer: Sequence[Decision] = ()
         if too_large is not None:
-            too_large, run.signal = agreed_failure(run.ranks, too_large, run.signals.received)
-            answer = answer_too_large(run, batch, too_large, window.reading)
+            too_large, run.signal = reduce_failure(run.ranks, too_large, run.signals.received)
+            answer = on_batch_too_large(run, batch, too_large, window.reading)
         run.decided += [replace(one, early=True) for one in run.expectations.completed(answer, batch.plan)]
         return None
     ooms, run.uncounted_ooms = run.uncounted_ooms + len(outcome.failures), 0
@@ -174,10 +180,10 @@ def _step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
         predicted=predicted,
         pieces=outcome.pieces,
     )
-    record, failures, run.signal = agreed_step(
+    record, failures, run.signal = reduce_step(
         run.ranks, run.loader.division, mine, outcome.failures, run.signals.received
     )
-    run.decided += run.expectations.completed(answer_recovered(run, batch, failures), batch.plan)
+    run.decided += run.expectations.completed(on_recovered(run, batch, failures), batch.plan)
     return record
 
 
@@ -211,7 +217,7 @@ def _validate_or_save(run: Run, validators: Sequence[Validator]) -> None:
         _validate(run, validators)
         release_memory(run.model.device)
     except Exception as error:
-        if run.ranks.count == 1:  # several have saved together
+        if run.ranks.world_size == 1:  # several have saved together
             run.save()  # whatever is wrong with the validation set: every step so far is whole
         if not is_out_of_memory(error):
             raise
@@ -228,7 +234,7 @@ def _validate(run: Run, validators: Sequence[Validator]) -> None:
         if result is None:
             return  # a signal: saving comes first
         record, pictures = replace(result[0], peak=window.reading), result[1]
-        decisions = run.ranks.decided(partial(_asked_of_validation, run, record))
+        decisions = run.ranks.broadcast_decisions(partial(_asked_of_validation, run, record))
         run.controls.apply(decisions)
         run.reporter.validation(record, pictures, run.expectations.completed(decisions, run.trained_plan))
         # Before the next set, in which a signal or a kill may come; what was decided belongs to this step.
@@ -248,7 +254,7 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
         return
     score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}")
     higher = record.better_is_higher[metric]
-    if run.ranks.from_first(lambda: run.checkpoints.note_score(score, better_is_higher=higher)):
+    if run.ranks.broadcast_object(lambda: run.checkpoints.note_score(score, better_is_higher=higher)):
         # The best is worth a checkpoint of its own, wherever the saving interval stands.
         run.save()
 

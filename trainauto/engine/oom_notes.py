@@ -8,12 +8,14 @@ from trainauto.core.errors import CheckpointError
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.core.records import OutOfMemory
-from trainauto.engine.snapshot import BatchTooLarge
+from trainauto.engine.snapshot import BatchTooLargeError
 
 NAME = "out_of_memory_rank_{}.json"
 
 
-def note_lost(folder: Path, rank: int, step: int, batch: Batch, failure: BatchTooLarge, limit: int | None) -> None:
+def write_oom_note(
+    folder: Path, rank: int, step: int, batch: Batch, failure: BatchTooLargeError, limit: int | None
+) -> None:
     """Note what did not fit, beside the checkpoints: the rank is about to end, and nobody else knows."""
     note = {
         "step": step,
@@ -48,7 +50,7 @@ def lost(folder: Path) -> OutOfMemory | None:
     return min(found, key=lambda one: one.plan.forward_batch_size * one.plan[LQ_SIZE] ** 2, default=None)
 
 
-def forget_lost(folder: Path) -> None:
+def clear_oom_note(folder: Path) -> None:
     """Forget what was noted: a checkpoint under a smaller plan has been written."""
     for file in folder.glob(NAME.format("*")):
         file.unlink(missing_ok=True)

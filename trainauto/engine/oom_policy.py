@@ -14,16 +14,16 @@ from trainauto.core.records import OutOfMemory, PeakReading
 from trainauto.engine.gradients import Failure
 from trainauto.engine.oom_notes import lost
 from trainauto.engine.run import Run
-from trainauto.engine.snapshot import BatchTooLarge
+from trainauto.engine.snapshot import BatchTooLargeError
 
 logger = logging.getLogger(__name__)
 
 
-class NothingFits(TrainautoError):  # noqa: N818
+class NothingFitsError(TrainautoError):
     """Not even the smallest plan fits."""
 
 
-def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
+def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
     """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
     for failure in failures:
         logger.warning(
@@ -57,31 +57,33 @@ def answer_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> l
     return decisions
 
 
-def answer_too_large(run: Run, batch: Batch, error: BatchTooLarge, peak: PeakReading | None = None) -> list[Decision]:
+def on_batch_too_large(
+    run: Run, batch: Batch, error: BatchTooLargeError, peak: PeakReading | None = None
+) -> list[Decision]:
     """Give the batch back to the loader, under a plan that makes it smaller; where there is none, by the last resort.
 
     Raises:
-        NothingFits: there is no smaller plan and nothing else to be done; a checkpoint has been written.
+        NothingFitsError: there is no smaller plan and nothing else to be done; a checkpoint has been written.
     """
     run.meter.cap_at_available()
     event = replace(_event(run, batch, error.pass_name, error.samples, error.message, 0), peak=peak)
     decisions = _asked(run, event)
     run.controls.apply(decisions)
-    run.loader.take_back(batch)
+    run.loader.requeue(batch)
     if not _is_smaller(batch.drawn.meet(run.loader.plan), batch.plan):
         decisions += _forced(run, event)
     logger.warning("out of memory in pass '%s': its samples come again under %s", error.pass_name, run.loader.plan)
     return decisions
 
 
-def answer_lost(run: Run) -> None:
+def on_group_oom(run: Run) -> None:
     """Where a lack of memory ended all ranks since the last checkpoint, go on under a smaller plan.
 
     Raises:
-        NothingFits: there is none.
+        NothingFitsError: there is none.
     """
     # The first rank's word: not every file system shows the others the same files at the same moment.
-    told = run.ranks.from_first(lambda: _told(lost(run.checkpoints.folder)))
+    told = run.ranks.broadcast_object(lambda: _told(lost(run.checkpoints.folder)))
     if told is None:
         return
     event = OutOfMemory(**{**told, "plan": Plan.from_dict(told["plan"]), "shape": BatchShape(*told["shape"])})
@@ -102,7 +104,7 @@ def _forced(run: Run, event: OutOfMemory) -> list[Decision]:
     """Shrink both axes; where they are as small as may be, take the last resort.
 
     Raises:
-        NothingFits: that is no help either; a checkpoint has been written.
+        NothingFitsError: that is no help either; a checkpoint has been written.
     """
     plan = shrunk_after_oom(event.plan, run.axes)
     if plan is not None and _is_smaller(plan, event.plan):
@@ -113,7 +115,7 @@ def _forced(run: Run, event: OutOfMemory) -> list[Decision]:
     advice = run.last_resort.take(run.model, what)
     if advice is not None:
         run.save()
-        raise NothingFits(
+        raise NothingFitsError(
             f"{what}\n  {advice}\n"
             "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
         )
@@ -124,7 +126,9 @@ def _forced(run: Run, event: OutOfMemory) -> list[Decision]:
 
 
 def _asked(run: Run, event: OutOfMemory) -> list[Decision]:
-    return run.ranks.decided(lambda: [d for a in run.automations if (d := a.on_out_of_memory(event)) is not None])
+    return run.ranks.broadcast_decisions(
+        lambda: [d for a in run.automations if (d := a.on_out_of_memory(event)) is not None]
+    )
 
 
 def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, pieces: int) -> OutOfMemory:

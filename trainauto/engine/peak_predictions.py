@@ -8,7 +8,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.process import without_memory_limit
 
 
-class Expectations:
+class PeakPredictions:
     """Asks automations what a plan will peak at; the first that knows is believed.
 
     They are asked when another plan is trained and after decisions, not in every step: an answer may take milliseconds.

@@ -11,9 +11,9 @@ from trainauto.core.records import PeakReading, Probe
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.engine.gradients import accumulate_gradients
 from trainauto.engine.optimizer_state import empty_step
-from trainauto.engine.reduce import agreed_reading
+from trainauto.engine.reduce import reduce_reading
 from trainauto.engine.run import Run
-from trainauto.engine.snapshot import Rewind
+from trainauto.engine.snapshot import StepSnapshot
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 
@@ -38,7 +38,7 @@ def choose_first_plan(run: Run) -> None:
         return
     with run.meter.window() as now:
         pass
-    reading = agreed_reading(run.ranks, run.loader.division, now.reading)
+    reading = reduce_reading(run.ranks, run.loader.division, now.reading)
     if reading is None:
         return
     given, reason = run.loader.plan, ""
@@ -55,7 +55,7 @@ def choose_first_plan(run: Run) -> None:
         if plan in known:  # those beside it were no better
             break
         known.add(plan)
-        peak = agreed_reading(run.ranks, run.loader.division, measured(run, plan))
+        peak = reduce_reading(run.ranks, run.loader.division, measured(run, plan))
         taken = "does not fit" if peak is None else f"takes {peak.allocated / MIB:.1f} MiB"
         logger.info("measured before the first batch: %s %s", plan, taken)
         probe = Probe(plan, peak, (run.limit_bytes or run.meter.limit_bytes) if peak is None else peak.limit, left)
@@ -107,18 +107,18 @@ def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> No
         steps_optimizers: run their step, too, with gradients of zero at learning rate 0.
     """
     batch = _copies_of_a_sample(run, plan)
-    rewind = Rewind(run.model.networks.values(), run.model.device)
-    rewind.mark()
+    rewind = StepSnapshot(run.model.networks.values(), run.model.device)
+    rewind.take()
     try:
         tensors = run.model.feed_data(batch)
         largest = math.ceil(len(batch) / min(plan.micro_batches, len(batch)))
-        for one in run.model.passes():
+        for one in run.model.objectives():
             handed_on = accumulate_gradients(one, tensors, batch, largest, run.ranks)[1]
             tensors = {**tensors, **handed_on}
             if steps_optimizers:
                 empty_step(one.optimizer)
     finally:
-        rewind.back()
+        rewind.restore()
     for optimizer in run.model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)
 
@@ -137,7 +137,7 @@ def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
 
 def _decided(run: Run, changes: list[PlanChange | None]) -> PlanChange | None:
     """Return the last decision of the first rank's automations, on all ranks."""
-    decided: list[Decision] = run.ranks.decided(lambda: [one for one in changes if one is not None])
+    decided: list[Decision] = run.ranks.broadcast_decisions(lambda: [one for one in changes if one is not None])
     found = [one for one in decided if isinstance(one, PlanChange)]
     return found[-1] if found else None
 

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 
 from trainauto.core.errors import TrainautoError
-from trainauto.core.records import PeakReading, Pieces, RankFigures, StepRecord
-from trainauto.core.sharding import Division
-from trainauto.distributed.communicator import Ranks
+from trainauto.core.records import MicrobatchSplit, PeakReading, RankFigures, StepRecord
+from trainauto.core.sharding import SampleSharding
+from trainauto.distributed.communicator import Communicator
 from trainauto.engine.gradients import Failure
-from trainauto.engine.snapshot import BatchTooLarge
+from trainauto.engine.snapshot import BatchTooLargeError
 from trainauto.engine.step import ELSEWHERE
 from trainauto.models.base_model import BaseModel
 
 
-def agreed_step(
-    ranks: Ranks, division: Division, mine: StepRecord, failures: Sequence[Failure], signal: int
+def reduce_step(
+    ranks: Communicator, division: SampleSharding, mine: StepRecord, failures: Sequence[Failure], signal: int
 ) -> tuple[StepRecord, tuple[Failure, ...], int]:
     """Return the step as all ranks trained it, the failures that count, and a signal that any of them received.
 
@@ -33,9 +33,9 @@ def agreed_step(
         failures: of this rank.
         signal: number of the signal this rank received, or 0.
     """
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         return mine, tuple(failures), signal
-    told = ranks.exchange(
+    told = ranks.all_gather_object(
         {
             "samples": mine.shape.samples,
             "pixels": mine.pixels,
@@ -61,7 +61,7 @@ def agreed_step(
         ooms=sum(one["ooms"] for one in told),
         pieces=_most_pieces(told),
         ranks=RankFigures(
-            count=ranks.count,
+            count=ranks.world_size,
             planned_samples=division.total(mine.plan.batch_size),
             worst=worst,
             ooms={rank: one["ooms"] for rank, one in enumerate(told) if one["ooms"]},
@@ -70,29 +70,31 @@ def agreed_step(
     return record, _failures_that_count(told, division), max(one["signal"] for one in told)
 
 
-def agreed_reading(ranks: Ranks, division: Division, mine: PeakReading | None) -> PeakReading | None:
+def reduce_reading(ranks: Communicator, division: SampleSharding, mine: PeakReading | None) -> PeakReading | None:
     """Return what a measurement took on the rank that used the largest share of its memory; every rank must ask.
 
     ``None``, that something did not fit, holds for all where it holds for one.
     """
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         return mine
-    told = ranks.exchange({"peak": None if mine is None else asdict(mine)})
+    told = ranks.all_gather_object({"peak": None if mine is None else asdict(mine)})
     if any(one["peak"] is None for one in told):
         return None
     return _worst_reading(told, division)[1]
 
 
-def agreed_failure(ranks: Ranks, mine: BatchTooLarge, signal: int) -> tuple[BatchTooLarge, int]:
+def reduce_failure(ranks: Communicator, mine: BatchTooLargeError, signal: int) -> tuple[BatchTooLargeError, int]:
     """Return the failure of the first rank that had one, and a signal that any of them received."""
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         return mine, signal
-    told = ranks.exchange({"pass": mine.pass_name, "samples": mine.samples, "message": mine.message, "signal": signal})
+    told = ranks.all_gather_object(
+        {"pass": mine.pass_name, "samples": mine.samples, "message": mine.message, "signal": signal}
+    )
     first = next(one for one in told if one["message"] != ELSEWHERE)
-    return BatchTooLarge(first["pass"], first["samples"], first["message"]), max(one["signal"] for one in told)
+    return BatchTooLargeError(first["pass"], first["samples"], first["message"]), max(one["signal"] for one in told)
 
 
-def check_same_weights(ranks: Ranks, model: BaseModel) -> None:
+def check_same_weights(ranks: Communicator, model: BaseModel) -> None:
     """Refuse to go on where weights are no longer the same on all ranks; every rank must ask.
 
     Each of them steps its own copy by the same gradients. A broken card, or code of a model's own that draws random
@@ -101,13 +103,13 @@ def check_same_weights(ranks: Ranks, model: BaseModel) -> None:
     Raises:
         TrainautoError: names the ranks.
     """
-    if ranks.count == 1 or model.is_sharded:
+    if ranks.world_size == 1 or model.is_sharded:
         return
     digest = hashlib.sha256()
     for network in model.networks.values():
         for tensor in network.state_dict().values():
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    told = [one["weights"] for one in ranks.exchange({"weights": digest.hexdigest()})]
+    told = [one["weights"] for one in ranks.all_gather_object({"weights": digest.hexdigest()})]
     others = [str(rank) for rank, one in enumerate(told) if one != told[0]]
     if others:
         raise TrainautoError(
@@ -117,7 +119,7 @@ def check_same_weights(ranks: Ranks, model: BaseModel) -> None:
         )
 
 
-def _worst_reading(told: Sequence[Mapping[str, Any]], division: Division) -> tuple[int, PeakReading | None]:
+def _worst_reading(told: Sequence[Mapping[str, Any]], division: SampleSharding) -> tuple[int, PeakReading | None]:
     """Return the rank that used the largest share of its memory, and its reading in terms of the rank that plans mean.
 
     That is the one with the least memory, or where batches follow memory, with the most: a controller sees one limit.
@@ -155,17 +157,17 @@ def _scaled(reading: PeakReading, factor: float) -> PeakReading:
     return replace(reading, **scaled)
 
 
-def _most_pieces(told: Sequence[Mapping[str, Any]]) -> dict[str, Pieces]:
-    found: dict[str, Pieces] = {}
+def _most_pieces(told: Sequence[Mapping[str, Any]]) -> dict[str, MicrobatchSplit]:
+    found: dict[str, MicrobatchSplit] = {}
     for one in told:
         for name, fields in one["pieces"].items():
-            pieces = Pieces(**fields)
+            pieces = MicrobatchSplit(**fields)
             if name not in found or pieces.micro_batches > found[name].micro_batches:
                 found[name] = pieces
     return found
 
 
-def _failures_that_count(told: Sequence[Mapping[str, Any]], division: Division) -> tuple[Failure, ...]:
+def _failures_that_count(told: Sequence[Mapping[str, Any]], division: SampleSharding) -> tuple[Failure, ...]:
     """Return one failure for each pass: of the rank where the least fitted in the end, in samples of the plan."""
     found: dict[str, Failure] = {}
     for share, one in zip(division.shares, told, strict=True):

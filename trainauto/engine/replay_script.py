@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainauto.core.decisions import Decision, Stop
 from trainauto.core.errors import TrainautoError
-from trainauto.core.records import Pieces, StepRecord
+from trainauto.core.records import MicrobatchSplit, StepRecord
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +15,7 @@ NOTABLE = 1e-3
 """Where sums come in another order at every run (CUDA), a loss that differs by less than this share says nothing."""
 
 
-class CannotFollow(TrainautoError):  # noqa: N818
+class ReplayError(TrainautoError):
     """A logged step fits in no pieces and no crops here."""
 
 
@@ -65,7 +65,7 @@ class Replay:
         self._logged = next(self._steps)
         return [decision for decision in self._decided(self._logged.step) if decision.early]
 
-    def pieces(self) -> Mapping[str, Pieces]:
+    def pieces(self) -> Mapping[str, MicrobatchSplit]:
         """Return how the passes of this step are to run where that is not as the plan says.
 
         As logged; where less fitted here before, in as many pieces as that takes.
@@ -77,7 +77,7 @@ class Replay:
             if one.extent >= room.extent:
                 fewest = math.ceil(logged.shape.samples / room.samples)
                 extent = room.extent if room.is_cut else one.extent
-                found[name] = Pieces(max(one.micro_batches, fewest), extent, one.without_onednn)
+                found[name] = MicrobatchSplit(max(one.micro_batches, fewest), extent, one.without_onednn)
         return found
 
     def end_step(self, record: StepRecord, *, finished: bool) -> list[Decision]:
@@ -91,10 +91,10 @@ class Replay:
             decided.append(Stop(f"replayed up to step {record.step}"))
         return decided
 
-    def cannot_follow(self, why: str) -> CannotFollow:
+    def cannot_follow(self, why: str) -> ReplayError:
         """Return the error of a step that does not fit in any way."""
         logged = self._now
-        return CannotFollow(
+        return ReplayError(
             f"step {logged.step} of the log ({logged.plan}) does not fit here: {why}\n"
             "  Replay up to the step before (--until), or on a device with more memory."
         )
@@ -158,9 +158,9 @@ class Replay:
             )
 
 
-def _as_planned(record: StepRecord) -> Pieces:
+def _as_planned(record: StepRecord) -> MicrobatchSplit:
     largest = min(record.plan.forward_batch_size, record.shape.samples)
-    return Pieces(math.ceil(record.shape.samples / largest), record.shape.extent)
+    return MicrobatchSplit(math.ceil(record.shape.samples / largest), record.shape.extent)
 
 
 def _difference(here: float, logged: float) -> float:
@@ -170,7 +170,7 @@ def _difference(here: float, logged: float) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _in_words(pieces: Mapping[str, Pieces], logged: StepRecord) -> str:
+def _in_words(pieces: Mapping[str, MicrobatchSplit], logged: StepRecord) -> str:
     if not pieces:
         one = _as_planned(logged)
         return f"in {one.micro_batches} of {one.extent} px"

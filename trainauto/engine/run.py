@@ -13,17 +13,17 @@ from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.run_events import ReporterLike, RunSummary
 from trainauto.data.dynamic_loader import DynamicDataLoader
-from trainauto.distributed.communicator import ALONE, Ranks
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Best, Checkpoints
-from trainauto.engine.checkpointing_fallback import LastResort
+from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
-from trainauto.engine.oom_notes import forget_lost
-from trainauto.engine.peak_predictions import Expectations
+from trainauto.engine.oom_notes import clear_oom_note
+from trainauto.engine.peak_predictions import PeakPredictions
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
 from trainauto.engine.reduce import check_same_weights
 from trainauto.engine.replay_script import Replay
 from trainauto.engine.signals import StopSignals
-from trainauto.engine.snapshot import Rewind
+from trainauto.engine.snapshot import StepSnapshot
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
 from trainauto.models.validation import Validator
@@ -86,21 +86,21 @@ class Run:
     uncounted_ooms: int = 0
     budget_bytes: int | None = None
     batch_scaling: BatchScaling = field(default_factory=BatchScaling)
-    last_resort: LastResort = field(default_factory=LastResort)
+    last_resort: CheckpointingFallback = field(default_factory=CheckpointingFallback)
     replay: Replay | None = None
     limit_bytes: int | None = None
-    ranks: Ranks = ALONE
+    ranks: Communicator = SINGLE_PROCESS
     signal: int = 0
     lock: RunLock = field(default_factory=RunLock)
     missed: Sequence[Validator] = ()
-    rewind: Rewind = field(init=False)
-    expectations: Expectations = field(init=False)
+    rewind: StepSnapshot = field(init=False)
+    expectations: PeakPredictions = field(init=False)
     _saved_state: str = field(init=False, default="")
     _saved_best: Best | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.rewind = Rewind(self.model.networks.values(), self.model.device)
-        self.expectations = Expectations(self.automations)
+        self.rewind = StepSnapshot(self.model.networks.values(), self.model.device)
+        self.expectations = PeakPredictions(self.automations)
 
     @property
     def finished(self) -> bool:
@@ -113,7 +113,7 @@ class Run:
 
         One that received a signal goes on until the others know of it.
         """
-        if self.ranks.count == 1:
+        if self.ranks.world_size == 1:
             self.signal = self.signals.received
         return bool(self.signal or self.controls.stop_reason)
 
@@ -135,7 +135,7 @@ class Run:
 
         Raises:
             TrainautoError: the weights of the ranks are no longer the same, or another process has taken the run over.
-            DiskFull: there is no room.
+            DiskFullError: there is no room.
         """
         self.lock.check()
         with without_memory_limit():
@@ -146,7 +146,7 @@ class Run:
                     self.checkpoints.save(
                         self.progress.steps, state, self._save_weights, again=not self.model.is_sharded
                     )
-                    forget_lost(self.checkpoints.folder)
+                    clear_oom_note(self.checkpoints.folder)
                 elif self.model.is_sharded:
                     self._save_weights(None)
                 self.last_checkpoint = self.checkpoints.path(self.progress.steps)
@@ -156,7 +156,7 @@ class Run:
         return self.checkpoints.path(self.progress.steps)
 
     def _renew(self) -> None:
-        if self.ranks.from_first(lambda: self._decided_state() != self._saved_state):
+        if self.ranks.broadcast_object(lambda: self._decided_state() != self._saved_state):
             state = self._state()
             if self.ranks.is_first:
                 self.checkpoints.renew(self.progress.steps, state)
@@ -169,9 +169,9 @@ class Run:
     def _save_weights(self, folder: Path | None) -> None:
         """Write the weights; where they are spread over the ranks, all of them write into the first one's folder."""
         if self.model.is_sharded:
-            folder = Path(self.ranks.from_first(lambda: str(folder)))
+            folder = Path(self.ranks.broadcast_object(lambda: str(folder)))
             self.model.save(folder)
-            self.ranks.exchange({})  # the folder is put in its place once all have written
+            self.ranks.all_gather_object({})  # the folder is put in its place once all have written
         elif folder is not None:
             self.model.save(folder)
 
@@ -179,7 +179,7 @@ class Run:
         """Go on from a checkpoint.
 
         Raises:
-            OtherNetwork: it is of another network.
+            NetworkMismatchError: it is of another network.
             CheckpointError: it cannot be read, or an optimizer does not take its state.
             InputError: the dataset has changed its number of samples.
         """

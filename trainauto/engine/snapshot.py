@@ -10,7 +10,7 @@ from trainauto.core.errors import TrainautoError
 from trainauto.core.objectives import MicroBatch
 
 
-class BatchTooLarge(TrainautoError):  # noqa: N818
+class BatchTooLargeError(TrainautoError):
     """Not even the smallest piece of a batch fits; the caller cuts the batch down.
 
     Args:
@@ -26,14 +26,14 @@ class BatchTooLarge(TrainautoError):  # noqa: N818
         self.message = message
 
 
-class GroupOutOfMemory(TrainautoError):  # noqa: N818
+class GroupOutOfMemoryError(TrainautoError):
     """A rank ran out of memory where it cannot run its batch again by itself: all ranks have to start again.
 
     Args:
         failure: what did not fit.
     """
 
-    def __init__(self, failure: BatchTooLarge) -> None:
+    def __init__(self, failure: BatchTooLargeError) -> None:
         super().__init__(
             f"{failure}\n  With ddp_overlap and fully_shard ranks meet inside the backward pass, so that the batch "
             "cannot be run again in pieces.\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
@@ -42,7 +42,7 @@ class GroupOutOfMemory(TrainautoError):  # noqa: N818
         self.failure = failure
 
 
-class Rewind:
+class StepSnapshot:
     """Random generators and buffers as they were when a pass began.
 
     Gradients need no copy: they are zeroed. Weights need none: only the optimizer's step changes them, and it comes
@@ -62,7 +62,7 @@ class Rewind:
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._random: tuple[Any, Any] = (None, None)
 
-    def mark(self) -> None:
+    def take(self) -> None:
         """Remember this moment."""
         buffers = [buffer for network in self._networks for buffer in network.buffers()]
         wanted = [b for b in buffers if not self._is_known or id(b) in self._changing]
@@ -70,12 +70,12 @@ class Rewind:
         on_cuda = self._device.type == "cuda"
         self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if on_cuda else None)
 
-    def passed(self) -> None:
+    def commit_pass(self) -> None:
         """Note what has changed since: the pass stays."""
         if not self._is_known:
             self._changing |= {id(buffer) for buffer, copy in self._copies if not torch.equal(buffer, copy)}
 
-    def stepped(self) -> None:
+    def commit_step(self) -> None:
         """All passes of a step have stayed: what has not changed by now never will."""
         self._is_known = True
 
@@ -83,7 +83,7 @@ class Rewind:
         """Return the buffers that passes change, as far as is known yet."""
         return [buffer for buffer, _ in self._copies]
 
-    def back(self) -> None:
+    def restore(self) -> None:
         """Restore that moment."""
         with torch.no_grad():
             for buffer, copy in self._copies:
@@ -98,7 +98,7 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def upper_left(tensors: MicroBatch, extent: int, smaller: int) -> MicroBatch:
+def crop_top_left(tensors: MicroBatch, extent: int, smaller: int) -> MicroBatch:
     """Cut crops of ``extent`` to ``smaller`` pixels, as the loader cuts them for a smaller plan.
 
     Tensors whose sides are a multiple of ``extent`` (references, outputs) keep that ratio; all others stay whole.

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError, TrainautoError
-from trainauto.core.objectives import MicroBatch, Pass
+from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import LQ_SIZE, Axis
-from trainauto.core.records import Pieces
-from trainauto.distributed.communicator import ALONE, FINE, LEAVES, TOO_LARGE, Ranks
-from trainauto.engine.gradients import Failure, Gradients, gradients_of, largest_forward, on_device
-from trainauto.engine.snapshot import BatchTooLarge, GroupOutOfMemory, Rewind
+from trainauto.core.records import MicrobatchSplit
+from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
+from trainauto.engine.gradients import Failure, Gradients, compute_gradients, largest_forward, on_device
+from trainauto.engine.snapshot import BatchTooLargeError, GroupOutOfMemoryError, StepSnapshot
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
@@ -49,7 +49,7 @@ class StepOutcome:
     skipped: tuple[str, ...]
     seconds: float
     failures: tuple[Failure, ...] = field(default=())
-    pieces: Mapping[str, Pieces] = field(default_factory=dict)
+    pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
 
 
 def optimize_parameters(
@@ -57,11 +57,11 @@ def optimize_parameters(
     batch: Batch,
     *,
     max_norm: float | None = None,
-    rewind: Rewind | None = None,
+    rewind: StepSnapshot | None = None,
     axes: Sequence[Axis] = (),
     average_share: float = 1.0,
-    replayed: Mapping[str, Pieces] | None = None,
-    ranks: Ranks = ALONE,
+    replayed: Mapping[str, MicrobatchSplit] | None = None,
+    ranks: Communicator = SINGLE_PROCESS,
 ) -> StepOutcome:
     """Train a batch: each pass of the model in order, then the moving averages.
 
@@ -73,7 +73,7 @@ def optimize_parameters(
         max_norm: gradients with a larger norm are scaled down to it.
         rewind: keeps what a pass may change; one for all steps knows which buffers ever change.
         axes: bounds of crops. A pass that fits in no pieces once another has stepped goes on with smaller crops down to
-            these; without them, and in the first pass, that is :class:`BatchTooLarge`.
+            these; without them, and in the first pass, that is :class:`BatchTooLargeError`.
         average_share: how many steps this one counts as to moving averages.
         replayed: how the passes of this step ran when it was logged: they run so from the start. Since the step is to
             stay one step, crops are then cut in the first pass too rather than the batch given back.
@@ -81,20 +81,20 @@ def optimize_parameters(
 
     Raises:
         NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
-        BatchTooLarge: a pass fits in no smaller pieces, here or on another rank; its weights are untouched on all.
-        AnotherRankLeft: another rank ends the run.
+        BatchTooLargeError: a pass fits in no smaller pieces, here or on another rank; its weights are untouched on all.
+        RankAbortedError: another rank ends the run.
     """
     start = time.perf_counter()
-    rewind = rewind or Rewind(model.networks.values(), model.device)
+    rewind = rewind or StepSnapshot(model.networks.values(), model.device)
     step = _Step(model, batch, rewind, ranks)
     losses: dict[str, float] = {}
     norms: dict[str, float] = {}
     skipped: list[str] = []
     failures: list[Failure] = []
-    pieces: dict[str, Pieces] = {}
-    as_planned = Pieces(math.ceil(len(batch) / largest_forward(batch)), batch.shape.extent)
+    pieces: dict[str, MicrobatchSplit] = {}
+    as_planned = MicrobatchSplit(math.ceil(len(batch) / largest_forward(batch)), batch.shape.extent)
     crops = next((axis for axis in axes if axis.name == LQ_SIZE), None)
-    for position, one in enumerate(model.passes()):
+    for position, one in enumerate(model.objectives()):
         # Passes that have stepped are never undone, so the batch cannot be given back any more.
         crop = crops if position or replayed is not None else None
         done = step.run(one, crop, (replayed or {}).get(one.name, as_planned))
@@ -105,15 +105,15 @@ def optimize_parameters(
         failures += done.failures
         if not _step(one):
             skipped.append(one.name)
-        rewind.passed()
-        if ranks.count > 1:
-            ranks.take_from_first(rewind.changing())
-    rewind.stepped()
+        rewind.commit_pass()
+        if ranks.world_size > 1:
+            ranks.broadcast_tensors(rewind.changing())
+    rewind.commit_step()
     _after_step(model, average_share)
     return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures), pieces)
 
 
-def parameters_of(one: Pass) -> list[nn.Parameter]:
+def parameters_of(one: Objective) -> list[nn.Parameter]:
     """Return the weights that a pass changes."""
     return [parameter for group in one.optimizer.param_groups for parameter in group["params"]]
 
@@ -128,57 +128,59 @@ class _Step:
         ranks: who trains the other samples.
     """
 
-    def __init__(self, model: BaseModel, batch: Batch, rewind: Rewind, ranks: Ranks) -> None:
+    def __init__(self, model: BaseModel, batch: Batch, rewind: StepSnapshot, ranks: Communicator) -> None:
         self._model = model
         self._batch = batch
         self._rewind = rewind
         self._ranks = ranks
         self._tensors: MicroBatch | None = None
 
-    def run(self, one: Pass, crop: Axis | None, begin: Pieces) -> Gradients:
+    def run(self, one: Objective, crop: Axis | None, begin: MicrobatchSplit) -> Gradients:
         """Compute the gradients of a pass, here and on the other ranks, and sum them.
 
         Raises:
-            BatchTooLarge: it fits in no pieces, here or elsewhere.
-            GroupOutOfMemory: it does not fit here, and the ranks have met already.
-            AnotherRankLeft: another rank ends the run.
+            BatchTooLargeError: it fits in no pieces, here or elsewhere.
+            GroupOutOfMemoryError: it does not fit here, and the ranks have met already.
+            RankAbortedError: another rank ends the run.
         """
         done, too_large = self._attempt(one, crop, begin)
         if self._ranks.reduces_in_backward:
             if too_large is not None:
-                raise GroupOutOfMemory(too_large)
+                raise GroupOutOfMemoryError(too_large)
             if done is not None:
                 return done
-        worst = self._ranks.sum_gradients(parameters_of(one), FINE if too_large is None else TOO_LARGE)
-        if worst == LEAVES:
-            raise AnotherRankLeft("another rank ended the run with an error of its own; the reason stands there")
-        if done is None or worst == TOO_LARGE:
+        worst = self._ranks.sum_gradients(parameters_of(one), OK if too_large is None else DOES_NOT_FIT)
+        if worst == ABORT:
+            raise RankAbortedError("another rank ended the run with an error of its own; the reason stands there")
+        if done is None or worst == DOES_NOT_FIT:
             if done is not None:
                 one.optimizer.zero_grad(set_to_none=True)
-                self._rewind.back()
-            raise too_large or BatchTooLarge(one.name, 0, ELSEWHERE)
+                self._rewind.restore()
+            raise too_large or BatchTooLargeError(one.name, 0, ELSEWHERE)
         return done
 
-    def _attempt(self, one: Pass, crop: Axis | None, begin: Pieces) -> tuple[Gradients | None, BatchTooLarge | None]:
+    def _attempt(
+        self, one: Objective, crop: Axis | None, begin: MicrobatchSplit
+    ) -> tuple[Gradients | None, BatchTooLargeError | None]:
         try:
             if self._tensors is None:
                 self._tensors = on_device(self._model, self._batch)
             if not len(self._batch):  # of unequal ranks one may have nothing to do
                 one.optimizer.zero_grad(set_to_none=True)
-                self._rewind.mark()
+                self._rewind.take()
                 return Gradients({}, {}, begin), None
             with onednn.left_aside(begin.without_onednn):
-                done = gradients_of(
+                done = compute_gradients(
                     one, self._tensors, self._batch, self._rewind, self._model.device, crop, begin, self._ranks
                 )
-        except BatchTooLarge as error:
+        except BatchTooLargeError as error:
             return None, error.with_traceback(None)
         self._tensors = {**self._tensors, **done.handed_on}
         return done, None
 
 
 def _read_and_clip(
-    one: Pass, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch
+    one: Objective, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch
 ) -> tuple[dict[str, float], float]:
     """Bring losses and gradient norm to the host, refuse what is not finite, clip.
 
@@ -205,7 +207,7 @@ def _read_and_clip(
     return losses, norm
 
 
-def _step(one: Pass) -> bool:
+def _step(one: Objective) -> bool:
     try:
         if one.scaler is None:
             one.optimizer.step()
@@ -217,10 +219,10 @@ def _step(one: Pass) -> bool:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise OptimizerOutOfMemory(one.name, str(error)) from None
+        raise OptimizerOutOfMemoryError(one.name, str(error)) from None
 
 
-class OptimizerOutOfMemory(TrainautoError):  # noqa: N818
+class OptimizerOutOfMemoryError(TrainautoError):
     """The optimizer's own step ran out of memory: some weights have moved, others have not, so nothing is repeated."""
 
     def __init__(self, pass_name: str, message: str) -> None:
@@ -231,7 +233,7 @@ class OptimizerOutOfMemory(TrainautoError):  # noqa: N818
         )
 
 
-class AnotherRankLeft(TrainautoError):  # noqa: N818
+class RankAbortedError(TrainautoError):
     """Another rank could not go on and said so before this pass changed any weight."""
 
 

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 MIB = 1024**2
 
 
-def prepare_memory(run: Run) -> None:
+def warm_up_memory(run: Run) -> None:
     """Have all ranks start from the same weights, optimizer state allocated, and the budget of the run in force.
 
     Without a budget on the CPU there is nothing to steer by; on CUDA the limit is the card.
@@ -47,12 +47,12 @@ def lift_budget(run: Run) -> None:
 
 def _share_start(run: Run) -> None:
     """Give every rank the first one's weights: machines of another make may have drawn or rounded others."""
-    if run.ranks.count == 1 or run.ranks.reduces_in_backward:
+    if run.ranks.world_size == 1 or run.ranks.reduces_in_backward:
         return  # alone, or done when the network was made one of several
     averages = (average.network for average in run.model.averages.values())
     for network in (*run.model.networks.values(), *averages):
-        run.ranks.take_from_first(network.state_dict().values())
-    run.ranks.prepare(parameter for one in run.model.passes() for parameter in parameters_of(one))
+        run.ranks.broadcast_tensors(network.state_dict().values())
+    run.ranks.prepare(parameter for one in run.model.objectives() for parameter in parameters_of(one))
 
 
 def _smallest_step(run: Run) -> None:

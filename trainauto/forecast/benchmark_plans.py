@@ -8,8 +8,8 @@ from typing import Any
 from trainauto.control.jump_policy import frontier
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.core.worker_process import Child, ChildDied
-from trainauto.forecast.memory_forecast import Foresight, foresee
+from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
+from trainauto.forecast.memory_forecast import MemoryForecast, foresee
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
 from trainauto.options.load import LoadedOptions
@@ -64,7 +64,7 @@ class Trials:
     trials: tuple[Trial, ...] = field(default=())
 
 
-def try_plans(loaded: LoadedOptions, axes: Sequence[Axis], foresight: Foresight) -> Trials:
+def benchmark_plans(loaded: LoadedOptions, axes: Sequence[Axis], foresight: MemoryForecast) -> Trials:
     """Step for real under up to four plans that should fit here, from the smallest to the largest of them.
 
     Args:
@@ -74,10 +74,10 @@ def try_plans(loaded: LoadedOptions, axes: Sequence[Axis], foresight: Foresight)
 
     Raises:
         InputError: the run cannot be built here, or nothing fits.
-        CannotTrace: it cannot be traced as on this device.
+        TraceError: it cannot be traced as on this device.
     """
     smallest = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in axes})
-    child = PlanTrier(loaded, smallest)
+    child = PlanBenchmarker(loaded, smallest)
     try:
         first = child.build()
         if first["kind"] == "cpu":
@@ -124,20 +124,20 @@ def spread_plans(cost: CostModel, axes: Sequence[Axis], limit_bytes: int | None,
     return sorted(chosen, key=lambda plan: (needs[plan], plan[LQ_SIZE]))
 
 
-class PlanTrier:
+class PlanBenchmarker:
     """The process that tries plans; a new one follows one that died."""
 
     def __init__(self, loaded: LoadedOptions, smallest: Plan) -> None:
         options = str(loaded.path.resolve())
         self._request = {"options": options, "overrides": list(loaded.overrides), "smallest": smallest.to_dict()}
-        self._child = Child(SERVER)
+        self._child = WorkerProcess(SERVER)
         self._is_gone = False
 
     def build(self) -> dict[str, Any]:
         """Build the run there, and return what is said of the device."""
         try:
             answer = self._child.ask(self._request, BUILD_TIMEOUT_S)
-        except ChildDied as error:
+        except WorkerDiedError as error:
             raise InputError(f"the process that tries plans {error}") from None
         if "cannot" in answer:
             raise InputError(str(answer["cannot"]))
@@ -146,11 +146,11 @@ class PlanTrier:
     def measure(self, plan: Plan) -> dict[str, Any]:
         """Return what a plan took, or why it failed."""
         if self._is_gone:
-            self._child, self._is_gone = Child(SERVER), False
+            self._child, self._is_gone = WorkerProcess(SERVER), False
             self.build()
         try:
             answer = self._child.ask({"plan": plan.to_dict()}, PLAN_TIMEOUT_S)
-        except ChildDied as error:
+        except WorkerDiedError as error:
             self._child.end()
             self._is_gone = True
             return {"failed": f"the process that tried it {error}"}
@@ -162,7 +162,7 @@ class PlanTrier:
             self._child.end()
 
 
-def _try_all(child: PlanTrier, cost: CostModel, plans: Sequence[Plan]) -> list[Trial]:
+def _try_all(child: PlanBenchmarker, cost: CostModel, plans: Sequence[Plan]) -> list[Trial]:
     trials: list[Trial] = []
     for plan in plans:
         shape = shape_of(plan)

@@ -13,8 +13,8 @@ from trainauto.builders.model import build_model, build_network, channels_of, ch
 from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
 from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.engine.snapshot import BatchTooLarge, Rewind, first_line
-from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
+from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot, first_line
+from trainauto.engine.step import OptimizerOutOfMemoryError, optimize_parameters
 from trainauto.forecast.traced_run import empty_batch
 from trainauto.memory.monitor.budget import calm_allocator
 from trainauto.memory.monitor.meter import MemoryMeter
@@ -30,7 +30,7 @@ SHARE_OF_FREE = 0.8
 MEMORY_FACTS = Path("/proc/meminfo")
 
 
-class StepsOnTrial:
+class BenchmarkSteps:
     """The run of an option file, ready to step under any plan.
 
     Args:
@@ -44,7 +44,7 @@ class StepsOnTrial:
 
     Raises:
         InputError: options, or what they name, cannot be used.
-        BatchTooLarge: not even the smallest plan fits.
+        BatchTooLargeError: not even the smallest plan fits.
     """
 
     def __init__(self, options: Path, overrides: Sequence[str], smallest: Plan) -> None:
@@ -60,7 +60,7 @@ class StepsOnTrial:
         self._model = build_model(loaded, network, precision, pretrained=False)
         self._max_norm = loaded.options.train.grad_clip
         make_optimizer_state(self._model.optimizers.values())
-        self._rewind = Rewind(self._model.networks.values(), self.device)
+        self._rewind = StepSnapshot(self._model.networks.values(), self.device)
         self._optimize(self._batch(smallest))
         self._clean_up()
         self._meter = MemoryMeter(self.device)
@@ -82,7 +82,7 @@ class StepsOnTrial:
         self._clean_up()
         try:
             failure, peaks, seconds = self._steps(plan)
-        except (BatchTooLarge, OptimizerOutOfMemory) as error:
+        except (BatchTooLargeError, OptimizerOutOfMemoryError) as error:
             failure = first_line(error)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):

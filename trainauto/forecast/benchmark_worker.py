@@ -31,16 +31,16 @@ def _trier() -> Answer:
     """Return what answers: the first request builds the run, the others are plans."""
     from trainauto.core.errors import TrainautoError
     from trainauto.core.plan import Plan
-    from trainauto.forecast.benchmark_steps import StepsOnTrial
+    from trainauto.forecast.benchmark_steps import BenchmarkSteps
 
-    built: list[StepsOnTrial] = []
+    built: list[BenchmarkSteps] = []
 
     def answer(request: Request) -> dict[str, Any]:
         try:
             if "plan" in request:
                 return dict(built[0].measure(Plan.from_dict(request["plan"])))
             smallest = Plan.from_dict(request["smallest"])
-            built[:] = [StepsOnTrial(Path(request["options"]), request["overrides"], smallest)]
+            built[:] = [BenchmarkSteps(Path(request["options"]), request["overrides"], smallest)]
         except TrainautoError as error:
             return {"cannot": str(error)}
         return {"device": built[0].device_name, "kind": built[0].device.type, "limit_bytes": built[0].limit_bytes}

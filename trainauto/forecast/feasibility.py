@@ -4,10 +4,10 @@ import logging
 from collections.abc import Sequence
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.forecast.memory_forecast import Foresight
+from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import Segments, TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
-from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ SWITCH = "memory:gradient_checkpointing=true"
 
 def warn_if_nothing_fits(
     loaded: LoadedOptions,
-    foresight: Foresight,
+    foresight: MemoryForecast,
     axes: Sequence[Axis],
     device_type: str,
     limit_bytes: int,
@@ -61,7 +61,7 @@ def warn_if_nothing_fits(
 
 def _advice(
     loaded: LoadedOptions,
-    foresight: Foresight,
+    foresight: MemoryForecast,
     smallest: Plan,
     device_type: str,
     expected: int,
@@ -76,7 +76,7 @@ def _advice(
         segments: Segments | None = "expandable" if device_type == "cuda" else None
         with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments, ranks=ranks) as tracer:
             checkpointed = tracer.trace(smallest)
-    except CannotTrace as error:
+    except TraceError as error:
         return f"What gradient checkpointing would save is not known ({error}). {otherwise}"
     saved = foresight.live.bytes(smallest.batch_size, smallest[LQ_SIZE]) - checkpointed.peak_bytes
     what = f"With gradient checkpointing it is {(expected - saved) / MIB:.0f} MiB"

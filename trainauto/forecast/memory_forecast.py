@@ -10,7 +10,7 @@ import torch
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
-from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Belief, Kernels
+from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import Prior, Size, fit_prior, reserved_prior
 from trainauto.storage.run_directory import RunDirectory
 
@@ -23,7 +23,7 @@ MUCH_COPIED = 0.1
 
 
 @dataclass(frozen=True)
-class Foresight:
+class MemoryForecast:
     """What a few traced plans tell of all plans.
 
     Attributes:
@@ -43,7 +43,7 @@ class Foresight:
     kernels: Kernels = "usual"
 
     @classmethod
-    def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "Foresight":
+    def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "MemoryForecast":
         """Fit what traced plans tell; extents are padded to multiples of ``window_px`` by the network."""
         live = fit_prior({size: one.phase_peaks_bytes for size, one in traced.items()}, window_px)
         reserved = {size: one.reserved_bytes for size, one in traced.items() if one.reserved_bytes is not None}
@@ -78,7 +78,7 @@ class Foresight:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> "Foresight":
+    def from_dict(cls, found: Mapping[str, Any]) -> "MemoryForecast":
         """Rebuild :meth:`to_dict`.
 
         Raises:
@@ -108,7 +108,7 @@ class Foresight:
             for batch, side in ((plan.forward_batch_size, plan[LQ_SIZE]) for plan in spread(axes))
         )
 
-    def peaks_on(self, device_type: str) -> tuple[Prior, Belief]:
+    def peaks_on(self, device_type: str) -> tuple[Prior, RatioPrior]:
         """Return what will be measured as a step's peak on a kind of device: prior, and how far to trust it.
 
         On the CPU peaks are counted from what was held before the first step. Copies within kernels are part of what
@@ -129,12 +129,12 @@ class Foresight:
         """Return the largest peak of a traced plan over its live bytes where copies within kernels are counted."""
         return max(one.peak_with_copies_bytes / max(1, one.peak_bytes) for one in self.traced.values())
 
-    def least_reserved(self) -> tuple[Prior, Belief] | None:
+    def least_reserved(self) -> tuple[Prior, RatioPrior] | None:
         """Return the same for the least with which the allocator need not flush; ``None`` without a card."""
         return (self.reserved, RESERVED) if self.reserved is not None else None
 
 
-def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:
+def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> MemoryForecast:
     """Trace six plans between the bounds of the axes, and fit what they tell.
 
     A trace costs the same for a large plan as for a small one, so they span the whole lattice: nothing is extrapolated.
@@ -144,12 +144,12 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:
         axes: crop and batch with their bounds; traces of a batch above 64 would tell nothing new.
 
     Raises:
-        CannotTrace: the model cannot be traced.
+        TraceError: the model cannot be traced.
     """
     plans = spread(axes)
     found = {(plan.forward_batch_size, plan[LQ_SIZE]): tracer.trace(plan) for plan in plans}
     window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
-    foresight = Foresight.of(found, window_px, sum(one.seconds for one in found.values()))
+    foresight = MemoryForecast.of(found, window_px, sum(one.seconds for one in found.values()))
     logger.info(
         "traced %d plans in %.1f s: %.0f MiB are held between steps; the fit is within %.2f%%",
         len(found),
@@ -160,7 +160,7 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:
     return foresight
 
 
-def say_doubt(foresight: Foresight) -> None:
+def say_doubt(foresight: MemoryForecast) -> None:
     """Say of a network on a CPU that its kernels' copies are much of what it takes."""
     share = foresight.share_with_copies() - 1
     if share > MUCH_COPIED:
@@ -185,8 +185,8 @@ def _three(axis: Axis, maximum: int) -> tuple[int, int, int]:
     return low, axis.clamp((low + high) // 2), high
 
 
-def keep_foresight(
-    directory: RunDirectory, foresight: Foresight | None, limit_bytes: int | None, device: torch.device
+def keep_forecast(
+    directory: RunDirectory, foresight: MemoryForecast | None, limit_bytes: int | None, device: torch.device
 ) -> None:
     """Keep what was known of the run's memory before its first step, for who compares it with what was measured."""
     if foresight is not None:

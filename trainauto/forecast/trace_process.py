@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 
 from trainauto.core.plan import Plan
-from trainauto.core.worker_process import Child, ChildDied, start_tracing
+from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_tracing
 from trainauto.memory.cost.ratio_prior import Kernels
-from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.memory.tracing.trace import TraceError
 
 TRACE_TIMEOUT_S = 60.0
 """Of building a model and tracing it: some twenty times what both take."""
@@ -48,7 +48,7 @@ class PlanBytes:
     peak_with_copies_bytes: int = 0
 
 
-class TraceProcessDied(CannotTrace):
+class TraceProcessDiedError(TraceError):
     """The process is gone: of the model that says nothing."""
 
 
@@ -75,7 +75,7 @@ class TraceProcess:
         segments: Segments | None = "expandable",
         ranks: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
-        child: Child | None = None,
+        child: WorkerProcess | None = None,
     ) -> None:
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._segments = segments
@@ -95,13 +95,13 @@ class TraceProcess:
         """Trace a step under a plan.
 
         Raises:
-            CannotTrace: the model cannot be traced.
-            TraceProcessDied: the process died or did not answer in time; another time it may.
+            TraceError: the model cannot be traced.
+            TraceProcessDiedError: the process died or did not answer in time; another time it may.
         """
         with self._lock:
             self.start()
             if self._child is None:
-                raise TraceProcessDied(self._deaths[-1])
+                raise TraceProcessDiedError(self._deaths[-1])
             self._requests += 1
             request = {
                 "id": self._requests,
@@ -114,13 +114,13 @@ class TraceProcess:
             }
             try:
                 answer = self._child.ask(request, self._timeout_s)
-            except ChildDied as error:
+            except WorkerDiedError as error:
                 self._child.end()
                 self._child = None
                 self._deaths.append(f"the process that traces {error}")
-                raise TraceProcessDied(self._deaths[-1]) from None
+                raise TraceProcessDiedError(self._deaths[-1]) from None
         if "cannot" in answer:
-            raise CannotTrace(answer["cannot"])
+            raise TraceError(answer["cannot"])
         del answer["id"]
         return PlanBytes(**answer)
 

@@ -13,14 +13,14 @@ from trainauto.builders.model import build_model, build_network, channels_of, ch
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
-from trainauto.distributed.bucketed_all_reduce import GradientSum
+from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.engine.snapshot import Rewind
+from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import optimize_parameters, parameters_of
 from trainauto.memory.cost.ratio_prior import Kernels
 from trainauto.memory.tracing.fake_tensors import as_fake, fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
-from trainauto.memory.tracing.trace import CannotTrace, Trace, trace
+from trainauto.memory.tracing.trace import Trace, TraceError, trace
 from trainauto.memory.tracing.workspaces import Libraries, card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
@@ -38,7 +38,7 @@ def trace_plan(loaded: LoadedOptions, plan: Plan | None = None) -> Trace:
     """Trace a step of the run under a plan (its first one if none is given); no data and no weights are read.
 
     Raises:
-        CannotTrace: the model cannot be traced.
+        TraceError: the model cannot be traced.
         InputError: options cannot be used.
     """
     return FakeRun.of(loaded).trace(plan or first_plan(loaded.options))
@@ -70,13 +70,13 @@ class TracedModel:
         self._batch_of = batch_of
         self._max_norm = max_norm
         make_optimizer_state(model.optimizers.values())
-        self._rewind = Rewind(model.networks.values(), model.device)
+        self._rewind = StepSnapshot(model.networks.values(), model.device)
         self._settled = False
         self._ends_early = ends_early
         self._libraries = libraries
-        weights = [weight for one in model.passes() for weight in parameters_of(one)]
+        weights = [weight for one in model.objectives() for weight in parameters_of(one)]
         # The run's own buffer (distributed/communicator.py), which no operator of a step on one rank touches.
-        self._sum_buffers = GradientSum(weights).buffers if sums_after else []
+        self._sum_buffers = BucketedAllReduce(weights).buffers if sums_after else []
         if ends_early:
             _leave_gradients(model.optimizers.values())
 
@@ -84,7 +84,7 @@ class TracedModel:
         """Step under a plan; the last of ``steps`` counts.
 
         Raises:
-            CannotTrace: see :func:`~trainauto.memory.tracing.trace.trace`.
+            TraceError: see :func:`~trainauto.memory.tracing.trace.trace`.
         """
         averages = [average.network for average in self.model.averages.values()]
         held = [*self.model.networks.values(), *averages, *self.model.optimizers.values(), *self._sum_buffers]
@@ -104,7 +104,7 @@ class TracedModel:
         optimize_parameters(self.model, self._batch_of(plan), max_norm=self._max_norm, rewind=self._rewind)
         if not self._settled:
             # From here on it keeps copies only of the buffers that steps change, as it does in a run.
-            self._rewind.mark()
+            self._rewind.take()
             self._settled = True
 
 
@@ -119,7 +119,7 @@ class FakeRun:
         sums_after: as for :class:`TracedModel`.
 
     Raises:
-        CannotTrace: the model cannot be built on fake tensors.
+        TraceError: the model cannot be built on fake tensors.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class FakeRun:
                 raise
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}, at {place_of_error(error)}"
-                raise CannotTrace(f"the model cannot be built on fake tensors: {reason}") from error
+                raise TraceError(f"the model cannot be built on fake tensors: {reason}") from error
 
     @classmethod
     def of(cls, loaded: LoadedOptions, *, like_cuda: bool = False, ranks: int = 1) -> "FakeRun":
@@ -162,12 +162,12 @@ class FakeRun:
                 ``fully_shard`` leaves to other ranks is counted as if it were here.
 
         Raises:
-            CannotTrace: the run compiles its network, or its model cannot be built on fake tensors.
+            TraceError: the run compiles its network, or its model cannot be built on fake tensors.
             InputError: options cannot be used.
         """
         options = loaded.options
         if options.use_compile:
-            raise CannotTrace("use_compile is set: what a compiled network keeps is the compiler's decision")
+            raise TraceError("use_compile is set: what a compiled network keeps is the compiler's decision")
         precision = choose_precision(loaded)
         channels = 0
         together = options.distributed if ranks > 1 else None
@@ -192,7 +192,7 @@ class FakeRun:
         """Trace a step under a plan.
 
         Raises:
-            CannotTrace: the step fails on fake tensors, or its memory depends on data.
+            TraceError: the step fails on fake tensors, or its memory depends on data.
         """
         with fake_world(self._mode):
             return self._traced.trace(plan, steps)

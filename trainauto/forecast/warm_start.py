@@ -18,15 +18,15 @@ from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
-from trainauto.core.worker_process import Child
-from trainauto.distributed.communicator import Ranks
+from trainauto.core.worker_process import WorkerProcess
+from trainauto.distributed.communicator import Communicator
 from trainauto.forecast.feasibility import warn_if_nothing_fits
-from trainauto.forecast.memory_forecast import Foresight, foresee, say_doubt
-from trainauto.forecast.trace_process import Segments, TraceProcess, TraceProcessDied
+from trainauto.forecast.memory_forecast import MemoryForecast, foresee, say_doubt
+from trainauto.forecast.trace_process import Segments, TraceProcess, TraceProcessDiedError
 from trainauto.memory.cost.calibration import Calibration
 from trainauto.memory.cuda_allocator.segments import uses_expandable_segments
 from trainauto.memory.monitor.device_use import driver_version
-from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ TRACES = 3
 
 
 @dataclass(frozen=True)
-class Foreknowledge:
+class WarmStart:
     """What a run begins with, and what it leaves to the next one.
 
     Attributes:
@@ -52,7 +52,7 @@ class Foreknowledge:
 
     plan: Plan
     configured_samples: int
-    foresight: Foresight | None = None
+    foresight: MemoryForecast | None = None
     calibration: Calibration | None = None
     controller: DynamicBatchSizeOptimizer | None = None
     refused: bool = False
@@ -75,8 +75,8 @@ def foretell(
     automations: Iterable[Automation],
     *,
     calibrated: bool = True,
-    tracer: Child | None = None,
-) -> Foreknowledge:
+    tracer: WorkerProcess | None = None,
+) -> WarmStart:
     """Give the controller what is known of its run, and say what plan to start with.
 
     Traces run in a process that may fail without hurting this one. Where there is no limit there is nothing to know.
@@ -93,13 +93,13 @@ def foretell(
     """
     controller = next((one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)), None)
     if controller is None:
-        return Foreknowledge(facts.plan, facts.plan.batch_size)
+        return WarmStart(facts.plan, facts.plan.batch_size)
     plan = controller.first_plan(facts.plan)
     samples = plan.batch_size
     calibration = Calibration(kind)
     controller.kind = calibration.digest
     if limit_bytes is None or controller.policy != "jump":
-        return Foreknowledge(plan, plan.batch_size)
+        return WarmStart(plan, plan.batch_size)
     learned = calibration.read() if calibrated else None
     axes = controller.bounded(facts.axes)
     foresight, segments = _kept(learned, axes), _segments(device)
@@ -122,7 +122,7 @@ def foretell(
     if settled is not None:
         logger.info("an earlier run of this kind settled at %s: this one starts there and checks it", settled)
         plan = settled
-    return Foreknowledge(plan, samples, foresight, calibration if calibrated else None, controller, refused)
+    return WarmStart(plan, samples, foresight, calibration if calibrated else None, controller, refused)
 
 
 def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device, ranks: int = 1) -> dict[str, Any]:
@@ -186,12 +186,12 @@ def _device_facts(device: torch.device) -> dict[str, Any]:
     return {"name": device.type, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
 
 
-def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> Foresight | None:
+def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> MemoryForecast | None:
     """Return the traces of an earlier run, where they reach as far as this one may go."""
     if not learned or not learned.get("foresight"):
         return None
     try:
-        foresight = Foresight.from_dict(learned["foresight"])
+        foresight = MemoryForecast.from_dict(learned["foresight"])
     except (KeyError, TypeError, ValueError) as error:
         logger.warning("the traces of an earlier run are damaged and are ignored: %s", error)
         return None
@@ -199,15 +199,15 @@ def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> Foresight | N
 
 
 def _traced(
-    loaded: LoadedOptions, axes: Sequence[Axis], segments: Segments | None, ranks: int, child: Child | None
-) -> tuple[Foresight | None, bool]:
+    loaded: LoadedOptions, axes: Sequence[Axis], segments: Segments | None, ranks: int, child: WorkerProcess | None
+) -> tuple[MemoryForecast | None, bool]:
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
         with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, child=child) as tracer:
             return foresee(tracer, axes), False
-    except CannotTrace as error:
+    except TraceError as error:
         logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)
-        return None, not isinstance(error, TraceProcessDied)
+        return None, not isinstance(error, TraceProcessDiedError)
 
 
 def _segments(device: torch.device) -> Segments | None:
@@ -221,10 +221,12 @@ def _segments(device: torch.device) -> Segments | None:
     return "expandable" if found else "native"
 
 
-def foretold(ranks: Ranks, plan: Plan, foreknowledge: Future[Foreknowledge] | None) -> Foreknowledge:
+def foretold(ranks: Communicator, plan: Plan, foreknowledge: Future[WarmStart] | None) -> WarmStart:
     """Return what the first rank has found out of the run's memory; the others learn what plan to start with."""
-    known = foreknowledge.result() if foreknowledge is not None else Foreknowledge(plan, plan.batch_size)
-    begin = ranks.from_first(lambda: {"plan": known.plan.to_dict(), "configured_samples": known.configured_samples})
+    known = foreknowledge.result() if foreknowledge is not None else WarmStart(plan, plan.batch_size)
+    begin = ranks.broadcast_object(
+        lambda: {"plan": known.plan.to_dict(), "configured_samples": known.configured_samples}
+    )
     if ranks.is_first:
         return known
-    return Foreknowledge(Plan.from_dict(begin["plan"]), begin["configured_samples"])
+    return WarmStart(Plan.from_dict(begin["plan"]), begin["configured_samples"])

@@ -21,7 +21,7 @@ WEIGHTS, AVERAGES = "net_g.safetensors", "net_g_ema.safetensors"
 
 
 @dataclass(frozen=True)
-class Trained:
+class LoadedNetwork:
     """A network to be used.
 
     Attributes:
@@ -46,7 +46,7 @@ class Trained:
     step: int | None = None
 
 
-def trained_network(run: Path, checkpoint: str, device: torch.device) -> Trained:
+def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetwork:
     """Return the network of a run, which may be going on; its averaged weights where it keeps some.
 
     Args:
@@ -67,7 +67,7 @@ def trained_network(run: Path, checkpoint: str, device: torch.device) -> Trained
     return _ready(network, loaded, loaded.options.name, file, device, is_average=file.name == AVERAGES, step=step)
 
 
-def network_from_weights(loaded: LoadedOptions, weights: Path, key: str | None, device: torch.device) -> Trained:
+def network_from_weights(loaded: LoadedOptions, weights: Path, key: str | None, device: torch.device) -> LoadedNetwork:
     """Return the network of an option file with weights of a .safetensors, .pth or .pt file.
 
     Args:
@@ -105,9 +105,9 @@ def _ready(
     *,
     is_average: bool,
     step: int | None = None,
-) -> Trained:
+) -> LoadedNetwork:
     network = network.to(device).eval().requires_grad_(requires_grad=False)
-    return Trained(network, loaded.options.scale, channels_of(network), name, file, is_average, loaded, step)
+    return LoadedNetwork(network, loaded.options.scale, channels_of(network), name, file, is_average, loaded, step)
 
 
 def _chosen(directory: RunDirectory, wanted: str) -> tuple[int, Path]:

@@ -17,9 +17,9 @@ from trainauto.core.cgroup import tightest_memory_limit
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
 from trainauto.data.image_io import Pixels
-from trainauto.data.large_images import Canvas, Decoded
+from trainauto.data.large_images import Decoded, ImageWriter
 from trainauto.forecast.benchmark_steps import SHARE_OF_FREE, free_memory_bytes
-from trainauto.inference.load_network import Trained
+from trainauto.inference.load_network import LoadedNetwork
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.forward_trace import forward_prior
 from trainauto.memory.cost.ratio_prior import ALLOCATED, FORWARD_PROCESS
@@ -28,7 +28,7 @@ from trainauto.memory.monitor import device_use
 from trainauto.memory.monitor.budget import calm_allocator
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import is_out_of_memory
-from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.memory.tracing.trace import TraceError
 from trainauto.models.receptive_field import Reach, measure_reach
 from trainauto.models.tiles import Box, Read, TiledEnlarger
 
@@ -114,7 +114,7 @@ class Upscaler:
 
     def __init__(
         self,
-        trained: Trained,
+        trained: LoadedNetwork,
         meter: MemoryMeter,
         *,
         tile_px: int | None = None,
@@ -136,7 +136,7 @@ class Upscaler:
         return self._tiles.overlap_px
 
     @torch.no_grad()
-    def enlarge(self, picture: Decoded, canvas: Canvas, done: Callable[[int], object]) -> None:
+    def enlarge(self, picture: Decoded, canvas: ImageWriter, done: Callable[[int], object]) -> None:
         """Enlarge a picture onto a canvas; ``done`` is told how many pixels of the input have been added.
 
         Raises:
@@ -186,7 +186,7 @@ class Upscaler:
         sides = [-(-max(side, self._tiles.requirements.minimum) // window_px) * window_px for side in TRACED_PX]
         try:
             prior = forward_prior(as_pixels, self._network, self._channels, sides, device=device, window_px=window_px)
-        except CannotTrace as error:
+        except TraceError as error:
             self._say(f"memory of the network is measured, since it cannot be traced: {error}")
             return CostModel(None, window_px=window_px)
         return CostModel(prior, FORWARD_PROCESS if device.type == "cpu" else ALLOCATED)

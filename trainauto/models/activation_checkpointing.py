@@ -31,7 +31,7 @@ _PLAIN_CLASS = "_plain_class"
 _CHANGING = "_changing_buffers"
 
 
-class CannotCheckpoint(TrainautoError):  # noqa: N818
+class ActivationCheckpointingError(TrainautoError):
     """What a network does cannot be done again; the message says why."""
 
 
@@ -68,7 +68,7 @@ def switch_on(network: nn.Module) -> Blocks:
     (batch statistics) are changed once. Where no gradients are computed, nothing is kept anyway.
 
     Raises:
-        CannotCheckpoint: there are no repeated blocks.
+        ActivationCheckpointingError: there are no repeated blocks.
     """
     blocks = blocks_of(network)
     for module in blocks.modules:
@@ -97,16 +97,18 @@ def blocks_of(network: nn.Module) -> Blocks:
     weights; where these consist of such blocks themselves, those, for the smaller a block, the less is kept.
 
     Raises:
-        CannotCheckpoint: there is nothing of the kind, or what the network names are no modules of it.
+        ActivationCheckpointingError: there is nothing of the kind, or what the network names are no modules of it.
     """
     named = getattr(network, NAMED_BLOCKS, None)
     if named is not None:
         if not named or not (set(network.modules()) - {network}).issuperset(named):
-            raise CannotCheckpoint(f"{NAMED_BLOCKS} of {type(network).__name__} must name modules of the network")
+            raise ActivationCheckpointingError(
+                f"{NAMED_BLOCKS} of {type(network).__name__} must name modules of the network"
+            )
         return Blocks(tuple(named))
     found = _repeated(network)
     if not found.modules:
-        raise CannotCheckpoint(
+        raise ActivationCheckpointingError(
             f"{type(network).__name__} has no list of repeated blocks, and no attribute {NAMED_BLOCKS} that names some"
         )
     return found
@@ -213,7 +215,7 @@ def _run(
         context_fn=partial(_buffers_kept, owner, part, modules),
     )
     if _versions(given) != versions:
-        raise CannotCheckpoint(
+        raise ActivationCheckpointingError(
             f"a block of class {type(owner).__name__} overwrites its input, which gradient checkpointing needs again\n"
             "  Set `inplace=False` where the block begins, or switch gradient checkpointing off."
         )

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import CheckpointError, OtherNetwork
-from trainauto.core.objectives import MicroBatch, Pass
+from trainauto.core.errors import CheckpointError, NetworkMismatchError
+from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.records import ValidationRecord
 from trainauto.core.run_events import Picture
-from trainauto.models.activation_checkpointing import Blocks, CannotCheckpoint, blocks_of, is_on, switch_on
+from trainauto.models.activation_checkpointing import ActivationCheckpointingError, Blocks, blocks_of, is_on, switch_on
 from trainauto.models.parallel import Networks, Optimizers, has_shards, is_sharded, load_shards, save_shards
-from trainauto.models.validation import Judges, Validator
+from trainauto.models.validation import ValidationGroup, Validator
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
 
@@ -41,7 +41,7 @@ class BaseModel(ABC):
         self.averages: dict[str, Ema] = {}
 
     @abstractmethod
-    def passes(self) -> Sequence[Pass]:
+    def objectives(self) -> Sequence[Objective]:
         """Return what one step minimises, in order. The same objects every step: they hold loss-scaling state."""
 
     @abstractmethod
@@ -64,25 +64,25 @@ class BaseModel(ABC):
         """Return which blocks of which networks gradient checkpointing would run again.
 
         Raises:
-            CannotCheckpoint: no network has repeated blocks, or they are compiled.
+            ActivationCheckpointingError: no network has repeated blocks, or they are compiled.
         """
         if self.compiled_graphs() is not None:
-            raise CannotCheckpoint("with use_compile, what a network keeps is the compiler's own decision")
+            raise ActivationCheckpointingError("with use_compile, what a network keeps is the compiler's own decision")
         found, reasons = {}, []
         for name, network in self.networks.items():
             try:
                 found[name] = blocks_of(network)
-            except CannotCheckpoint as error:
+            except ActivationCheckpointingError as error:
                 reasons.append(f"{name}: {error}")
         if not found:
-            raise CannotCheckpoint("; ".join(reasons))
+            raise ActivationCheckpointingError("; ".join(reasons))
         return found
 
     def checkpoint_gradients(self) -> dict[str, Blocks]:
         """Have these blocks run again from now on; see :mod:`trainauto.models.activation_checkpointing`.
 
         Raises:
-            CannotCheckpoint: as :meth:`blocks_to_checkpoint`; nothing has changed then.
+            ActivationCheckpointingError: as :meth:`blocks_to_checkpoint`; nothing has changed then.
         """
         blocks = self.blocks_to_checkpoint()
         for name in blocks:
@@ -104,7 +104,7 @@ class BaseModel(ABC):
             average.update(self.networks[name], average_share)
 
     def validation(
-        self, validator: Validator, step: int, judges: Judges | None = None
+        self, validator: Validator, step: int, judges: ValidationGroup | None = None
     ) -> tuple[ValidationRecord, list[Picture]] | None:
         """Run one validation set; ``None`` if the judges wanted to stop."""
         return validator.run(self.enlarge, step, judges)
@@ -125,7 +125,7 @@ class BaseModel(ABC):
         """Read back what :meth:`save` wrote. A checkpoint without averages starts them from the weights.
 
         Raises:
-            OtherNetwork: a file is missing or does not fit the network.
+            NetworkMismatchError: a file is missing or does not fit the network.
             CheckpointError: a file is damaged.
         """
         if has_shards(folder):
@@ -148,7 +148,7 @@ class BaseModel(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs besides the weights: optimizers (where they are whole) and loss scaling."""
-        scalers = {one.name: one.scaler.state_dict() for one in self.passes() if one.scaler is not None}
+        scalers = {one.name: one.scaler.state_dict() for one in self.objectives() if one.scaler is not None}
         kept = {} if self.is_sharded else self.optimizers
         return {
             "optimizers": {name: optimizer.state_dict() for name, optimizer in kept.items()},
@@ -160,7 +160,7 @@ class BaseModel(ABC):
         """Take back :meth:`state_dict`. What the option file sets (rates, betas, decay) stays as it sets it.
 
         Raises:
-            OtherNetwork: an optimizer stepped other weights.
+            NetworkMismatchError: an optimizer stepped other weights.
         """
         for name, optimizer in self.optimizers.items():
             if name not in state["optimizers"]:
@@ -175,10 +175,12 @@ class BaseModel(ABC):
             try:
                 optimizer.load_state_dict(state["optimizers"][name])
             except ValueError as error:
-                raise OtherNetwork(f"the checkpoint's optimizer '{name}' steps other weights: {error}") from error
+                raise NetworkMismatchError(
+                    f"the checkpoint's optimizer '{name}' steps other weights: {error}"
+                ) from error
             for group, wanted in zip(optimizer.param_groups, settings, strict=True):
                 group.update(wanted)
-        for one in self.passes():
+        for one in self.objectives():
             if one.scaler is not None and one.name in state["scalers"]:
                 one.scaler.load_state_dict(state["scalers"][one.name])
 

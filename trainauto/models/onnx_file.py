@@ -34,7 +34,7 @@ _USUAL_SIZES_PX = ((2, 60, 84), (1, 45, 53))
 """Batch, height and width of what is compared; odd sides, since networks pad them."""
 
 
-class CannotExport(TrainautoError):  # noqa: N818
+class ExportError(TrainautoError):
     """A network cannot be written as ONNX, or the file does not do what the network does. Nothing is left behind."""
 
 
@@ -92,7 +92,7 @@ def write_onnx(
         facts: what the file says of itself.
 
     Raises:
-        CannotExport: torch cannot export it, or the file differs from the network.
+        ExportError: torch cannot export it, or the file differs from the network.
     """
     exported = with_merged_convolutions(network)
     exported = exported.half() if half else exported
@@ -113,7 +113,7 @@ def write_onnx(
         size = "x".join(map(str, max(differences, key=lambda one: one.largest).shape))
         what = f"the ONNX file differs from the network by {worst:.3g} on {size}, where {limit:.1g} is the limit"
         advice = "\n  float16 is too coarse for this network: leave --half out." if half else ""
-        raise CannotExport(f"{what}; it is not kept.{advice}")
+        raise ExportError(f"{what}; it is not kept.{advice}")
     sides = size_px or ("height", "width")
     takes = (1 if size_px else "batch", photographs[0].shape[0], *sides)
     gives = (takes[0], channels, *(s * scale if isinstance(s, int) else f"{scale}*{s}" for s in sides))
@@ -160,7 +160,7 @@ def _program(network: nn.Module, shape: tuple[int, ...], *, half: bool, any_size
         )
     except Exception as error:  # the exporter's own errors, and whatever the network raises
         advice = "\n  --size HxW writes a file for one size." if any_size else ""
-        raise CannotExport(f"torch cannot export this network: {_root_of(error)}{advice}") from error
+        raise ExportError(f"torch cannot export this network: {_root_of(error)}{advice}") from error
 
 
 def _remainder(self: Any, other: Any) -> Any:
@@ -217,10 +217,10 @@ def _compared(
             (got,) = session.run([OUTPUT], {INPUT: given})
             outputs.append((shape, wanted, got))
     except Exception as error:  # onnxruntime's errors have no base of their own
-        raise CannotExport(f"onnxruntime cannot run the file: {_root_of(error)}") from error
+        raise ExportError(f"onnxruntime cannot run the file: {_root_of(error)}") from error
     for shape, wanted, got in outputs:
         if got.shape != wanted.shape:
-            raise CannotExport(f"the ONNX file makes {got.shape} of {shape}, the network {wanted.shape}")
+            raise ExportError(f"the ONNX file makes {got.shape} of {shape}, the network {wanted.shape}")
     differences = (
         Difference(shape, float(np.abs(got.astype(np.float32) - wanted).max())) for shape, wanted, got in outputs
     )

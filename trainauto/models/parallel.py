@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.errors import CheckpointError
-from trainauto.models.activation_checkpointing import CannotCheckpoint, blocks_of
+from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of
 
 # What shards are made and written with takes more than half a second to load: functions import it, most runs never do.
 
@@ -111,7 +111,7 @@ def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
         with torch.no_grad():
             for tensor in one.state_dict().values():
                 dist.broadcast(tensor, 0)
-        with suppress(CannotCheckpoint):  # without repeated blocks it is one piece
+        with suppress(ActivationCheckpointingError):  # without repeated blocks it is one piece
             for block in blocks_of(one).modules:
                 fully_shard(block, mesh=mesh)
         fully_shard(one, mesh=mesh)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainauto.core.objectives import LossTerms, MicroBatch, Pass
+from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.models.registry import MODELS
@@ -58,9 +58,9 @@ class SRModel(BaseModel):
         self._is_compiled = compile_network
         self.optimizers["g"] = make_optimizer(p for p in self._network.parameters() if p.requires_grad)
         alone = self._new_pass("g", self._loss, self._network)
-        self._passes: tuple[Pass, ...] = (replace(alone, without_sum=getattr(forward, "no_sync", None)),)
+        self._passes: tuple[Objective, ...] = (replace(alone, without_sum=getattr(forward, "no_sync", None)),)
 
-    def passes(self) -> Sequence[Pass]:
+    def objectives(self) -> Sequence[Objective]:
         """Return the one pass."""
         return self._passes
 
@@ -98,15 +98,15 @@ class SRModel(BaseModel):
         return pixels.to(torch.float32, memory_format=self._format).div_(255)
 
     def _on_device(self, network: nn.Module) -> nn.Module:
-        placed: nn.Module = network.to(self.device, memory_format=self._format)  # type: ignore[call-overload]
-        return placed.train()
+        locate_errors: nn.Module = network.to(self.device, memory_format=self._format)  # type: ignore[call-overload]
+        return locate_errors.train()
 
-    def _new_pass(self, name: str, loss: Callable[[MicroBatch], LossTerms], *networks: nn.Module) -> Pass:
+    def _new_pass(self, name: str, loss: Callable[[MicroBatch], LossTerms], *networks: nn.Module) -> Objective:
         """Return the pass of the optimizer of that name, whose loss runs ``networks`` in training mode."""
         # Batch statistics make the parts of a batch depend on each other.
         modules = (module for network in networks for module in network.modules())
         splittable = not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules)
-        return Pass(name, self.optimizers[name], loss, splittable=splittable, scaler=self._precision.new_scaler())
+        return Objective(name, self.optimizers[name], loss, splittable=splittable, scaler=self._precision.new_scaler())
 
     @staticmethod
     def _bounded(image: Tensor) -> Tensor:

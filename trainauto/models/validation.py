@@ -25,7 +25,7 @@ SHOWN_PICTURES = 4
 
 
 @dataclass(frozen=True)
-class Judged:
+class ImageResult:
     """An image that was enlarged and measured.
 
     Attributes:
@@ -47,7 +47,7 @@ class StopHeard(BaseException):
     """A stop was asked for while an image was under way. Like Ctrl-C it is no error that other code may swallow."""
 
 
-class Judges(Protocol):
+class ValidationGroup(Protocol):
     """Who validates a set together: each takes every ``count``-th image.
 
     Attributes:
@@ -67,7 +67,7 @@ class Judges(Protocol):
     def leave(self) -> None:
         """Tell the others that this one has left its image for a stop; comes in place of :meth:`meet`."""
 
-    def meet(self, mine: Judged | None) -> list[Judged] | None:
+    def meet(self, mine: ImageResult | None) -> list[ImageResult] | None:
         """Return what all have judged in this round, in their order; ``None`` if any has left.
 
         Args:
@@ -75,7 +75,7 @@ class Judges(Protocol):
         """
 
 
-class OneJudge:
+class LocalValidation:
     """A process that validates all images itself; ``stop`` is asked before each."""
 
     rank = 0
@@ -95,7 +95,7 @@ class OneJudge:
     def leave(self) -> None:
         """There are no others."""
 
-    def meet(self, mine: Judged | None) -> list[Judged]:
+    def meet(self, mine: ImageResult | None) -> list[ImageResult]:
         """Return what was judged."""
         return [mine] if mine is not None else []
 
@@ -136,17 +136,17 @@ class Validator:
         self._bicubic: dict[int, Mapping[str, float]] = {}
 
     def run(
-        self, enlarge: Enlarge, step: int, judges: Judges | None = None
+        self, enlarge: Enlarge, step: int, judges: ValidationGroup | None = None
     ) -> tuple[ValidationRecord, list[Picture]] | None:
         """Validate after ``step``; return the record and the first few pictures.
 
         Once the judges want to stop, there is no result.
         """
         with without_memory_limit() as limited:
-            return self._run(enlarge, step, judges or OneJudge(), limited)
+            return self._run(enlarge, step, judges or LocalValidation(), limited)
 
     def _run(
-        self, enlarge: Enlarge, step: int, judges: Judges, limited: Limited
+        self, enlarge: Enlarge, step: int, judges: ValidationGroup, limited: Limited
     ) -> tuple[ValidationRecord, list[Picture]] | None:
         start = time.perf_counter()
         scores: list[ImageScore] = []
@@ -180,7 +180,9 @@ class Validator:
         )
         return record, shown
 
-    def _round(self, enlarge: Enlarge, first: int, judges: Judges, limited: Limited) -> list[Judged] | None:
+    def _round(
+        self, enlarge: Enlarge, first: int, judges: ValidationGroup, limited: Limited
+    ) -> list[ImageResult] | None:
         """Judge one image, and return what all have judged meanwhile; ``None`` if any has heard of a stop."""
         index, mine = first + judges.rank, None
         try:
@@ -201,7 +203,7 @@ class Validator:
         for metric in self._metrics.values():
             metric(image, image)
 
-    def _judged(self, enlarge: Enlarge, index: int, limited: Limited) -> Judged:
+    def _judged(self, enlarge: Enlarge, index: int, limited: Limited) -> ImageResult:
         sample = self.dataset.whole(index)
         lq = sample["lq"][None].float() / 255
         reference = _to_pixels(sample["gt"])
@@ -218,8 +220,8 @@ class Validator:
         score = ImageScore(self.dataset.sample_key(index), self._measured(output, reference), self._bicubic[index])
         ooms = self._enlarger.ooms - ooms_before
         if is_shown:
-            return Judged(score, output, bicubic, reference, ooms=ooms)
-        return Judged(score, output if self._pictures is not None else None, ooms=ooms)
+            return ImageResult(score, output, bicubic, reference, ooms=ooms)
+        return ImageResult(score, output if self._pictures is not None else None, ooms=ooms)
 
     def _measured(self, image: Pixels, reference: Pixels) -> dict[str, float]:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}

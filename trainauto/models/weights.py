@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from trainauto.core.errors import CheckpointError, InputError, OtherNetwork, Problem, nearest
+from trainauto.core.errors import CheckpointError, InputError, NetworkMismatchError, Problem, nearest
 from trainauto.models.parallel import is_sharded, whole_weights
 
 USUAL_KEYS = ("params_ema", "params")
@@ -36,16 +36,16 @@ def load_weights(network: nn.Module, file: Path) -> None:
 
     Raises:
         CheckpointError: the file is damaged.
-        OtherNetwork: it is missing, or of another network.
+        NetworkMismatchError: it is missing, or of another network.
     """
     try:
         state = load_file(file)
     except FileNotFoundError:
-        raise OtherNetwork(f"the checkpoint {file.parent} holds no {file.name}") from None
+        raise NetworkMismatchError(f"the checkpoint {file.parent} holds no {file.name}") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot load {file}: {error}") from error
     if found := _Differences.between(network, state).text():
-        raise OtherNetwork(f"the checkpoint {file.parent} is of another network: {file.stem} has {found}")
+        raise NetworkMismatchError(f"the checkpoint {file.parent} is of another network: {file.stem} has {found}")
     network.load_state_dict(state)
 
 

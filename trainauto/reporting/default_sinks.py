@@ -5,13 +5,13 @@ from typing import TextIO
 from trainauto.reporting.console import console_sink
 from trainauto.reporting.jsonl import JsonLines
 from trainauto.reporting.sinks import Sink
-from trainauto.reporting.summary_json import LogObject
+from trainauto.reporting.summary_json import SummaryJson
 from trainauto.reporting.tensorboard import TensorBoard
 from trainauto.reporting.text_log import TrainingLog
 from trainauto.storage.run_directory import RunDirectory
 
 
-def standard_sinks(
+def default_sinks(
     run: RunDirectory, print_freq: int, *, tensorboard: bool = True, stream: TextIO | None = None
 ) -> list[Sink]:
     """Return the sinks of a run, for the :class:`~trainauto.reporting.reporter.Reporter` of its first rank.
@@ -26,7 +26,7 @@ def standard_sinks(
     """
     return [
         JsonLines(run),
-        LogObject(run.log_object, print_freq),
+        SummaryJson(run.log_object, print_freq),
         TrainingLog(run.log, print_freq),
         console_sink(print_freq, stream),
         *([TensorBoard(run.tensorboard)] if tensorboard else []),

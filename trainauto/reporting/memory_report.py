@@ -11,7 +11,7 @@ from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import LQ_SIZE, Plan
-from trainauto.core.records import Pieces
+from trainauto.core.records import MicrobatchSplit
 from trainauto.reporting.formatting import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.reporting.step_stats import size_text
@@ -36,7 +36,7 @@ class Shortage:
     step: int
     plan: Plan
     ooms: int
-    pieces: Mapping[str, Pieces]
+    pieces: Mapping[str, MicrobatchSplit]
 
 
 @dataclass(frozen=True)

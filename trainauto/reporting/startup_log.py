@@ -5,7 +5,7 @@ import logging
 from trainauto.reporting.reporter import LOGGER_NAME, Reporter
 
 
-class HeldMessages(logging.Handler):
+class StartupLog(logging.Handler):
     """Holds what rooms log while a run is being built.
 
     The run directory is made last, when nothing can be wrong any more; what was said before belongs into its log too.
@@ -22,7 +22,7 @@ class HeldMessages(logging.Handler):
         """Keep the record."""
         self._records.append(record)
 
-    def __enter__(self) -> "HeldMessages":
+    def __enter__(self) -> "StartupLog":
         self._logger.addHandler(self)
         self._level = self._logger.level
         self._logger.setLevel(logging.INFO)  # as the reporter of the run will have it

@@ -19,7 +19,7 @@ MOST_ENTRIES = 1000
 _SHORTEST_PAUSE_S = 1.0
 
 
-class LogObject(Sink):
+class SummaryJson(Sink):
     """Rewrites training_log.json at each logging step, whole or not at all, at most once a second, and at the end.
 
     ``losses`` holds one entry a logging step: ``epoch`` (passes through the training set so far), ``step``, ``loss``

@@ -44,7 +44,7 @@ _GIVEN_BACK_BEFORE_S = 1e9
 _NAME = re.compile(r"owner_(\d+)\.json")
 
 
-class RunTaken(InputError):  # noqa: N818
+class RunLockedError(InputError):
     """Another process has the folder."""
 
 
@@ -107,7 +107,7 @@ class RunLock:
         """Take a folder. A process elsewhere that may be dead is watched, for up to :data:`SILENT_S`.
 
         Raises:
-            RunTaken: another process has it and is alive.
+            RunLockedError: another process has it and is alive.
             InputError: nothing can be written there.
         """
         mine = Owner.me()
@@ -180,7 +180,7 @@ def _made(folder: Path, mine: Owner) -> Path | None:
     """Try to become the owner of a folder; ``None`` if another process came in between.
 
     Raises:
-        RunTaken: it has a living owner.
+        RunLockedError: it has a living owner.
     """
     before = _newest(folder)
     if before is not None and not _is_free(before):
@@ -221,9 +221,9 @@ def _is_free(file: Path) -> bool:
     return True
 
 
-def _refusal(folder: Path, owner: Owner) -> RunTaken:
+def _refusal(folder: Path, owner: Owner) -> RunLockedError:
     stop = f"end it there (Ctrl-C, or kill {owner.pid})" if owner.pid else "end it"
-    return RunTaken(
+    return RunLockedError(
         Problem(
             f"{folder} is in use by {owner}",
             advice=f"Wait for it or {stop}, then go on; without --auto_resume a run of its own begins.",

@@ -71,7 +71,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return {prefix.removesuffix("."): value}
 
 
-def keep_options(
+def write_run_metadata(
     directory: RunDirectory,
     loaded: LoadedOptions,
     dataset: DynamicDataset,

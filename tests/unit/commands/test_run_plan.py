@@ -7,17 +7,17 @@ import torch
 
 from tests.integration.commands import tiny_options, write_options
 from trainauto.commands import run_plan
-from trainauto.forecast.memory_forecast import Foresight
+from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.options.load import load_options
 
 
-def traced() -> Foresight:
+def traced() -> MemoryForecast:
     found = {}
     for batch, side in ((1, 8), (1, 64), (64, 8), (64, 64)):
         peak = 2**20 + 3000 * batch * side**2
         found[batch, side] = PlanBytes(2**20, peak, {"step": peak}, peak, 0.1)
-    return Foresight.of(found, 1, 0.4)
+    return MemoryForecast.of(found, 1, 0.4)
 
 
 @pytest.mark.parametrize(("version", "notes"), [("2.13.0", 0), ("2.99.0", 1)])

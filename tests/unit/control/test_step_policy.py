@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainauto.control.step_policy import Judgement, Measured, Situation, judge, shrunk_after_oom, work
+from trainauto.control.step_policy import Measured, PolicyDecision, Situation, judge, shrunk_after_oom, work
 from trainauto.core.plan import Axis, Plan
 
 AXES = (Axis("lq_size", "px", 16, 128, 4), Axis("batch_size", "samples", 2, 32))
@@ -89,7 +89,7 @@ def test_pressure_takes_the_batch_first_then_the_crop() -> None:
     assert judge(situation(Plan.of(batch_size=10, lq_size=64), over)).plan == Plan.of(batch_size=8, lq_size=64)
     assert judge(situation(Plan.of(batch_size=2, lq_size=64), over)).plan == Plan.of(batch_size=2, lq_size=60)
     floor = judge(situation(Plan.of(batch_size=2, lq_size=16), over))
-    assert floor == Judgement(Plan.of(batch_size=2, lq_size=16), floor.reason)
+    assert floor == PolicyDecision(Plan.of(batch_size=2, lq_size=16), floor.reason)
     assert "every axis is at its floor" in floor.reason
 
 

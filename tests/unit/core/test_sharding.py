@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainauto.core.plan import Plan
-from trainauto.core.sharding import Division
+from trainauto.core.sharding import SampleSharding
 
-shares = st.lists(st.floats(0.05, 1.0), min_size=1, max_size=6).map(lambda some: Division((1.0, *some)))
-divisions = st.one_of(st.integers(1, 9).map(Division.equal), shares)
+shares = st.lists(st.floats(0.05, 1.0), min_size=1, max_size=6).map(lambda some: SampleSharding((1.0, *some)))
+divisions = st.one_of(st.integers(1, 9).map(SampleSharding.equal), shares)
 
 
 @given(divisions, st.integers(1, 40))
-def test_every_sample_has_one_owner_and_every_rank_its_share(division: Division, batch: int) -> None:
+def test_every_sample_has_one_owner_and_every_rank_its_share(division: SampleSharding, batch: int) -> None:
     owners = division.owners(batch)
     assert len(owners) == division.total(batch)
     assert tuple(owners.count(rank) for rank in range(division.ranks)) == division.samples(batch)
@@ -24,7 +24,7 @@ def test_every_sample_has_one_owner_and_every_rank_its_share(division: Division,
 
 
 @given(divisions, st.integers(1, 40))
-def test_samples_are_dealt_in_turns_and_to_the_lower_rank_first(division: Division, batch: int) -> None:
+def test_samples_are_dealt_in_turns_and_to_the_lower_rank_first(division: SampleSharding, batch: int) -> None:
     """A rank's n-th of m samples has its turn at (n + 1/2) / m of the draw."""
     samples = division.samples(batch)
     turns = sorted(((number + 0.5) / count, rank) for rank, count in enumerate(samples) for number in range(count))
@@ -32,7 +32,7 @@ def test_samples_are_dealt_in_turns_and_to_the_lower_rank_first(division: Divisi
 
 
 @given(divisions, st.integers(1, 40), st.lists(st.integers(1, 40), min_size=1, max_size=4))
-def test_pieces_of_a_draw_are_the_draw(division: Division, batch: int, plans: list[int]) -> None:
+def test_pieces_of_a_draw_are_the_draw(division: SampleSharding, batch: int, plans: list[int]) -> None:
     drawn, given_, trained = Plan.of(batch_size=batch, lq_size=8), 0, [0] * division.ranks
     number = 0
     while given_ < division.total(batch):
@@ -56,11 +56,11 @@ def test_equal_ranks_cut_as_one_rank_does(batch: int, limit: int) -> None:
     smaller = whole.changed(batch_size=4 * limit)
     expected, given_ = [], 0
     while given_ < 4 * batch:
-        (taken,) = Division().next_piece(whole, smaller, given_)
+        (taken,) = SampleSharding().next_piece(whole, smaller, given_)
         expected.append(taken)
         given_ += taken
     for ranks in (2, 4):
-        division, given_, pieces = Division.equal(ranks), 0, []
+        division, given_, pieces = SampleSharding.equal(ranks), 0, []
         while given_ < 4 * batch:
             parts = [plan.changed(batch_size=plan.batch_size // ranks) for plan in (whole, smaller)]
             pieces.append(sum(division.next_piece(*parts, given_)))
@@ -70,16 +70,16 @@ def test_equal_ranks_cut_as_one_rank_does(batch: int, limit: int) -> None:
 
 
 def test_shares_deal_in_turns_and_follow_memory() -> None:
-    division = Division.by_memory([24, 12, 12])
+    division = SampleSharding.by_memory([24, 12, 12])
     assert division.samples(8) == (8, 4, 4)
     owners = division.owners(8)
     places = [place for place, owner in enumerate(owners) if owner == 1]
     assert all(4 <= after - before <= 5 for before, after in pairwise(places)), "each rank's samples are spread evenly"
     assert division.samples(1) == (1, 1, 1)
-    assert Division.equal(3).owners(2) == (0, 1, 2, 0, 1, 2)
+    assert SampleSharding.equal(3).owners(2) == (0, 1, 2, 0, 1, 2)
 
 
 @pytest.mark.parametrize("shares_", [(), (0.0, 1.0), (1.5,)])
 def test_impossible_shares_are_refused(shares_: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="shares"):
-        Division(shares_)
+        SampleSharding(shares_)

@@ -12,7 +12,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
-from trainauto.data.sampler import LoggedBatch, SampleOrder
+from trainauto.data.sampler import LoggedBatch, ShuffledStream
 from trainauto.data.split_batch import first_piece
 
 SAMPLES = 10
@@ -69,7 +69,7 @@ def test_growth_waits_for_the_lookahead_and_shrinking_does_not(dataset: GTImageD
     # No sample is lost or repeated, and every sample comes once an epoch.
     positions = [p for batch in batches for p in range(batch.first_sample, batch.first_sample + len(batch))]
     assert positions == list(range(len(positions)))
-    order = SampleOrder(SAMPLES, 7)
+    order = ShuffledStream(SAMPLES, 7)
     names = [name for batch in batches for name in batch.names]
     assert names == [dataset.sample_name(order.index_at(p)) for p in positions]
 

@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from trainauto.core.errors import InputError
-from trainauto.data.large_images import Canvas, read_picture
+from trainauto.data.large_images import ImageWriter, read_picture
 
 
 def test_what_is_put_is_what_is_read(tmp_path: Path, photograph: np.ndarray) -> None:
     cut = photograph[:60, :90]
-    with Canvas(tmp_path, 60, 90, 3) as canvas:
+    with ImageWriter(tmp_path, 60, 90, 3) as canvas:
         for top in (0, 30):
             for left in (0, 45):
                 canvas.put(top, left, cut[top : top + 30, left : left + 45])
@@ -33,7 +33,7 @@ def test_alpha_is_kept_beside_the_colours(tmp_path: Path, photograph: np.ndarray
     found = read_picture(str(file), channels)
     assert found.alpha is not None
     assert np.array_equal(found.alpha, alpha)
-    with Canvas(tmp_path, 60, 90, channels, has_alpha=True) as canvas:
+    with ImageWriter(tmp_path, 60, 90, channels, has_alpha=True) as canvas:
         canvas.put(0, 0, found.pixels)
         canvas.put_alpha(0, 0, found.alpha)
         canvas.save(tmp_path / "out.png")
@@ -65,6 +65,6 @@ def test_a_picture_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeyp
         return True
 
     monkeypatch.setattr(cv2, "imwrite", half_written)
-    with Canvas(tmp_path, 8, 8, 3) as canvas, pytest.raises(InputError, match="could not be written"):
+    with ImageWriter(tmp_path, 8, 8, 3) as canvas, pytest.raises(InputError, match="could not be written"):
         canvas.save(tmp_path / "cut.png")
     assert not list(tmp_path.iterdir())

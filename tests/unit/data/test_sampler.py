@@ -4,29 +4,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainauto.core.plan import Plan
-from trainauto.data.sampler import KeyStream, Position, SampleOrder
+from trainauto.data.sampler import DynamicBatchSampler, Position, ShuffledStream
 
 plans = st.builds(lambda b, s: Plan.of(batch_size=b, lq_size=s), st.integers(1, 9), st.integers(8, 64))
 
 
 @given(samples=st.integers(1, 50), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 1000))
 def test_every_sample_once_an_epoch(samples: int, seed: int, epoch: int) -> None:
-    order = SampleOrder(samples, seed)
+    order = ShuffledStream(samples, seed)
     start = epoch * samples
     assert sorted(order.index_at(start + i) for i in range(samples)) == list(range(samples))
 
 
 def test_epochs_and_seeds_differ() -> None:
-    order = SampleOrder(100, seed=1)
+    order = ShuffledStream(100, seed=1)
     first, second = ([order.index_at(e * 100 + i) for i in range(100)] for e in (0, 1))
     assert first != second
-    assert first != [SampleOrder(100, seed=2).index_at(i) for i in range(100)]
+    assert first != [ShuffledStream(100, seed=2).index_at(i) for i in range(100)]
     assert len({order.seed_at(p) for p in range(1000)}) == 1000
 
 
 def test_order_is_pinned() -> None:
     # A checkpoint resumed under another version of numpy must draw the same samples.
-    order = SampleOrder(6, seed=3)
+    order = ShuffledStream(6, seed=3)
     assert [order.index_at(p) for p in range(12)] == PINNED_ORDER
 
 
@@ -68,7 +68,7 @@ def test_head_ahead_or_not_draws_the_same(first: Plan, second: Plan, ahead_a: in
     """Two loaders that fetch differently far ahead see the same draws if the change respects the lookahead."""
 
     def keys(ahead: int) -> list:
-        stream = KeyStream(SampleOrder(7, seed=0), Position.start(first))
+        stream = DynamicBatchSampler(ShuffledStream(7, seed=0), Position.start(first))
         iterator, fetched = iter(stream), []
         for trained in range(12):
             while len(fetched) < trained + 1 + ahead:

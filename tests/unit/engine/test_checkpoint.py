@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from trainauto.core.errors import CheckpointError, InputError
-from trainauto.engine.checkpoint import Best, Checkpoints, DiskFull
+from trainauto.engine.checkpoint import Best, Checkpoints, DiskFullError
 from trainauto.engine.random_state import random_state, seed_everything, set_random_state
 
 
@@ -69,12 +69,12 @@ def test_a_full_disk_costs_the_oldest_that_is_not_the_best(
     assert "the checkpoint of step 20 is deleted for that of 40" in caplog.text
     fill_disk(monkeypatch, tmp_path, fits=2)
     with pytest.raises(
-        DiskFull, match=r"no room for the checkpoint of step 50 .* free; one takes (?s:.*)step 40 is whole"
+        DiskFullError, match=r"no room for the checkpoint of step 50 .* free; one takes (?s:.*)step 40 is whole"
     ):
         checkpoints.save(50, {}, write_weights)
     assert names(tmp_path) == ["latest.json", "step_00000010", "step_00000040"]
     assert Checkpoints(tmp_path, keep=10).newest_whole() == tmp_path / "step_00000040"
-    with pytest.raises(DiskFull):
+    with pytest.raises(DiskFullError):
         checkpoints.renew(40, {"value": 1})
     assert Checkpoints(tmp_path, keep=10).newest_whole() == tmp_path / "step_00000040"
 

@@ -7,7 +7,7 @@ from torch import nn
 from trainauto.archs import ARCHS
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import StepRecord
-from trainauto.engine.checkpointing_fallback import LastResort
+from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.models import SRModel
 from trainauto.optim.precision import Precision
 
@@ -24,7 +24,9 @@ def record(seconds: float, pixels: int = 1000, ooms: int = 0) -> StepRecord:
     return StepRecord(1, PLAN, PLAN, BatchShape(1, 8), 0, {}, {}, {}, 0.0, seconds, pixels=pixels, ooms=ooms)
 
 
-def told(resort: LastResort, model: SRModel, seconds: list[float], caplog: pytest.LogCaptureFixture) -> list[str]:
+def told(
+    resort: CheckpointingFallback, model: SRModel, seconds: list[float], caplog: pytest.LogCaptureFixture
+) -> list[str]:
     caplog.clear()
     for one in seconds:
         resort.see(record(one), model)
@@ -38,7 +40,7 @@ def _all_levels(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """For as many pixels; steps that were run again are left out, as is the first one."""
-    resort, model = LastResort(allowed=True), small_model()
+    resort, model = CheckpointingFallback(allowed=True), small_model()
     for seconds in (0.2, 0.2, 0.6):
         resort.see(record(seconds, pixels=2000), model)
     resort.see(record(60.0, ooms=3), model)
@@ -54,32 +56,32 @@ def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_where_no_step_fitted_before_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    resort, model = LastResort(allowed=True), small_model()
+    resort, model = CheckpointingFallback(allowed=True), small_model()
     resort.take(model, "")
     (line,) = told(resort, model, [9.0, *[0.13] * 9], caplog)
     assert line.endswith("0.130 s (median of 5); none without it was measured")
 
 
 def test_a_run_that_was_set_so_is_not_told_what_it_costs(caplog: pytest.LogCaptureFixture) -> None:
-    resort, model = LastResort(), small_model()
+    resort, model = CheckpointingFallback(), small_model()
     model.checkpoint_gradients()
     assert told(resort, model, [0.1] * 20, caplog) == []
     assert resort.state_dict() == {"taken": False}
 
 
 def test_a_resume_goes_on_as_the_options_allow(caplog: pytest.LogCaptureFixture) -> None:
-    before, model = LastResort(allowed=True), small_model()
+    before, model = CheckpointingFallback(allowed=True), small_model()
     assert before.state_dict() == {"taken": False}
     before.take(model, "")
     state = before.state_dict()
     for allowed in (True, False):
-        after, model = LastResort(allowed=allowed), small_model()
+        after, model = CheckpointingFallback(allowed=allowed), small_model()
         after.load_state_dict(state, model)
         assert model.checkpoints_gradients is allowed
         assert after.state_dict() == {"taken": allowed}
         after.load_state_dict({}, model)  # of a checkpoint that knows nothing of it
         assert model.checkpoints_gradients is allowed
     assert "its options no longer allow it, so it is off" in caplog.text
-    after = LastResort(allowed=True)
+    after = CheckpointingFallback(allowed=True)
     after.load_state_dict(state, small_model(num_conv=1))  # too short a chain
     assert "no longer possible: net_g: SRVGGNetCompact has no list of repeated blocks" in caplog.text

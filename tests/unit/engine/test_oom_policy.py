@@ -15,13 +15,13 @@ from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.data import DynamicDataLoader, GTImageDataset
-from trainauto.distributed.communicator import Ranks
-from trainauto.engine.checkpointing_fallback import LastResort
+from trainauto.distributed.communicator import Communicator
+from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
 from trainauto.engine.gradients import Failure
-from trainauto.engine.oom_policy import NothingFits, answer_recovered, answer_too_large
-from trainauto.engine.peak_predictions import Expectations
-from trainauto.engine.snapshot import BatchTooLarge
+from trainauto.engine.oom_policy import NothingFitsError, on_batch_too_large, on_recovered
+from trainauto.engine.peak_predictions import PeakPredictions
+from trainauto.engine.snapshot import BatchTooLargeError
 
 AXES = (Axis(LQ_SIZE, "px", 8, 64), Axis(BATCH_SIZE, "samples", 1, 16))
 
@@ -40,12 +40,12 @@ def run(write_images: Callable[..., Path]) -> Iterator[Any]:
             progress=Progress(),
             meter=SimpleNamespace(cap_at_available=lambda: None),
             limit_bytes=1000,
-            ranks=Ranks(),
+            ranks=Communicator(),
             saved=saved,
             save=lambda: saved.append(1),
             model=model_of(),
-            last_resort=LastResort(),
-            expectations=Expectations([]),
+            last_resort=CheckpointingFallback(),
+            expectations=PeakPredictions([]),
         )
 
 
@@ -55,7 +55,7 @@ def next_batch(run: Any) -> Batch:
 
 def test_without_automations_later_batches_run_in_as_many_pieces(run: Any) -> None:
     batch = next_batch(run)
-    (change,) = answer_recovered(
+    (change,) = on_recovered(
         run, batch, (Failure("g", 8, 2, "no", 32, fitted=4), Failure("g", 4, 4, "no", 32, fitted=2))
     )
     assert isinstance(change, PlanChange)
@@ -64,7 +64,7 @@ def test_without_automations_later_batches_run_in_as_many_pieces(run: Any) -> No
 
 def test_a_pass_that_had_to_cut_its_crops_cuts_those_to_come(run: Any) -> None:
     batch = next_batch(run)
-    decisions = answer_recovered(
+    decisions = on_recovered(
         run, batch, (Failure("d", 1, 8, "no", 32, fitted=1), Failure("d", 1, 8, "no", 24, fitted=1))
     )
     assert run.loader.plan == Plan.of(batch_size=8, lq_size=24, micro_batches=8)
@@ -76,14 +76,14 @@ def test_a_controller_is_asked_first(run: Any) -> None:
     controller = DynamicBatchSizeOptimizer(min_batch_size=1, min_lq_size=8)
     controller.on_run_start(RunFacts(AXES, run.loader.plan, 2))
     run.automations.append(controller)
-    decisions = answer_recovered(run, next_batch(run), (Failure("g", 8, 2, "no", 32, fitted=4),))
+    decisions = on_recovered(run, next_batch(run), (Failure("g", 8, 2, "no", 32, fitted=4),))
     assert len(decisions) == 1
     assert run.loader.plan == Plan.of(batch_size=6, lq_size=24)
 
 
 def test_a_batch_that_fits_in_no_pieces_comes_again_smaller(run: Any) -> None:
     batch = next_batch(run)
-    answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    on_batch_too_large(run, batch, BatchTooLargeError("g", 1, "no"))
     again = next_batch(run)
     assert again.first_sample == batch.first_sample  # nothing is lost
     assert (len(again), again.shape.extent) == (4, 24)  # 8 samples in pieces of at most 6
@@ -93,8 +93,8 @@ def test_a_batch_that_fits_in_no_pieces_comes_again_smaller(run: Any) -> None:
 def test_at_the_floor_it_ends_with_a_checkpoint_and_advice(run: Any) -> None:
     run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
     batch = next_batch(run)
-    with pytest.raises(NothingFits, match="one sample of 8 px does not fit") as caught:
-        answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    with pytest.raises(NothingFitsError, match="one sample of 8 px does not fit") as caught:
+        on_batch_too_large(run, batch, BatchTooLargeError("g", 1, "no"))
     assert run.saved == [1]
     assert "Gradient checkpointing cannot help: net_g: Sequential has no list of repeated blocks" in str(caught.value)
 
@@ -103,17 +103,17 @@ def test_at_the_floor_the_last_resort_is_taken_once_if_it_may(run: Any, caplog: 
     run.model = small_model()
     run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
     batch = next_batch(run)
-    with pytest.raises(NothingFits, match=r"`memory: allow_gradient_checkpointing: true` would go on .*net_g: 3 segm"):
-        answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    with pytest.raises(NothingFitsError, match=r"allow_gradient_checkpointing: true` would go on .*net_g: 3 segm"):
+        on_batch_too_large(run, batch, BatchTooLargeError("g", 1, "no"))
     assert not run.model.checkpoints_gradients
     run.last_resort.allowed = True
     batch = next_batch(run)
-    decisions = answer_too_large(run, batch, BatchTooLarge("g", 1, "no"))
+    decisions = on_batch_too_large(run, batch, BatchTooLargeError("g", 1, "no"))
     assert decisions == []
     assert run.model.checkpoints_gradients
     assert "one sample of 8 px does not fit: no; gradient checkpointing is on from now on" in caplog.text
     again = next_batch(run)
     assert (again.first_sample, again.plan) == (batch.first_sample, batch.plan)
-    with pytest.raises(NothingFits, match="Gradient checkpointing is on already"):
-        answer_too_large(run, again, BatchTooLarge("g", 1, "no"))
+    with pytest.raises(NothingFitsError, match="Gradient checkpointing is on already"):
+        on_batch_too_large(run, again, BatchTooLargeError("g", 1, "no"))
     assert len(run.saved) == 2

@@ -3,7 +3,7 @@
 from trainauto.automations import Automation
 from trainauto.core.decisions import PlanChange, Stop
 from trainauto.core.plan import Plan
-from trainauto.engine.peak_predictions import Expectations
+from trainauto.engine.peak_predictions import PeakPredictions
 
 SMALL, LARGE = Plan.of(batch_size=2, lq_size=16), Plan.of(batch_size=4, lq_size=16)
 
@@ -21,15 +21,15 @@ class Knows(Automation):
 
 def test_the_first_that_knows_is_believed_and_asked_once_a_plan() -> None:
     ignorant, knows, late = Knows(), Knows(b2=20, b4=40), Knows(b2=99)
-    expectations = Expectations([ignorant, knows, late])
+    expectations = PeakPredictions([ignorant, knows, late])
     assert [expectations.of(plan) for plan in (SMALL, SMALL, LARGE, LARGE, SMALL)] == [20, 20, 40, 40, 20]
     assert (ignorant.asked, knows.asked, late.asked) == (3, 3, 0)
-    assert Expectations([]).of(SMALL) is None
+    assert PeakPredictions([]).of(SMALL) is None
 
 
 def test_a_decision_says_what_was_expected_before_the_plan_that_is_left_ran() -> None:
     knows = Knows(b4=40)
-    expectations = Expectations([knows])
+    expectations = PeakPredictions([knows])
     assert expectations.of(SMALL) is None
     knows.known[SMALL] = 21  # by measurement
     stop = Stop("enough")

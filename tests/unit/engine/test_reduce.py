@@ -11,25 +11,25 @@ from torch import nn
 
 from tests.unit.engine.test_step import batch_of
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import PeakReading, Pieces, StepRecord
-from trainauto.core.sharding import Division
-from trainauto.distributed.communicator import Ranks
+from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
+from trainauto.core.sharding import SampleSharding
+from trainauto.distributed.communicator import Communicator
 from trainauto.engine.gradients import Failure
-from trainauto.engine.oom_notes import forget_lost, lost, note_lost
-from trainauto.engine.reduce import agreed_step
-from trainauto.engine.snapshot import BatchTooLarge, Rewind
+from trainauto.engine.oom_notes import clear_oom_note, lost, write_oom_note
+from trainauto.engine.reduce import reduce_step
+from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot
 
 PLAN = Plan.of(batch_size=8, lq_size=16)
 
 
-class Heard(Ranks):
+class Heard(Communicator):
     """A first rank that hears given words of the others."""
 
     def __init__(self, *others: Mapping[str, Any]) -> None:
-        self.count = 1 + len(others)
+        self.world_size = 1 + len(others)
         self._others = others
 
-    def exchange(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def all_gather_object(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return [message, *({**message, **one} for one in self._others)]
 
 
@@ -43,14 +43,18 @@ def peak(allocated: int, limit: int, **more: int) -> dict[str, Any]:
     return {"peak": asdict(PeakReading(allocated, limit=limit, **more))}
 
 
-def agreed(mine: StepRecord, division: Division, *others: Mapping[str, Any], failures: Sequence[Failure] = ()) -> Any:
-    return agreed_step(Heard(*others), division, mine, failures, 0)
+def agreed(
+    mine: StepRecord, division: SampleSharding, *others: Mapping[str, Any], failures: Sequence[Failure] = ()
+) -> Any:
+    return reduce_step(Heard(*others), division, mine, failures, 0)
 
 
 def test_sums_the_worst_and_the_slowest() -> None:
     mine = record(peak=PeakReading(500, limit=1000, available=900, alloc_retries=1))
     other = {"losses": {"l1": 0.5}, "seconds": [0.3, 0.9], "signal": 15, "ooms": 2}
-    found, failures, signal = agreed(mine, Division.equal(2), other | peak(800, 1000, available=820, alloc_retries=3))
+    found, failures, signal = agreed(
+        mine, SampleSharding.equal(2), other | peak(800, 1000, available=820, alloc_retries=3)
+    )
     assert (found.shape.samples, found.pixels, found.losses) == (16, 4096, {"l1": 0.75})
     assert (found.data_seconds, found.step_seconds, found.ooms) == (0.3, 1.0, 2)
     assert found.peak == PeakReading(800, limit=1000, available=820, alloc_retries=3)
@@ -62,7 +66,7 @@ def test_sums_the_worst_and_the_slowest() -> None:
 
 def test_a_controller_sees_one_limit_whichever_rank_is_worst() -> None:
     for used, worst in ((500, 1), (700, 0)):
-        found, _, _ = agreed(record(peak=PeakReading(used, limit=1000)), Division.equal(2), peak(480, 800))
+        found, _, _ = agreed(record(peak=PeakReading(used, limit=1000)), SampleSharding.equal(2), peak(480, 800))
         assert found.peak is not None
         assert found.ranks is not None
         assert found.peak.limit == 800
@@ -73,7 +77,7 @@ def test_a_controller_sees_one_limit_whichever_rank_is_worst() -> None:
 def test_where_batches_follow_memory_plans_speak_of_the_largest_rank() -> None:
     failure = Failure("g", 4, 2, "no", 16, fitted=2)
     other = peak(450, 500) | {"samples": 4, "failures": [asdict(failure)]}
-    found, (counted,), _ = agreed(record(peak=PeakReading(600, limit=1000)), Division((1.0, 0.5)), other)
+    found, (counted,), _ = agreed(record(peak=PeakReading(600, limit=1000)), SampleSharding((1.0, 0.5)), other)
     assert found.peak is not None
     assert (found.peak.allocated, found.peak.limit) == (900, 1000)
     assert found.shape.samples == 12
@@ -82,20 +86,22 @@ def test_where_batches_follow_memory_plans_speak_of_the_largest_rank() -> None:
 
 
 def test_the_rank_that_took_most_pieces_is_the_one_in_the_record() -> None:
-    pieces = {"g": Pieces(2, 16)}
-    found, _, _ = agreed(record(pieces=pieces), Division.equal(2), {"pieces": {"g": asdict(Pieces(4, 16))}})
-    assert found.pieces == {"g": Pieces(4, 16)}
+    pieces = {"g": MicrobatchSplit(2, 16)}
+    found, _, _ = agreed(
+        record(pieces=pieces), SampleSharding.equal(2), {"pieces": {"g": asdict(MicrobatchSplit(4, 16))}}
+    )
+    assert found.pieces == {"g": MicrobatchSplit(4, 16)}
 
 
 def test_of_several_notes_that_of_the_smallest_plan_holds(tmp_path: Path) -> None:
     assert lost(tmp_path) is None
     for rank, side in ((0, 64), (1, 48), (2, 56)):
         batch = replace(batch_of(4), plan=Plan.of(batch_size=4, lq_size=side))
-        note_lost(tmp_path, rank, 7, batch, BatchTooLarge("g", 4, "no room"), 1000)
+        write_oom_note(tmp_path, rank, 7, batch, BatchTooLargeError("g", 4, "no room"), 1000)
     found = lost(tmp_path)
     assert found is not None
     assert (found.plan["lq_size"], found.step, found.pieces, found.limit) == (48, 7, 0, 1000)
-    forget_lost(tmp_path)
+    clear_oom_note(tmp_path)
     assert lost(tmp_path) is None
 
 
@@ -103,18 +109,18 @@ def test_of_several_notes_that_of_the_smallest_plan_holds(tmp_path: Path) -> Non
 def test_buffers_that_change_are_known_though_the_first_attempt_was_taken_back(first_fails: bool) -> None:
     network = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1))
     network.register_buffer("constant", torch.zeros(3))
-    rewind = Rewind([network], torch.device("cpu"))
+    rewind = StepSnapshot([network], torch.device("cpu"))
     image = torch.rand(2, 3, 4, 4)
     if first_fails:
-        rewind.mark()
+        rewind.take()
         network(image)
-        rewind.back()
+        rewind.restore()
         assert not torch.any(network[0].running_mean)
-    rewind.mark()
+    rewind.take()
     network(image)
-    rewind.passed()
-    rewind.stepped()
-    rewind.mark()
+    rewind.commit_pass()
+    rewind.commit_step()
+    rewind.take()
     assert {id(one) for one in rewind.changing()} == {
         id(one) for one in (network[0].running_mean, network[0].running_var, network[0].num_batches_tracked)
     }

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.reporting.builders import a_step
 from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import Pieces, StepRecord
+from trainauto.core.records import MicrobatchSplit, StepRecord
 from trainauto.engine.replay_script import Replay
 
 PLAN = Plan.of(batch_size=8, lq_size=48)
@@ -50,7 +50,7 @@ def test_a_run_that_ends_by_itself_is_not_stopped_again(decisions: list[Decision
 
 
 def test_pieces_are_those_of_the_log() -> None:
-    logged = {"g": Pieces(4, 48), "d": Pieces(8, 40, without_onednn=True)}
+    logged = {"g": MicrobatchSplit(4, 48), "d": MicrobatchSplit(8, 40, without_onednn=True)}
     replay = replay_of([step(1, pieces=logged, ooms=3)])
     replay.begin_step()
     assert replay.pieces() == logged
@@ -64,18 +64,18 @@ def test_what_fits_here_is_where_later_steps_begin(caplog: pytest.LogCaptureFixt
     replay = replay_of([step(1), step(2), step(3, **small), step(4, **large), step(5)])
     replay.begin_step()
     assert replay.pieces() == {}
-    replay.end_step(step(1, pieces={"g": Pieces(2, 48)}, ooms=1), finished=False)
+    replay.end_step(step(1, pieces={"g": MicrobatchSplit(2, 48)}, ooms=1), finished=False)
     replay.begin_step()
-    assert replay.pieces() == {"g": Pieces(2, 48)}
-    replay.end_step(step(2, pieces={"g": Pieces(2, 48)}), finished=False)
+    assert replay.pieces() == {"g": MicrobatchSplit(2, 48)}
+    replay.end_step(step(2, pieces={"g": MicrobatchSplit(2, 48)}), finished=False)
     replay.begin_step()
     assert replay.pieces() == {}  # smaller crops may fit whole
     replay.end_step(step(3, **small), finished=False)
     replay.begin_step()
-    assert replay.pieces() == {"g": Pieces(3, 64)}  # no more than 4 samples at once, whole crops
-    replay.end_step(step(4, **large, pieces={"g": Pieces(12, 40)}, ooms=4), finished=False)
+    assert replay.pieces() == {"g": MicrobatchSplit(3, 64)}  # no more than 4 samples at once, whole crops
+    replay.end_step(step(4, **large, pieces={"g": MicrobatchSplit(12, 40)}, ooms=4), finished=False)
     replay.begin_step()
-    assert replay.pieces() == {"g": Pieces(8, 40)}  # not even one sample of 64 px fitted
+    assert replay.pieces() == {"g": MicrobatchSplit(8, 40)}  # not even one sample of 64 px fitted
     (said,) = warnings(caplog)
     assert "step 1 (batch_size 8, lq_size 48) did not fit here as it was logged" in said
     assert "it ran in 2 of 48 px (pass g) instead of in 1 of 48 px" in said

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from tests.unit.engine.test_step import batch_of, weights
 from trainauto.core.batch import Batch
-from trainauto.core.objectives import LossTerms, MicroBatch, Pass
+from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import LQ_SIZE, Axis
-from trainauto.core.records import Pieces
+from trainauto.core.records import MicrobatchSplit
 from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.engine.snapshot import BatchTooLarge, Rewind
-from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
+from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot
+from trainauto.engine.step import OptimizerOutOfMemoryError, optimize_parameters
 from trainauto.memory.monitor import onednn
 from trainauto.models import SRModel
 from trainauto.models.base_model import BaseModel
@@ -133,7 +133,7 @@ def test_batch_statistics_go_back_and_the_batch_is_not_split() -> None:
     failing = model("backward", 4, batch_norm=True)
     before = {name: buffer.clone() for name, buffer in failing.networks["net_g"].named_buffers()}
     old = weights(failing)
-    with pytest.raises(BatchTooLarge) as caught:
+    with pytest.raises(BatchTooLargeError) as caught:
         optimize_parameters(failing, batch_of(8))
     assert caught.value.samples == 8
     for name, buffer in failing.networks["net_g"].named_buffers():
@@ -147,22 +147,22 @@ def test_batch_statistics_go_back_and_the_batch_is_not_split() -> None:
 def test_buffers_that_change_are_found_and_kept_from_then_on() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
     net.register_buffer("constant", torch.zeros(1000))
-    rewind = Rewind([net], CPU)
-    rewind.mark()
+    rewind = StepSnapshot([net], CPU)
+    rewind.take()
     net(torch.rand(2, 3, 4, 4))
-    rewind.passed()
-    rewind.stepped()
-    rewind.mark()
+    rewind.commit_pass()
+    rewind.commit_step()
+    rewind.take()
     kept = {id(buffer) for buffer, _ in rewind._copies}
     assert kept == {id(net[1].running_mean), id(net[1].running_var), id(net[1].num_batches_tracked)}
     mean = net[1].running_mean.clone()
     net(torch.rand(2, 3, 4, 4) + 5)
-    rewind.back()
+    rewind.restore()
     assert torch.equal(net[1].running_mean, mean)
 
 
 def test_one_sample_that_does_not_fit_is_said_so() -> None:
-    with pytest.raises(BatchTooLarge, match="1 samples"):
+    with pytest.raises(BatchTooLargeError, match="1 samples"):
         optimize_parameters(model("forward", 0), batch_of(3))
 
 
@@ -193,9 +193,12 @@ class TwoPasses(BaseModel):
         self.largest = largest
         self.passes_run: list[str] = []
         self.seen: list[Tensor] = []  # what the discriminator was handed
-        self._passes = (Pass("g", self.optimizers["g"], self._loss_g), Pass("d", self.optimizers["d"], self._loss_d))
+        self._passes = (
+            Objective("g", self.optimizers["g"], self._loss_g),
+            Objective("d", self.optimizers["d"], self._loss_d),
+        )
 
-    def passes(self) -> Sequence[Pass]:
+    def objectives(self) -> Sequence[Objective]:
         return self._passes
 
     def enlarge(self, lq: Tensor) -> Tensor:
@@ -256,7 +259,7 @@ def test_a_second_pass_that_fits_in_no_pieces_goes_on_with_smaller_crops() -> No
 
 
 def test_a_second_pass_that_fits_no_crop_either_ends_the_step() -> None:
-    with pytest.raises(BatchTooLarge, match="'d'"):
+    with pytest.raises(BatchTooLargeError, match="'d'"):
         optimize_parameters(TwoPasses({"g": 99, "d": -1}), batch_of(4), axes=[Axis(LQ_SIZE, "px", 4, 64, 4)])
 
 
@@ -288,7 +291,7 @@ def test_running_out_in_the_optimizer_is_not_repeated() -> None:
             fail_for_real()
 
     hungry = SRModel(network(), {"l1": nn.L1Loss()}, lambda p: Hungry(p, lr=0.1), Precision(CPU))
-    with pytest.raises(OptimizerOutOfMemory, match="smaller network"):
+    with pytest.raises(OptimizerOutOfMemoryError, match="smaller network"):
         optimize_parameters(hungry, batch_of(2))
 
 
@@ -317,7 +320,7 @@ def test_a_batch_that_does_not_even_reach_the_device_is_cut_down(monkeypatch: py
     one = model()
     monkeypatch.setattr(one, "feed_data", lambda batch: fail_for_real())
     old = weights(one)
-    with pytest.raises(BatchTooLarge, match="'data'"):
+    with pytest.raises(BatchTooLargeError, match="'data'"):
         optimize_parameters(one, batch_of(4))
     assert torch.equal(weights(one), old)
 
@@ -328,7 +331,7 @@ def test_a_step_runs_again_as_it_was_logged_without_failing(where: str) -> None:
     failing, again = model(where, 2, dropout=True), model(dropout=True)
     torch.manual_seed(5)
     logged = optimize_parameters(failing, batch_of(9))
-    assert logged.pieces == {"g": Pieces(5, 8)}
+    assert logged.pieces == {"g": MicrobatchSplit(5, 8)}
     torch.manual_seed(5)
     replayed = optimize_parameters(again, batch_of(9), replayed=logged.pieces)
     assert (replayed.failures, replayed.pieces, replayed.losses) == ((), logged.pieces, logged.losses)
@@ -343,10 +346,10 @@ def test_a_replayed_step_stays_one_step_where_there_is_less_memory() -> None:
     """On a smaller card even the first pass goes on with smaller crops: giving the batch back would add steps."""
     small = model()
     small._losses["limited"] = SmallCrops(3)
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(BatchTooLargeError):
         optimize_parameters(small, batch_of(2), axes=[Axis(LQ_SIZE, "px", 1, 64)])
     outcome = optimize_parameters(small, batch_of(2), axes=[Axis(LQ_SIZE, "px", 1, 64)], replayed={})
-    assert outcome.pieces == {"g": Pieces(2, 3)}
+    assert outcome.pieces == {"g": MicrobatchSplit(2, 3)}
 
 
 class SmallCrops(nn.Module):
@@ -378,7 +381,7 @@ def test_a_step_without_onednn_is_logged_and_run_again_so(monkeypatch: pytest.Mo
     """Sums of torch's own convolutions differ in their last bits, so that a replay has to leave oneDNN aside too."""
     watching = model()
     watches = watching._losses["limited"] = Watches()
-    logged = {"g": Pieces(1, 8, without_onednn=True)}
+    logged = {"g": MicrobatchSplit(1, 8, without_onednn=True)}
     assert optimize_parameters(watching, batch_of(2)).pieces == {}
     assert optimize_parameters(watching, batch_of(2), replayed=logged).pieces == logged
     assert optimize_parameters(watching, batch_of(2)).pieces == {}

@@ -113,7 +113,7 @@ def test_float16_overflow_skips_the_step_and_lowers_the_scale() -> None:
             return output.float().mean() * 1e30
 
     model = model_of(torch.float16, huge=Huge())
-    scaler = model.passes()[0].scaler
+    scaler = model.objectives()[0].scaler
     assert scaler is not None
     before, scale = weights(model), scaler.get_scale()
     outcome = optimize_parameters(model, batch_of(2))
@@ -135,8 +135,8 @@ def test_bfloat16_trains() -> None:
 def test_batch_statistics_mark_a_pass_as_not_splittable() -> None:
     network = nn.Sequential(nn.Conv2d(3, 12, 3, padding=1), nn.BatchNorm2d(12), nn.PixelShuffle(2))
     model = SRModel(network, {"l1": nn.L1Loss()}, lambda p: torch.optim.SGD(p, lr=0.1), Precision(CPU))
-    assert not model.passes()[0].splittable
-    assert model_of().passes()[0].splittable
+    assert not model.objectives()[0].splittable
+    assert model_of().objectives()[0].splittable
 
 
 def test_enlarge_uses_the_average_and_leaves_the_network_in_training() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.integration.commands import tiny_options, write_options
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
-from trainauto.core.worker_process import Child
-from trainauto.forecast.benchmark_plans import SERVER, PlanTrier, Trial, expected_seconds, spread_plans
+from trainauto.core.worker_process import WorkerProcess
+from trainauto.forecast.benchmark_plans import SERVER, PlanBenchmarker, Trial, expected_seconds, spread_plans
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
 from trainauto.memory.cost.traced_fit import Piece, Prior
 from trainauto.options.load import load_options
@@ -99,15 +99,15 @@ def request_of(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def child() -> Iterator[Child]:
-    found = Child(SERVER)
+def child() -> Iterator[WorkerProcess]:
+    found = WorkerProcess(SERVER)
     yield found
     found.end()
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 def test_a_plan_that_does_not_fit_is_told_and_the_next_is_tried(
-    child: Child, request_of: Callable[..., dict[str, Any]]
+    child: WorkerProcess, request_of: Callable[..., dict[str, Any]]
 ) -> None:
     refused = child.ask(request_of(network_g={"type": "compact", "num_faet": 4}), 100)
     assert "num_feat" in refused["cannot"]
@@ -124,7 +124,7 @@ def test_a_plan_that_ends_its_process_is_told_and_the_next_is_tried(tmp_path: Pa
     (tmp_path / "ending_networks.py").write_text(NETWORK)
     changes = {"network_g": {"type": "ends_on_large_crops"}, "plugins": ["ending_networks"]}
     file = write_options(tmp_path / "run.yml", tiny_options(tmp_path / "no_images", **changes))
-    trier = PlanTrier(load_options(file), SMALL)
+    trier = PlanBenchmarker(load_options(file), SMALL)
     try:
         trier.build()
         assert "SIGABRT" in trier.measure(LARGE)["failed"]

@@ -10,7 +10,7 @@ from tests.integration.commands import tiny_options, write_options
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.forecast import feasibility
 from trainauto.forecast.feasibility import warn_if_nothing_fits
-from trainauto.forecast.memory_forecast import Foresight
+from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import PlanBytes
 from trainauto.forecast.traced_run import trace_plan
 from trainauto.memory.cost.cost_model import CostModel, shape_of
@@ -49,7 +49,7 @@ class TracesHere:
 
 def warned(loaded: LoadedOptions, share: float, caplog: pytest.LogCaptureFixture) -> str:
     """Return what is said under a limit of that share of what is expected."""
-    foresight = Foresight.of({(1, 64): traced(loaded)}, 1, 0.0)
+    foresight = MemoryForecast.of({(1, 64): traced(loaded)}, 1, 0.0)
     limit_bytes = int(share * CostModel(*foresight.peaks_on("cpu")).predict(shape_of(SMALLEST)))
     caplog.clear()
     nothing_fits = warn_if_nothing_fits(loaded, foresight, AXES, "cpu", limit_bytes)

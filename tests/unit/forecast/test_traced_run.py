@@ -18,10 +18,10 @@ from tests.integration.commands import tiny_options, write_options
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
-from trainauto.distributed.bucketed_all_reduce import GradientSum
+from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.forecast.traced_run import FakeRun, trace_plan
-from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions, load_options
 
 PLAN = Plan.of(batch_size=4, lq_size=16)
@@ -114,7 +114,7 @@ def test_what_the_run_is_set_to_is_what_is_traced(options: Callable[..., Path]) 
 def test_ranks_hold_room_for_the_sum_of_gradients(options: Callable[..., Path]) -> None:
     file = options()
     alone = FakeRun.of(loaded(file)).trace(PLAN)
-    buffer_bytes = sum(buffer.nbytes for buffer in GradientSum(_compact_parameters()).buffers)
+    buffer_bytes = sum(buffer.nbytes for buffer in BucketedAllReduce(_compact_parameters()).buffers)
     together = FakeRun.of(loaded(file), ranks=2).trace(PLAN)
     assert together.held_bytes - alone.held_bytes == together.peak_bytes - alone.peak_bytes == buffer_bytes
     sharded = FakeRun.of(loaded(options(distributed={"fully_shard": True})), ranks=2).trace(PLAN)
@@ -150,7 +150,7 @@ def test_a_network_that_computes_with_its_first_weights_is_built_for_real(
 
 
 def test_a_compiled_network_is_not_traced(options: Callable[..., Path]) -> None:
-    with pytest.raises(CannotTrace, match="use_compile is set"):
+    with pytest.raises(TraceError, match="use_compile is set"):
         trace_plan(loaded(options(use_compile=True)))
 
 
@@ -198,7 +198,7 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
         assert process.trace(PLAN.changed(batch_size=8)).peak_bytes > found.peak_bytes
         file.write_text(file.read_text().replace("l1loss", "l7loss"))
         process._overrides = []  # another request than before: the file is read again
-        with pytest.raises(CannotTrace, match=r"run\.yml:\d+:\d+: .*l7loss"):
+        with pytest.raises(TraceError, match=r"run\.yml:\d+:\d+: .*l7loss"):
             process.trace(PLAN)
         file.write_text(file.read_text().replace("l7loss", "l1loss"))
         assert process.trace(PLAN) != found
@@ -206,7 +206,7 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
 
         child, process._timeout_s = process._child, 0.5
         assert child is not None
-        with pytest.raises(CannotTrace, match=r"gave no answer within 0\.5 s"):
+        with pytest.raises(TraceError, match=r"gave no answer within 0\.5 s"):
             process.trace(PLAN.changed(lq_size=128))
         assert child._process.poll() is not None
 
@@ -214,12 +214,12 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
 def test_a_process_that_dies_is_told_and_not_started_for_ever(options: Callable[..., Path]) -> None:
     with TraceProcess(options("aborts"), timeout_s=200) as process:
         for _ in range(2):
-            with pytest.raises(CannotTrace) as caught:
+            with pytest.raises(TraceError) as caught:
                 process.trace(PLAN)
             assert "was ended by SIGABRT" in str(caught.value)
             assert "these are my last words" in str(caught.value)
         assert process._child is None
-        with pytest.raises(CannotTrace, match="SIGABRT"):
+        with pytest.raises(TraceError, match="SIGABRT"):
             process.trace(PLAN)  # at once
         assert process._child is None
 

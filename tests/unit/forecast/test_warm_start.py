@@ -14,10 +14,10 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import PeakReading
 from trainauto.forecast import warm_start
-from trainauto.forecast.memory_forecast import Foresight
-from trainauto.forecast.trace_process import PlanBytes, TraceProcess, TraceProcessDied
-from trainauto.forecast.warm_start import Foreknowledge, foretell, kind_of_run
-from trainauto.memory.tracing.trace import CannotTrace
+from trainauto.forecast.memory_forecast import MemoryForecast
+from trainauto.forecast.trace_process import PlanBytes, TraceProcess, TraceProcessDiedError
+from trainauto.forecast.warm_start import WarmStart, foretell, kind_of_run
+from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions, load_options
 
 OPTIONS = Path(__file__).parents[2] / "assets" / "valid_options.yml"
@@ -31,9 +31,9 @@ def live(batch: int, side: int) -> int:
     return 2**20 + 3000 * batch * side**2
 
 
-def traced() -> Foresight:
+def traced() -> MemoryForecast:
     found = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, None, 0.1) for b in (1, 64) for x in (8, 64)}
-    return Foresight.of(found, 1, 0.4)
+    return MemoryForecast.of(found, 1, 0.4)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count traces; they are those of a network that is known in full."""
     seen: list[int] = []
 
-    def foresee(_tracer: Any, _axes: Any) -> Foresight:
+    def foresee(_tracer: Any, _axes: Any) -> MemoryForecast:
         seen.append(1)
         return traced()
 
@@ -56,7 +56,7 @@ def controller(**arguments: Any) -> DynamicBatchSizeOptimizer:
 
 def begun(
     one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
-) -> Foreknowledge:
+) -> WarmStart:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
     return foretell(loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [one], calibrated=calibrated)
 
@@ -110,7 +110,7 @@ def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog:
 def test_traces_are_of_as_many_ranks_as_train(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def foresee(tracer: TraceProcess, _axes: Any) -> Foresight:
+    def foresee(tracer: TraceProcess, _axes: Any) -> MemoryForecast:
         seen.append(tracer._ranks)
         return traced()
 
@@ -136,9 +136,9 @@ def test_a_torch_that_predictions_were_not_checked_with_is_told_once(
 def test_a_network_that_cannot_be_traced_still_learns(
     traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(_tracer: Any, _axes: Any) -> Foresight:
+    def refused(_tracer: Any, _axes: Any) -> MemoryForecast:
         traces.append(1)
-        raise CannotTrace("its sizes follow data")
+        raise TraceError("its sizes follow data")
 
     monkeypatch.setattr(warm_start, "foresee", refused)
     loaded = load_options(OPTIONS)
@@ -154,9 +154,9 @@ def test_a_network_that_cannot_be_traced_still_learns(
 def test_a_process_that_died_says_nothing_of_the_model(traces: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine or a full card may stop a trace once; the next run tries again."""
 
-    def dying(_tracer: Any, _axes: Any) -> Foresight:
+    def dying(_tracer: Any, _axes: Any) -> MemoryForecast:
         traces.append(1)
-        raise TraceProcessDied("the process that traces gave no answer")
+        raise TraceProcessDiedError("the process that traces gave no answer")
 
     monkeypatch.setattr(warm_start, "foresee", dying)
     loaded = load_options(OPTIONS)

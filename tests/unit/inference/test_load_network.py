@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tests.made_runs import make_run, options_of
 from trainauto.commands.common_arguments import check_network, named_network, takes_network
 from trainauto.core.errors import CheckpointError, InputError
-from trainauto.inference.load_network import network_from_weights, trained_network
+from trainauto.inference.load_network import load_network, network_from_weights
 from trainauto.options.load import load_options
 
 CPU = torch.device("cpu")
@@ -44,7 +44,7 @@ def folder_of(step: int, run: Any) -> Path:
 )
 def test_the_checkpoint_asked_for(tmp_path: Path, wanted: str, best: int | None, step: int) -> None:
     run = make_run(tmp_path, options_of(COMPACT), steps=(10, 20, 30), best=best)
-    found = trained_network(tmp_path / "experiments" / "made", wanted, CPU)
+    found = load_network(tmp_path / "experiments" / "made", wanted, CPU)
     assert (found.step, found.scale, found.channels, found.name) == (step, 2, 3, "made")
     assert found.weights_file == folder_of(step, run) / "net_g_ema.safetensors"
     assert found.is_average
@@ -56,7 +56,7 @@ def test_the_checkpoint_asked_for(tmp_path: Path, wanted: str, best: int | None,
 
 def test_a_run_without_averages(tmp_path: Path) -> None:
     run = make_run(tmp_path, options_of(COMPACT), averages=False)
-    found = trained_network(run.path, "best", CPU)
+    found = load_network(run.path, "best", CPU)
     assert not found.is_average
     assert found.weights_file.name == "net_g.safetensors"
 
@@ -64,14 +64,14 @@ def test_a_run_without_averages(tmp_path: Path) -> None:
 def test_a_best_that_is_gone_is_the_latest(tmp_path: Path) -> None:
     run = make_run(tmp_path, options_of(COMPACT), steps=(10, 20), best=10)
     shutil.rmtree(folder_of(10, run))
-    assert trained_network(run.path, "best", CPU).step == 20
+    assert load_network(run.path, "best", CPU).step == 20
 
 
 def test_looking_leaves_a_writer_of_now_alone(tmp_path: Path) -> None:
     run = make_run(tmp_path, options_of(COMPACT))
     half_written = run.checkpoints / ".step_00000020.abc.tmp"
     half_written.mkdir()
-    trained_network(run.path, "best", CPU)
+    load_network(run.path, "best", CPU)
     assert half_written.is_dir()
 
 
@@ -81,7 +81,7 @@ def test_options_are_those_of_the_step(tmp_path: Path) -> None:
     changed = options_of({**COMPACT, "num_feat": 12})
     run.given.replace(run.until_step(run.given, 20))
     run.given.write_text(yaml.safe_dump(changed))
-    assert trained_network(run.path, "20", CPU).loaded.options.network_g.arguments["num_feat"] == 8
+    assert load_network(run.path, "20", CPU).loaded.options.network_g.arguments["num_feat"] == 8
 
 
 def test_a_plugin_lies_where_the_run_found_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,14 +89,14 @@ def test_a_plugin_lies_where_the_run_found_it(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "there" / "plugin_of_a_run.py").write_text(PLUGIN.replace("NAME", "doubling_of_a_run"))
     options = options_of({"type": "doubling_of_a_run"}, plugins=["plugin_of_a_run"])
     run = make_run(tmp_path / "here", options, plugins=tmp_path / "there")
-    found = trained_network(run.path, "best", CPU)
+    found = load_network(run.path, "best", CPU)
     assert found.loaded.folder == tmp_path / "there"
     assert found.channels == 3  # it does not say
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     origin = json.loads(run.origin.read_text())
     run.origin.write_text(json.dumps({**origin, "folder": str(tmp_path / "gone")}))
-    assert trained_network(run.path, "best", CPU).loaded.folder == tmp_path / "elsewhere"
+    assert load_network(run.path, "best", CPU).loaded.folder == tmp_path / "elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -110,24 +110,24 @@ def test_a_plugin_lies_where_the_run_found_it(tmp_path: Path, monkeypatch: pytes
 def test_checkpoints_that_are_not_there(tmp_path: Path, wanted: str, words: list[str]) -> None:
     run = make_run(tmp_path, options_of(COMPACT), steps=(10, 20))
     with pytest.raises(InputError) as caught:
-        trained_network(run.path, wanted, CPU)
+        load_network(run.path, wanted, CPU)
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 def test_a_run_without_a_checkpoint(tmp_path: Path) -> None:
     run = make_run(tmp_path, options_of(COMPACT), steps=())
     with pytest.raises(InputError, match=r"no checkpoint yet\n.*save_checkpoint_freq"):
-        trained_network(run.path, "best", CPU)
+        load_network(run.path, "best", CPU)
 
 
 def test_a_damaged_checkpoint_and_an_old_run(tmp_path: Path) -> None:
     run = make_run(tmp_path, options_of(COMPACT))
     (folder_of(10, run) / "net_g_ema.safetensors").write_bytes(b"short")
     with pytest.raises(CheckpointError, match=r"cannot load .*net_g_ema"):
-        trained_network(run.path, "best", CPU)
+        load_network(run.path, "best", CPU)
     run.given.unlink()
     with pytest.raises(InputError, match=r"has no given.yml"):
-        trained_network(run.path, "best", CPU)
+        load_network(run.path, "best", CPU)
 
 
 def test_an_option_file_with_weights(tmp_path: Path) -> None:

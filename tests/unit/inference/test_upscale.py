@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from trainauto.archs import ARCHS
 from trainauto.core.errors import InputError
 from trainauto.core.records import PeakReading
-from trainauto.data.large_images import Canvas, Decoded
-from trainauto.inference.load_network import Trained
+from trainauto.data.large_images import Decoded, ImageWriter
+from trainauto.inference.load_network import LoadedNetwork
 from trainauto.inference.upscale import Upscaler, as_pixels
 from trainauto.memory.monitor.meter import MemoryMeter
 
@@ -86,12 +86,12 @@ def upscaler_of(meter: PlayedMeter, say: Callable[[str], None] = lambda _: None,
     torch.manual_seed(0)
     network = Watched(meter, is_traceable=how.pop("is_traceable", True)).eval().requires_grad_(False)
     trained = SimpleNamespace(network=network, channels=3, scale=2)
-    return Upscaler(cast(Trained, trained), meter, say=say, **how)
+    return Upscaler(cast(LoadedNetwork, trained), meter, say=say, **how)
 
 
 def enlarged(upscaler: Upscaler, picture: Decoded, folder: Path) -> np.ndarray:
     height, width = picture.pixels.shape[:2]
-    with Canvas(folder, 2 * height, 2 * width, 3, has_alpha=picture.alpha is not None) as canvas:
+    with ImageWriter(folder, 2 * height, 2 * width, 3, has_alpha=picture.alpha is not None) as canvas:
         upscaler.enlarge(picture, canvas, lambda pixels: None)
         canvas.save(folder / "out.png")
     return np.asarray(Image.open(folder / "out.png"))

@@ -18,7 +18,7 @@ from trainauto.archs.spectral_norm import SpectralNormConv2d
 from trainauto.engine.step import optimize_parameters
 from trainauto.models import SRModel
 from trainauto.models.activation_checkpointing import (
-    CannotCheckpoint,
+    ActivationCheckpointingError,
     blocks_of,
     is_on,
     segments_of,
@@ -202,7 +202,7 @@ def test_a_block_that_overwrites_its_input_is_refused() -> None:
     blocks = [nn.Sequential(nn.ReLU(inplace=True), nn.Sequential(nn.Conv2d(3, 3, 1))) for _ in range(3)]
     network = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Sequential(*blocks))
     switch_on(network)
-    with pytest.raises(CannotCheckpoint, match="a block of class Sequential overwrites its input"):
+    with pytest.raises(ActivationCheckpointingError, match="a block of class Sequential overwrites its input"):
         network(torch.rand(1, 3, 4, 4))
 
 
@@ -210,7 +210,7 @@ def test_a_block_that_overwrites_its_input_is_refused() -> None:
 
 
 def test_networks_without_blocks_are_refused() -> None:
-    with pytest.raises(CannotCheckpoint, match="UNetDiscriminatorSN has no list of repeated blocks"):
+    with pytest.raises(ActivationCheckpointingError, match="UNetDiscriminatorSN has no list of repeated blocks"):
         switch_on(ARCHS.get("unetdiscriminatorsn")(num_feat=4))
 
 
@@ -220,7 +220,9 @@ def test_a_network_may_name_its_blocks() -> None:
     assert blocks_of(network).modules == (network.first,)
     for wrong in ([], [nn.Conv2d(1, 1, 1)], [network]):
         network.__dict__["checkpoint_blocks"] = wrong
-        with pytest.raises(CannotCheckpoint, match="checkpoint_blocks of Net must name modules of the network"):
+        with pytest.raises(
+            ActivationCheckpointingError, match="checkpoint_blocks of Net must name modules of the network"
+        ):
             blocks_of(network)
 
 
@@ -248,6 +250,6 @@ def test_a_compiled_network_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = SRModel(
         Net(), {"l1": nn.L1Loss()}, lambda p: torch.optim.SGD(p, lr=0.1), Precision(CPU), compile_network=True
     )
-    with pytest.raises(CannotCheckpoint, match="with use_compile"):
+    with pytest.raises(ActivationCheckpointingError, match="with use_compile"):
         compiled.checkpoint_gradients()
     assert not compiled.checkpoints_gradients

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trainauto.archs import ARCHS
 from trainauto.archs.span_arch import Conv3XC
 from trainauto.core.plan import SizeRequirements
-from trainauto.models.onnx_file import LIMIT, OPSET, CannotExport, shapes_compared, with_merged_convolutions, write_onnx
+from trainauto.models.onnx_file import LIMIT, OPSET, ExportError, shapes_compared, with_merged_convolutions, write_onnx
 
 TINY: dict[str, dict[str, Any]] = {
     "compact": {"scale": 3, "num_feat": 4, "num_conv": 1},
@@ -124,7 +124,7 @@ class InBlocks(Enlarging):
     ids=["another result", "nan", "beyond half precision", "not to be exported"],
 )
 def test_a_file_that_differs_is_not_kept(tmp_path: Path, net: nn.Module, half: bool, words: list[str]) -> None:
-    with pytest.raises(CannotExport) as caught:
+    with pytest.raises(ExportError) as caught:
         write_onnx(net.eval(), tmp_path / "net.onnx", photographs(), scale=2, half=half)
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert list(tmp_path.iterdir()) == []

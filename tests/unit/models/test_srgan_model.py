@@ -86,7 +86,7 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
 
 def test_each_pass_has_gradients_for_its_own_network_alone() -> None:
     model, micro_batch = gan(), dict(batch_of(3).tensors)
-    pass_g, pass_d = model.passes()
+    pass_g, pass_d = model.objectives()
     assert (pass_g.name, pass_d.name) == ("g", "d")
     terms = pass_g.loss(micro_batch)
     assert set(terms) == {"l_g_l1loss", "l_g_gan"}
@@ -191,7 +191,7 @@ def test_the_discriminator_may_learn_again_after_any_error() -> None:
     before = [p.requires_grad for p in model.networks["net_d"].parameters()]
     micro_batch = dict(batch_of(2).tensors)
     with pytest.raises(ValueError, match="broken"):
-        model.passes()[0].loss(micro_batch)
+        model.objectives()[0].loss(micro_batch)
     assert [p.requires_grad for p in model.networks["net_d"].parameters()] == before
     assert "sr" not in micro_batch
 
@@ -202,7 +202,7 @@ def test_the_discriminator_may_learn_again_after_any_error() -> None:
 )
 def test_batch_norm_is_split_in_no_pass_that_runs_it(in_g: bool, in_d: bool, splittable: list[bool]) -> None:
     model = gan(Judge(batch_norm=in_d), made_by=generator(batch_norm=in_g))
-    assert [one.splittable for one in model.passes()] == splittable
+    assert [one.splittable for one in model.objectives()] == splittable
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -6,14 +6,14 @@ from pathlib import Path
 from tests.unit.reporting.builders import a_picture, a_progress, a_step, a_summary, a_validation
 from trainauto.core.decisions import Stop
 from trainauto.core.run_events import RunEnd
-from trainauto.reporting.default_sinks import standard_sinks
+from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.storage.run_directory import RunDirectory
 
 
 def test_a_run_from_start_to_end_leaves_its_files(tmp_path: Path) -> None:
     run, stream = RunDirectory.create(tmp_path, "demo"), io.StringIO()
-    with Reporter(standard_sinks(run, 2, stream=stream)) as reporter:
+    with Reporter(default_sinks(run, 2, stream=stream)) as reporter:
         logging.getLogger("trainauto.build").info("reading options")
         reporter.start(a_summary())
         for step in range(1, 5):
@@ -32,7 +32,7 @@ def test_a_run_from_start_to_end_leaves_its_files(tmp_path: Path) -> None:
 
 def test_curves_can_be_left_out(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path, "demo")
-    with Reporter(standard_sinks(run, 1, tensorboard=False, stream=io.StringIO())) as reporter:
+    with Reporter(default_sinks(run, 1, tensorboard=False, stream=io.StringIO())) as reporter:
         reporter.start(a_summary())
     assert not run.tensorboard.exists()
 
@@ -42,7 +42,7 @@ def test_tensorboard_finds_each_run_once_and_earlier_ones_where_they_are(tmp_pat
     from tensorboard.backend.event_processing.io_wrapper import GetLogdirSubdirectories
 
     run = RunDirectory.create(tmp_path, "demo")
-    with Reporter(standard_sinks(run, 1, stream=io.StringIO())) as reporter:
+    with Reporter(default_sinks(run, 1, stream=io.StringIO())) as reporter:
         reporter.start(a_summary())
         reporter.step(a_step(1), (), a_progress(1))
     assert run.tensorboard == run.path.parent / "tb" / run.path.name

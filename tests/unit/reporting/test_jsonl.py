@@ -22,7 +22,7 @@ from trainauto.core.decisions import (
 from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import Plan
 from trainauto.core.record_json import step_from_dict, step_to_dict
-from trainauto.core.records import Pieces
+from trainauto.core.records import MicrobatchSplit
 from trainauto.reporting import jsonl
 from trainauto.reporting.jsonl import JsonLines
 from trainauto.storage.run_directory import RunDirectory
@@ -86,7 +86,7 @@ def test_one_line_a_step_with_stable_names(run: RunDirectory) -> None:
     [
         a_step(3),
         a_step(3, peak=None, skipped=("g",), phase="warm-up", ooms=2, predicted=3),
-        a_step(3, ooms=2, pieces={"g": Pieces(4, 40), "d": Pieces(1, 48, without_onednn=True)}),
+        a_step(3, ooms=2, pieces={"g": MicrobatchSplit(4, 40), "d": MicrobatchSplit(1, 48, without_onednn=True)}),
     ],
 )
 def test_a_step_is_read_back_as_it_was(step: Any) -> None:

@@ -11,7 +11,7 @@ from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_
 from trainauto.cli import main
 from trainauto.core.decisions import KeepPlan, PlanChange, RateFactor
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import PeakReading, Pieces
+from trainauto.core.records import MicrobatchSplit, PeakReading
 from trainauto.reporting.jsonl import JsonLines
 from trainauto.reporting.text_log import TrainingLog
 from trainauto.storage.resumes import CHANGED
@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> RunDirectory:
     peaks = [60, 61, 900, 104, 102, 108]
     for step, peak in enumerate(peaks, 1):
         large: dict[str, Any] = {"plan": LARGE, "drawn": LARGE, "shape": BatchShape(4, 64), "predicted": 100 * MIB}
-        failed: dict[str, Any] = {"ooms": 2, "pieces": {"g": Pieces(4, 64)}} if step == 3 else {}
+        failed: dict[str, Any] = {"ooms": 2, "pieces": {"g": MicrobatchSplit(4, 64)}} if step == 3 else {}
         reading = PeakReading(peak * MIB, limit=200 * MIB)
         keep = KeepPlan(LARGE, "it had held for 12 periods")
         decided = {2: (grow, RateFactor(0.5, "why")), 3: (keep,)}.get(step, ())

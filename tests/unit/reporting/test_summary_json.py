@@ -7,7 +7,7 @@ import pytest
 from tests.unit.reporting.builders import a_progress, a_step, a_summary
 from trainauto.core.run_events import RunEnd
 from trainauto.reporting import summary_json
-from trainauto.reporting.summary_json import LogObject
+from trainauto.reporting.summary_json import SummaryJson
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
         return self.now_s
 
 
-def train(sink: LogObject, clock: Clock, first: int, last: int, step_s: float = 2.0) -> None:
+def train(sink: SummaryJson, clock: Clock, first: int, last: int, step_s: float = 2.0) -> None:
     for step in range(first, last + 1):
         clock.now_s += step_s
         sink.step(a_step(step, losses={"l1": 0.25, "gan": 0.5}), (), a_progress(step))
@@ -30,7 +30,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def test_it_holds_an_entry_a_logging_step(tmp_path: Path) -> None:
     path, clock = tmp_path / "training_log.json", Clock()
-    sink = LogObject(path, print_freq=100, clock=clock)
+    sink = SummaryJson(path, print_freq=100, clock=clock)
     sink.start(a_summary())
     assert read(path)["losses"] == []
     train(sink, clock, 1, 250)
@@ -46,7 +46,7 @@ def test_it_is_written_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest
     writes: list[Path] = []
     monkeypatch.setattr(summary_json, "write_text_atomically", lambda path, _: writes.append(path))
     clock = Clock()
-    sink = LogObject(tmp_path / "training_log.json", print_freq=1, clock=clock)
+    sink = SummaryJson(tmp_path / "training_log.json", print_freq=1, clock=clock)
     sink.start(a_summary())
     train(sink, clock, 1, 40, step_s=0.25)
     assert len(writes) == 1 + 10
@@ -55,7 +55,7 @@ def test_it_is_written_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest
 def test_its_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary_json, "MOST_ENTRIES", 8)
     path, clock = tmp_path / "training_log.json", Clock()
-    sink = LogObject(path, print_freq=1, clock=clock)
+    sink = SummaryJson(path, print_freq=1, clock=clock)
     sink.start(a_summary())
     train(sink, clock, 1, 30)
     log = read(path)
@@ -65,11 +65,11 @@ def test_its_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_resumed_run_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
     path, clock = tmp_path / "training_log.json", Clock()
-    sink = LogObject(path, print_freq=10, clock=clock)
+    sink = SummaryJson(path, print_freq=10, clock=clock)
     sink.start(a_summary())
     train(sink, clock, 1, 40)
     started = read(path)["started"]
-    resumed = LogObject(path, print_freq=10, clock=clock)
+    resumed = SummaryJson(path, print_freq=10, clock=clock)
     resumed.start(a_summary(progress=a_progress(25)))
     train(resumed, clock, 26, 30)
     assert [entry["step"] for entry in read(path)["losses"]] == [10, 20, 30]
@@ -81,14 +81,14 @@ def test_a_resumed_run_does_without_the_old_file(tmp_path: Path, content: str | 
     path = tmp_path / "training_log.json"
     if content is not None:
         path.write_text(content)
-    sink = LogObject(path, print_freq=10)
+    sink = SummaryJson(path, print_freq=10)
     sink.start(a_summary(progress=a_progress(25)))
     assert read(path)["step"] == 25
 
 
 def test_epochs_are_unknown_without_a_training_set(tmp_path: Path) -> None:
     path, clock = tmp_path / "training_log.json", Clock()
-    sink = LogObject(path, print_freq=1, clock=clock)
+    sink = SummaryJson(path, print_freq=1, clock=clock)
     sink.start(a_summary(samples={}, train_set=""))
     train(sink, clock, 1, 1)
     assert read(path)["losses"][0]["epoch"] is None

@@ -16,7 +16,7 @@ import pytest
 
 from trainauto.core.errors import TrainautoError
 from trainauto.storage import run_lock
-from trainauto.storage.run_lock import Owner, RunLock, RunTaken
+from trainauto.storage.run_lock import Owner, RunLock, RunLockedError
 
 HOLDS = """
 import sys, time
@@ -55,7 +55,7 @@ def owned_by(folder: Path, owner: Owner, number: int = 1) -> Path:
 def test_one_at_a_time_and_given_back_at_once(tmp_path: Path) -> None:
     with RunLock() as first:
         first.take(tmp_path)
-        with pytest.raises(RunTaken, match=rf"in use by process {os.getpid()} on .*, since 20\d\d-.*\n.*kill"):
+        with pytest.raises(RunLockedError, match=rf"in use by process {os.getpid()} on .*, since 20\d\d-.*\n.*kill"):
             RunLock().take(tmp_path)
         first.check()
     with RunLock() as second:
@@ -67,7 +67,7 @@ def test_one_at_a_time_and_given_back_at_once(tmp_path: Path) -> None:
 def test_killed_owner_is_no_obstacle_even_before_its_parent_has_noticed(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
-    with pytest.raises(RunTaken, match=f"process {holder.pid} "):
+    with pytest.raises(RunLockedError, match=f"process {holder.pid} "):
         RunLock().take(tmp_path)
     holder.kill()
     start = time.monotonic()
@@ -76,7 +76,7 @@ def test_killed_owner_is_no_obstacle_even_before_its_parent_has_noticed(
             try:
                 lock.take(tmp_path)
                 break
-            except RunTaken:  # the signal is on its way
+            except RunLockedError:  # the signal is on its way
                 assert time.monotonic() < start + 5
 
 
@@ -91,7 +91,7 @@ def test_another_process_under_the_same_number_is_another(tmp_path: Path) -> Non
 def test_stopped_process_keeps_its_folder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     os.kill(holder.pid, 19)  # SIGSTOP, as Ctrl-Z does: no signs of life, and yet it may go on
     time.sleep(1)
-    with pytest.raises(RunTaken):
+    with pytest.raises(RunLockedError):
         RunLock().take(tmp_path)
 
 
@@ -126,7 +126,7 @@ def taken_after_s(folder: Path) -> float:
 
 def test_owner_elsewhere_is_judged_by_its_signs_of_life(tmp_path: Path) -> None:
     file = owned_by(tmp_path, FAR)
-    with living(file), pytest.raises(RunTaken, match="process 7 on far, since 2026-11-22 10:00:00"):
+    with living(file), pytest.raises(RunLockedError, match="process 7 on far, since 2026-11-22 10:00:00"):
         RunLock().take(tmp_path)
     assert taken_after_s(tmp_path) >= 0.3, "silent now"
 
@@ -135,7 +135,7 @@ def test_clock_of_another_machine_is_not_trusted(tmp_path: Path, monkeypatch: py
     file = owned_by(tmp_path, FAR)
     behind = time.time() - 60
     os.utime(file, (behind, behind))
-    with living(file, behind_s=60), pytest.raises(RunTaken, match="process 7 on far"):
+    with living(file, behind_s=60), pytest.raises(RunLockedError, match="process 7 on far"):
         RunLock().take(tmp_path)
     os.utime(file, (behind, behind))
     assert taken_after_s(tmp_path) >= 0.3, "however old it looks, it is watched"
@@ -215,7 +215,7 @@ def test_many_at_once_after_a_dead_one_have_one_owner(tmp_path: Path) -> None:
         lock = RunLock()
         try:
             lock.take(tmp_path)
-        except RunTaken:
+        except RunLockedError:
             return None
         return lock
 
@@ -232,5 +232,5 @@ def test_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "link", refuse)
     with RunLock() as lock:
         lock.take(tmp_path)
-        with pytest.raises(RunTaken):
+        with pytest.raises(RunLockedError):
             RunLock().take(tmp_path)

@@ -12,7 +12,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from trainauto.core.worker_process import Answer, Child, ChildDied, Request, serve
+from trainauto.core.worker_process import Answer, Request, WorkerDiedError, WorkerProcess, serve
 
 # Nothing here may import torch at the top: whether it can be imported is what is asked.
 
@@ -23,15 +23,15 @@ class Prober:
     """The process that probes."""
 
     def __init__(self) -> None:
-        self._child: Child | None = None
+        self._child: WorkerProcess | None = None
 
     def ask(self, probe: str, *arguments: str, timeout_s: float = 60.0) -> dict[str, Any]:
         """Return what a probe found; where it ended its process, hung or raised, ``error`` says so."""
         if self._child is None:
-            self._child = Child(SERVER)
+            self._child = WorkerProcess(SERVER)
         try:
             return self._child.ask({"probe": probe, "arguments": arguments}, timeout_s)
-        except ChildDied as error:
+        except WorkerDiedError as error:
             self._child.end()
             self._child = None
             return {"error": f"the process that tried it {error}"}

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
-from trainauto.memory.cost.ratio_prior import ALLOCATED, FREEDOM, MEASURED, UPPER, Belief, student4
+from trainauto.memory.cost.ratio_prior import ALLOCATED, FREEDOM, MEASURED, UPPER, RatioPrior, student4
 from trainauto.memory.cost.traced_fit import Prior, Size, fit_prior, measured_prior, padded, within
 
 Floats = NDArray[np.float64]
@@ -95,7 +95,7 @@ class CostModel:
     """
 
     def __init__(
-        self, prior: Prior | None, belief: Belief | None = None, *, window_px: int = 1, quartic: bool = True
+        self, prior: Prior | None, belief: RatioPrior | None = None, *, window_px: int = 1, quartic: bool = True
     ) -> None:
         self.prior = prior
         self.belief = belief or (MEASURED if prior is None else ALLOCATED)

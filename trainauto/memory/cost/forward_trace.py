@@ -9,7 +9,7 @@ from trainauto.core.errors import TrainautoError
 from trainauto.memory.cost.traced_fit import Prior, fit_prior
 from trainauto.memory.tracing.fake_tensors import as_fake, fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
-from trainauto.memory.tracing.trace import CannotTrace, trace
+from trainauto.memory.tracing.trace import TraceError, trace
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
 """Runs a network on an image of pixels, with what is done to them before and after."""
@@ -35,7 +35,7 @@ def forward_prior(
         window_px: the network pads sides to multiples of this.
 
     Raises:
-        CannotTrace: the network cannot be traced.
+        TraceError: the network cannot be traced.
     """
     try:
         with fake_world() as mode, AnsweredReads(), torch.no_grad():
@@ -45,7 +45,7 @@ def forward_prior(
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}, at {place_of_error(error)}"
-        raise CannotTrace(f"the network cannot be copied to fake tensors: {reason}") from error
+        raise TraceError(f"the network cannot be copied to fake tensors: {reason}") from error
     return fit_prior(points, window_px)
 
 

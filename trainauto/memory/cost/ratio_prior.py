@@ -20,7 +20,7 @@ FREEDOM = 4
 
 
 @dataclass(frozen=True)
-class Belief:
+class RatioPrior:
     """What is thought of need over prior before anything was measured.
 
     Attributes:
@@ -47,20 +47,20 @@ class Belief:
         return log(self.upper_ratio / self.median_ratio) / student4(UPPER)
 
 
-ALLOCATED = Belief(1.0, 1.082, 0.004, 0.003, 13 * MIB, 13 * MIB)
+ALLOCATED = RatioPrior(1.0, 1.082, 0.004, 0.003, 13 * MIB, 13 * MIB)
 """Peak allocated over foretold bytes: the blocks of torch's allocator, and what kernels take that no trace knows.
 
 Eight recorded steps of transformers lie at 1.003 to 1.019; 29 peaks of others 10 to 48 MiB above what was foretold, of
 which 16 MiB are cuBLAS's and foretold by now, or at 0.987 to 1.079.
 """
 
-PLAIN = Belief(1.012, 1.031, 0.004, 0.003, 0.0, 5 * MIB)
+PLAIN = RatioPrior(1.012, 1.031, 0.004, 0.003, 0.0, 5 * MIB)
 """The same where nothing is convolved, and nothing else either whose kernels take memory for themselves: transformers.
 
 Those eight steps, and the ends of fifteen others, 0.997 and 1.026. That a constant is missing is an assumption.
 """
 
-BENCHMARKED = Belief(0.974, 1.066, 0.004, 0.003, 0.0, 13 * MIB)
+BENCHMARKED = RatioPrior(0.974, 1.066, 0.004, 0.003, 0.0, 13 * MIB)
 """The same with convolutions, where cuDNN's benchmark mode is on and traces count the room that it lets them work in.
 
 88 published peaks lie at 0.942 to 1.038, and one at 1.186; they leave room for no constant.
@@ -69,9 +69,9 @@ BENCHMARKED = Belief(0.974, 1.066, 0.004, 0.003, 0.0, 13 * MIB)
 Kernels = Literal["plain", "usual", "benchmarked"]
 """Whether kernels take memory that no trace knows, and whether cuDNN takes the fastest ones, whatever they work in."""
 
-ON_CARD: Mapping[Kernels, Belief] = {"plain": PLAIN, "usual": ALLOCATED, "benchmarked": BENCHMARKED}
+ON_CARD: Mapping[Kernels, RatioPrior] = {"plain": PLAIN, "usual": ALLOCATED, "benchmarked": BENCHMARKED}
 
-RESERVED = Belief(1.0, 1.03, 0.006, 0.006, 13 * MIB, 13 * MIB)
+RESERVED = RatioPrior(1.0, 1.03, 0.006, 0.006, 13 * MIB, 13 * MIB)
 """The least with which the allocator need not flush, over that of the simulated one.
 
 Assumed: nobody has recorded it. With plenty of memory fifteen recorded runs reserved 0.992 to 1.014 times what the
@@ -79,7 +79,7 @@ simulated allocator did; the constant is that of ``ALLOCATED``. What plans betwe
 beside it (``lumps_bytes`` of the prior).
 """
 
-PROCESS = Belief(1.04, 1.16, 0.01, 0.003, 3 * MIB, 4 * MIB, 0.4 * MIB)
+PROCESS = RatioPrior(1.04, 1.16, 0.01, 0.003, 3 * MIB, 4 * MIB, 0.4 * MIB)
 """A process's private bytes over live bytes: kernel scratch and buffers of libraries.
 
 Of 133 pairs of neighbouring batches (docs/benchmarks/autobatch.json and its next run, budgets of 40, 64 and 96 MiB) the
@@ -89,14 +89,14 @@ Six networks of ours under eight plans each, 6 to 990 MiB: 1.00 to 1.11 above a 
 swinir_light least). Two more and a later count, in which gradients are no part of what is held: 1 to 5 MiB.
 """
 
-FORWARD_PROCESS = Belief(1.12, 1.36, 0.01, 0.008, 0.0, 2 * MIB)
+FORWARD_PROCESS = RatioPrior(1.12, 1.36, 0.01, 0.008, 0.0, 2 * MIB)
 """The same of a forward pass without gradients, which has less for the copies of kernels to hide behind.
 
 Twelve networks of ours, 1 to 2300 MiB: 0.99 to 1.02, or 1.26 to 1.35 where oneDNN copies what goes into a convolution
 into its own order of channels; some do so for large images only.
 """
 
-MEASURED = Belief(1.0, 1.05, 0.012, 0.005, 0.0, 0.0)
+MEASURED = RatioPrior(1.0, 1.05, 0.012, 0.005, 0.0, 0.0)
 """Over a prior made of measured peaks: extrapolation is what may fail."""
 
 

@@ -49,8 +49,8 @@ class BlockView(NamedTuple):
     live: bool
 
 
-class SimulatedOutOfMemory(Exception):  # noqa: N818 - named after torch.OutOfMemoryError, which it must never be taken for
-    """The simulated device has too little memory, even with everything released that can be."""
+class SimulatedOutOfMemoryError(Exception):
+    """The simulated device has too little memory, even with all released that can be; no torch.OutOfMemoryError."""
 
 
 class CachingAllocator:
@@ -99,7 +99,7 @@ class CachingAllocator:
         """Allocate at least one byte under a name that is not in use.
 
         Raises:
-            SimulatedOutOfMemory: the device has too little memory; the allocator goes on as torch's does.
+            SimulatedOutOfMemoryError: the device has too little memory; the allocator goes on as torch's does.
             ValueError: no bytes, or ``ident`` is live.
         """
         if size_bytes <= 0 or ident in self._live:
@@ -126,7 +126,7 @@ class CachingAllocator:
             block = pool.grow(size_bytes)
         if block is None:
             limit_mib, reserved_mib = self._device.limit_bytes / MIB, self.reserved_bytes / MIB
-            raise SimulatedOutOfMemory(
+            raise SimulatedOutOfMemoryError(
                 f"{size_bytes / MIB:.1f} MiB do not fit: {reserved_mib:.1f} of {limit_mib:.1f} MiB are reserved"
             )
         return block
@@ -182,7 +182,7 @@ def replay(events: Iterable[AllocationEvent], allocator: CachingAllocator) -> No
     """Carry out events in their order.
 
     Raises:
-        SimulatedOutOfMemory: the allocator's device has too little memory.
+        SimulatedOutOfMemoryError: the allocator's device has too little memory.
         ValueError: an ident is allocated while live, or freed while not.
     """
     allocate, free = allocator.allocate, allocator.free
@@ -258,7 +258,7 @@ def _is_quiet(warm: Sequence[AllocationEvent], step: Sequence[AllocationEvent], 
         replay(warm, allocator)
         flushes = allocator.alloc_retries
         replay(step, allocator)
-    except SimulatedOutOfMemory:
+    except SimulatedOutOfMemoryError:
         return False
     return allocator.alloc_retries == flushes
 

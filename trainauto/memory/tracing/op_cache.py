@@ -28,7 +28,7 @@ class Result(NamedTuple):
     source: int | None
 
 
-class _Unknowable(Exception):  # noqa: N818
+class _UnknowableError(Exception):
     """An argument or a result that shapes and types do not tell everything about."""
 
 
@@ -45,7 +45,7 @@ def outcome_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     inputs: list[FakeTensor] = []
     try:
         key = (id(func), torch.get_default_dtype(), _key(args, inputs), _key(list(kwargs.items()), inputs))
-    except _Unknowable:
+    except _UnknowableError:
         return func(*args, **kwargs)
     known = _known.get(key) if inputs else _NEVER
     if known is None:
@@ -54,7 +54,7 @@ def outcome_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
             _known.clear()
         try:
             _known[key] = _described(out, [tensor.untyped_storage()._cdata for tensor in inputs])
-        except _Unknowable:
+        except _UnknowableError:
             _known[key] = _NEVER
         return out
     return func(*args, **kwargs) if known is _NEVER else _made(known, inputs)
@@ -66,14 +66,14 @@ def _key(value: Any, inputs: list[FakeTensor]) -> Hashable:
     if kind is FakeTensor:
         dtype = value.dtype
         if value.constant is not None or dtype.is_complex:
-            raise _Unknowable
+            raise _UnknowableError
         inputs.append(value)
         return value.shape, value.stride(), value.storage_offset(), dtype, value.fake_device
     if kind in _PLAIN:
         return kind, value
     if kind is list or kind is tuple:
         return tuple([_key(one, inputs) for one in value])
-    raise _Unknowable
+    raise _UnknowableError
 
 
 def _described(out: Any, sources: Sequence[int]) -> Any:
@@ -82,7 +82,7 @@ def _described(out: Any, sources: Sequence[int]) -> Any:
         found = [position for position, source in enumerate(sources) if source == storage._cdata]
         filled = storage.nbytes() == (_span(out.shape, out.stride()) + out.storage_offset()) * out.itemsize
         if out.constant is not None or len(found) > 1 or not (found or filled):
-            raise _Unknowable
+            raise _UnknowableError
         return Result(
             tuple(out.shape),
             out.stride(),
@@ -95,11 +95,11 @@ def _described(out: Any, sources: Sequence[int]) -> Any:
         parts = [_described(one, sources) for one in out]
         fresh = [one.untyped_storage()._cdata for one in out if type(one) is FakeTensor]
         if len({one for one in fresh if one not in sources}) != sum(one not in sources for one in fresh):
-            raise _Unknowable  # results that share a new storage
+            raise _UnknowableError  # results that share a new storage
         return type(out)(parts)
     if type(out) in _PLAIN:
         return out
-    raise _Unknowable
+    raise _UnknowableError
 
 
 def _span(shape: Sequence[int], stride: Sequence[int]) -> int:

@@ -24,7 +24,7 @@ LARGEST_DIFFERENCE = 0.01
 """Peaks that follow data by no more than this are one peak: it is the error that traces may have anyway."""
 
 
-class CannotTrace(TrainautoError):  # noqa: N818
+class TraceError(TrainautoError):
     """A step cannot be traced; the message says why, and where in the model."""
 
 
@@ -98,7 +98,7 @@ def trace(
         libraries: of the card that is asked for; ``None`` follows what a CPU does.
 
     Raises:
-        CannotTrace: the step fails, or its memory depends on data.
+        TraceError: the step fails, or its memory depends on data.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
@@ -106,7 +106,7 @@ def trace(
     follow = partial(_follow, step, steps, held, device_type, ends_early, libraries)
     try:
         first = follow(reads)
-    except CannotTrace as error:
+    except TraceError as error:
         if not reads.found or isinstance(error.__cause__, UnanswerableError):
             raise
         first = None  # it may be the answer that the model did not like
@@ -118,7 +118,7 @@ def trace(
 def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[ModelReads], Trace]) -> Trace:
     try:
         second = follow(ModelReads(large=True))
-    except CannotTrace as error:
+    except TraceError as error:
         if first is None or isinstance(error.__cause__, UnanswerableError):
             raise
         return first
@@ -126,7 +126,7 @@ def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[
         return second
     low, high = sorted((first, second), key=lambda found: found.peak_bytes)
     if high.peak_bytes - low.peak_bytes > LARGEST_DIFFERENCE * high.peak_bytes:
-        raise CannotTrace(
+        raise TraceError(
             f"the memory of a step depends on data: {read.place} asks a tensor for {read.what}, and the peak is "
             f"{low.peak_bytes / MIB:.1f} MiB or {high.peak_bytes / MIB:.1f} MiB by the answer"
         )
@@ -153,7 +153,7 @@ def _follow(
             if ends_early and live.is_as_found():
                 break
     except Exception as error:
-        raise CannotTrace(_reason(error)) from error
+        raise TraceError(_reason(error)) from error
     return _trace_of(live.log, live.hides_memory)
 
 

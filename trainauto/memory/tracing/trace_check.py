@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.profiler_events import profiled
-from trainauto.memory.tracing.trace import CannotTrace, trace
+from trainauto.memory.tracing.trace import TraceError, trace
 
 SIDE = 64
 LEAST_BYTES = 4096
@@ -34,7 +34,7 @@ def _is_the_same(make: Make) -> bool:
     try:
         with fake_world():
             traced = trace(make()).sizes()
-    except CannotTrace:
+    except TraceError:
         return False
     return _large(real) == _large(traced)
 

@@ -25,7 +25,7 @@ from tests.unit.worlds import (
 )
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.memory.cost.cost_model import REMEMBERED_PERIODS, REMEMBERED_SIZES, CostModel, fit_prior, shape_of
-from trainauto.memory.cost.ratio_prior import ALLOCATED, PROCESS, RESERVED, UPPER, Belief, student4
+from trainauto.memory.cost.ratio_prior import ALLOCATED, PROCESS, RESERVED, UPPER, RatioPrior, student4
 from trainauto.memory.cost.traced_fit import reserved_prior
 
 
@@ -261,7 +261,7 @@ def test_a_failure_of_a_small_batch_says_no_more_of_large_ones_than_the_limit() 
 
 
 @pytest.mark.parametrize(("belief", "most"), [(ALLOCATED, 0.022), (PROCESS, 0.026)])
-def test_one_near_measurement_leaves_little_doubt(belief: Belief, most: float) -> None:
+def test_one_near_measurement_leaves_little_doubt(belief: RatioPrior, most: float) -> None:
     """37 samples were measured at 91.1 % of 375 MiB: 38 take 2.7 % more, give or take what plans vary by."""
     form = {(b, x): {"step": 30 * MIB + 2 * MIB * b * (x / 32) ** 2} for b, x in ((2, 32), (64, 32), (16, 64))}
     cost = CostModel(fit_prior(form), belief)

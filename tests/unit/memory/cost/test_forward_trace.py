@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from trainauto.archs import ARCHS
 from trainauto.inference.upscale import as_pixels
 from trainauto.memory.cost.forward_trace import forward_prior
-from trainauto.memory.tracing.trace import CannotTrace, trace
+from trainauto.memory.tracing.trace import TraceError, trace
 
 CPU = torch.device("cpu")
 SIDES = (32, 64, 128)
@@ -52,5 +52,5 @@ def test_a_network_whose_size_follows_data_is_refused() -> None:
         def forward(self, image: Tensor) -> Tensor:
             return image * image.nonzero().shape[0]
 
-    with pytest.raises(CannotTrace, match="depends on data"):
+    with pytest.raises(TraceError, match="depends on data"):
         forward_prior(as_pixels, Sparse(), 3, SIDES, device=CPU)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.worlds import KIB, MIB, TRACED, a_prior, affine, sizes
 from trainauto.core.plan import BatchShape
 from trainauto.memory.cost.cost_model import CostModel
-from trainauto.memory.cost.ratio_prior import UPPER, Belief
+from trainauto.memory.cost.ratio_prior import UPPER, RatioPrior
 from trainauto.memory.cost.traced_fit import TRACED_TOLERANCE, fit_prior, measured_prior, reserved_prior
 
 
@@ -74,7 +74,7 @@ def test_lumps_are_counted_in_bytes_and_doubted_where_they_are_large() -> None:
     assert shares.bytes(16, 128) > 1.035 * need
     assert lumpy.bytes(16, 128) == pytest.approx(need, rel=0.03)
     assert 4 * MIB < lumpy.lumps_bytes < 22 * MIB
-    belief = Belief(1.0, 1.001, 0.001, 0.001, 0.0, 0.0)
+    belief = RatioPrior(1.0, 1.001, 0.001, 0.001, 0.0, 0.0)
 
     def doubt(b: int, x: int) -> float:
         seen, cost = BatchShape(samples=b, extent=x, images=b), CostModel(lumpy, belief)

@@ -11,7 +11,7 @@ from tests.unit.memory.cuda_allocator.reference_allocator import ReferenceAlloca
 from trainauto.memory.cuda_allocator.allocator import (
     AllocationEvent,
     CachingAllocator,
-    SimulatedOutOfMemory,
+    SimulatedOutOfMemoryError,
     replay,
 )
 from trainauto.memory.cuda_allocator.pools import rounded_bytes, segment_bytes
@@ -208,7 +208,9 @@ def test_memory_runs_out_only_after_everything_cached_was_released() -> None:
     allocator.free(0)
     allocator.allocate(2, 34 * MIB)
     assert (allocator.alloc_retries, allocator.reserved_bytes) == (1, 64 * MIB)
-    with pytest.raises(SimulatedOutOfMemory, match=r"2\.0 MiB do not fit: 64\.0 of 64\.0 MiB are reserved") as caught:
+    with pytest.raises(
+        SimulatedOutOfMemoryError, match=r"2\.0 MiB do not fit: 64\.0 of 64\.0 MiB are reserved"
+    ) as caught:
         allocator.allocate(3, 2 * MIB)
     assert not is_out_of_memory(caught.value)
     assert allocator.alloc_retries == 2
@@ -223,7 +225,7 @@ def test_what_was_mapped_before_memory_ran_out_goes_back() -> None:
     allocator.empty_cache()
     allocator.free(1)  # a hole of 20 MiB, 20 MiB cached, and the end
     allocator.reset_peaks()
-    with pytest.raises(SimulatedOutOfMemory):
+    with pytest.raises(SimulatedOutOfMemoryError):
         allocator.allocate(2, 70 * MIB)
     assert (allocator.peak_reserved_bytes, allocator.reserved_bytes) == (40 * MIB, 0)
     assert allocator.alloc_retries == 1
@@ -275,7 +277,7 @@ def test_nonsense_is_refused_and_changes_nothing(expandable: bool) -> None:
             allocator.allocate(ident, size)
     with pytest.raises(ValueError, match="allocation 1 is freed, but it is not live"):
         allocator.free(1)
-    with pytest.raises(SimulatedOutOfMemory):
+    with pytest.raises(SimulatedOutOfMemoryError):
         allocator.allocate(1, 2**70)
     assert allocator.segments() == before
 
@@ -323,7 +325,7 @@ def checked(
         elif event.size_bytes:
             try:
                 allocator.allocate(*event)
-            except SimulatedOutOfMemory:
+            except SimulatedOutOfMemoryError:
                 allocator.empty_cache()
                 assert limit is not None
                 assert allocator.reserved_bytes + growth(event.size_bytes, expandable) > limit
@@ -396,7 +398,7 @@ def test_the_slow_reference_agrees(expandable: bool, descending: bool, script: l
             continue
         elif not reference.do(event):
             failed.add(event.ident)
-            with pytest.raises(SimulatedOutOfMemory):
+            with pytest.raises(SimulatedOutOfMemoryError):
                 ours.allocate(*event)
         else:
             replay([event], ours)

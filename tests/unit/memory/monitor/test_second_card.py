@@ -14,7 +14,7 @@ import trainauto
 from trainauto.build import _device_name
 from trainauto.builders.memory import preset_for
 from trainauto.builders.model import choose_precision
-from trainauto.engine.snapshot import Rewind
+from trainauto.engine.snapshot import StepSnapshot
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.device_use import HEADROOM_BYTES
 from trainauto.memory.monitor.meter import MemoryMeter
@@ -127,9 +127,9 @@ def test_the_second_card_is_asked_about_the_second_card(asked: list[tuple[str, A
     assert (reading.device_used, reading.limit, reading.alloc_retries) == (7 * GIB, 12 * GIB, 0)
     assert reading.available == 9 * GIB - HEADROOM_BYTES  # others hold 3 GiB
     assert budget.enforce(6 * GIB, SECOND_CARD)
-    rewind = Rewind([nn.Conv2d(1, 1, 1)], SECOND_CARD)
-    rewind.mark()
-    rewind.back()
+    rewind = StepSnapshot([nn.Conv2d(1, 1, 1)], SECOND_CARD)
+    rewind.take()
+    rewind.restore()
     release_memory(SECOND_CARD)
     meter.cap_at_available()
     preset = preset_for(SECOND_CARD, None)

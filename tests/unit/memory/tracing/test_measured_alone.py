@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.worlds import KIB, MIB, a_prior, affine, shape
 from trainauto.memory.cost.cost_model import CostModel
-from trainauto.memory.cost.ratio_prior import UPPER, Belief
+from trainauto.memory.cost.ratio_prior import UPPER, RatioPrior
 
 
 def test_two_measured_plans_give_a_line_and_five_to_ten_per_cent() -> None:
@@ -29,7 +29,7 @@ def test_one_measured_plan_is_cautious_where_a_baseline_hides_the_constant(hidde
 
 
 def test_a_belief_carries_the_weights_that_a_baseline_holds() -> None:
-    belief = Belief(1.06, 1.2, 0.004, 0.003, constant_bytes=-100 * MIB, constant_scale_bytes=5 * MIB)
+    belief = RatioPrior(1.06, 1.2, 0.004, 0.003, constant_bytes=-100 * MIB, constant_scale_bytes=5 * MIB)
     cost = CostModel(a_prior(), belief)
     cost.observe(shape(4, 64), int(1.06 * affine(4, 64, 0.0)))
     assert cost.predict(shape(6, 64)) == pytest.approx(1.06 * affine(6, 64, 0.0), rel=0.01)

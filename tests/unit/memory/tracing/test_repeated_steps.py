@@ -8,7 +8,7 @@ from trainauto.memory.cuda_allocator.allocator import (
     LEAST_RESOLUTION,
     AllocationEvent,
     CachingAllocator,
-    SimulatedOutOfMemory,
+    SimulatedOutOfMemoryError,
     least_reserved_bytes,
     peak_reserved_bytes,
     repeated,
@@ -62,7 +62,7 @@ def flushes(step: list[AllocationEvent], before: list[AllocationEvent], expandab
         for part in (every[: ends[0]], every[ends[0] : ends[1]]):
             replay(part, allocator)
             counts.append(allocator.alloc_retries)
-    except SimulatedOutOfMemory:
+    except SimulatedOutOfMemoryError:
         return None
     return counts[1] - counts[0]
 

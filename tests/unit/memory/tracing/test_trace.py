@@ -17,7 +17,7 @@ from trainauto.core.plan import Plan
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator, replay
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads
-from trainauto.memory.tracing.trace import CannotTrace, Trace, trace
+from trainauto.memory.tracing.trace import Trace, TraceError, trace
 
 ROOT = Path(__file__).parents[3]
 BENCH = ROOT / "scripts" / "bench"
@@ -276,7 +276,7 @@ def test_a_branch_that_memory_follows_is_refused() -> None:
     def forward(layer: nn.Module, x: Tensor) -> Tensor:
         return wide(layer, x) if x.mean() > 0 else layer(x)
 
-    with pytest.raises(CannotTrace, match=r"depends on data: test_trace\.py:\d+ .*forward\) asks a tensor for whether"):
+    with pytest.raises(TraceError, match=r"depends on data: test_trace\.py:\d+ .*forward\) asks a tensor for whether"):
         traced(forward)
 
 
@@ -285,7 +285,7 @@ def test_a_branch_upon_a_number_is_refused(threshold: float) -> None:
     def forward(layer: nn.Module, x: Tensor) -> Tensor:
         return wide(layer, x) if x.abs().max().item() > abs(threshold) else layer(x)
 
-    with pytest.raises(CannotTrace, match="for a number, and the peak is"):
+    with pytest.raises(TraceError, match="for a number, and the peak is"):
         traced(forward)
 
 
@@ -293,12 +293,12 @@ def test_a_size_out_of_a_tensor_is_refused() -> None:
     def forward(layer: nn.Module, x: Tensor) -> Tensor:
         return layer(x[: int(x.sum().long())])
 
-    with pytest.raises(CannotTrace, match=r"test_trace\.py:\d+ .* reads a whole number out of a tensor"):
+    with pytest.raises(TraceError, match=r"test_trace\.py:\d+ .* reads a whole number out of a tensor"):
         traced(forward)
 
 
 def test_a_result_whose_size_follows_data_is_refused() -> None:
-    with pytest.raises(CannotTrace, match=r"aten\.nonzero\.default gives depends on data, at test_trace\.py:\d+"):
+    with pytest.raises(TraceError, match=r"aten\.nonzero\.default gives depends on data, at test_trace\.py:\d+"):
         traced(lambda layer, x: layer(x[x.sum(1) > 0]))
 
 
@@ -308,7 +308,7 @@ def test_a_loop_that_ends_when_values_are_small_is_refused() -> None:
             x = x / 2
         return layer(x)
 
-    with pytest.raises(CannotTrace, match="without end"):
+    with pytest.raises(TraceError, match="without end"):
         traced(forward)
 
 
@@ -326,17 +326,17 @@ def test_an_operator_without_a_fake_kernel_is_named() -> None:
     library = torch.library.Library("trainauto_test", "FRAGMENT")
     library.define("mystery(Tensor x) -> Tensor")
     library.impl("mystery", lambda x: x.clone(), "CPU")
-    with pytest.raises(CannotTrace, match=r"trainauto_test\.mystery\.default has no kernel for fake tensors"):
+    with pytest.raises(TraceError, match=r"trainauto_test\.mystery\.default has no kernel for fake tensors"):
         traced(lambda layer, x: torch.ops.trainauto_test.mystery(layer(x)))
 
 
 def test_a_step_that_fails_says_where() -> None:
-    with pytest.raises(CannotTrace, match=r"RuntimeError: .+, at test_trace\.py:\d+"):
+    with pytest.raises(TraceError, match=r"RuntimeError: .+, at test_trace\.py:\d+"):
         traced(lambda layer, x: F.linear(x, torch.ones(3, 3)))
 
 
 def test_sparse_tensors_are_refused() -> None:
-    with pytest.raises(CannotTrace, match=r"layout torch\.sparse_coo cannot be followed"):
+    with pytest.raises(TraceError, match=r"layout torch\.sparse_coo cannot be followed"):
         trace(lambda: torch.eye(3).to_sparse())
 
 
