@@ -8,7 +8,7 @@ import pytest
 
 from trainauto.memory.cuda_allocator.allocator import CachingAllocator
 
-HISTORIES = sorted((Path(__file__).parents[2] / "assets" / "cuda_histories").glob("*.csv.gz"))
+HISTORIES = sorted((Path(__file__).parents[3] / "assets" / "cuda_histories").glob("*.csv.gz"))
 
 
 def test_there_are_nine() -> None:

@@ -22,7 +22,7 @@ from trainauto.memory.monitor.release import release_memory
 from trainauto.options.load import load_options
 
 PACKAGE = Path(trainauto.__file__).parent
-OPTIONS = Path(__file__).parents[2] / "assets" / "valid_options.yml"
+OPTIONS = Path(__file__).parents[3] / "assets" / "valid_options.yml"
 SECOND_CARD = torch.device("cuda", 1)
 GIB = 2**30
 

@@ -12,7 +12,7 @@ import torch
 
 from trainauto.memory.tracing import cuda_autocast
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
 
 
@@ -44,7 +44,7 @@ def test_the_table_is_that_of_the_header(macro: str, table: frozenset[str]) -> N
 
 PROGRAM = """
 import json, torch, torch.nn.functional as F
-from trainauto.memory import cuda_autocast
+from trainauto.memory.tracing import cuda_autocast
 assert cuda_autocast.cast_as_cuda() == cuda_autocast.cast_as_cuda() == []
 low = torch.bfloat16
 image, rows, plain = torch.randn(2, 8, 8, 8, dtype=low), torch.randn(4, 8, dtype=low), torch.randn(4, 8)

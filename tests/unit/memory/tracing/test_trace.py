@@ -19,7 +19,7 @@ from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 BENCH = ROOT / "scripts" / "bench"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 sys.path.append(str(BENCH))
