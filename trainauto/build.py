@@ -34,7 +34,7 @@ from trainauto.assembly.joint import (
     parallel_of,
 )
 from trainauto.assembly.keeping import changed_options, configured_samples, keep_foresight, keep_options
-from trainauto.assembly.memory import with_memory
+from trainauto.assembly.memory import preset_for, with_memory
 from trainauto.assembly.model import (
     build_model,
     build_network,
@@ -169,7 +169,9 @@ def build_run(
             held.pass_on(reporter)
             summary = _summary(loaded, directory, model, known.plan, precision, surveys, ranks)
             run = Run(
-                summary=with_memory(summary, limit_bytes, automations),
+                summary=with_memory(
+                    summary, limit_bytes, automations, axes, preset_for(precision.device, budget_bytes)
+                ),
                 model=model,
                 loader=loader,
                 axes=axes,
@@ -279,12 +281,11 @@ def _summary(
     train = options.datasets.train
     against = f" against {options.network_d.type}" if options.network_d else ""
     together = (("ranks", f"{ranks.count}, batches by {options.distributed.batches}"),) if ranks.count > 1 else ()
+    threads, workers = torch.get_num_threads(), train.num_worker_per_gpu
+    processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(train.lookahead, 'batch')} ahead"
     facts = (
         *together,
-        ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),
-        ("workers", f"{train.num_worker_per_gpu}, looking {counted(train.lookahead, 'batch')} ahead"),
-        ("seed", f"{options.manual_seed}, {counted(torch.get_num_threads(), 'thread')}"),
-        ("torch", torch.__version__),
+        ("seed", f"{options.manual_seed}, torch {torch.__version__}, {', '.join(processes)}"),
         ("curves", str(directory.tensorboard) if options.logger.use_tb_logger else ""),
     )
     return RunSummary(
@@ -300,6 +301,7 @@ def _summary(
         unit=unit,
         samples={name: survey.samples for name, survey in surveys.items()},
         train_set=train.name,
+        smallest_px=surveys[train.name].smallest_lq_px,
         precision=str(precision),
         facts=facts,
     )

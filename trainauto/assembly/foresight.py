@@ -147,7 +147,7 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:
     window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
     foresight = Foresight.of(found, window_px, sum(one.seconds for one in found.values()))
     logger.info(
-        "traced %d plans in %.1f s: %.0f MiB are held between steps; the fit is within %.2f%%",
+        "traced %d plans in %.1f s: %.0f MiB held between steps; the fit is within %.2f%%",
         len(found),
         foresight.seconds,
         foresight.persistent_bytes / MIB,

@@ -181,11 +181,11 @@ def built_pairs(loaded: LoadedOptions, built: Mapping[str, Any]) -> list[Pair]:
     return [
         ("options", f"{loaded.path}: no problem"),
         ("data", f"{samples}: every file was looked at"),
-        ("smallest", built["facts"].get("smallest", "")),
+        ("smallest", f"image of {built['smallest_px']} px (of the input)"),
         ("network", f"{built['network']}, {in_thousands(built['parameters'])} parameters"),
         ("device", f"{built['device']}, {built['precision']}, {_count(built['threads'], 'thread')}"),
         ("plan", plan),
-        ("workers", built["facts"].get("workers", "")),
+        *((label, built["facts"].get(label, "")) for label in ("memory", "bounds", "seed")),
         ("built in", f"{built['seconds']:.1f} s"),
     ]
 

@@ -15,6 +15,7 @@ from trainauto.automations import AUTOMATIONS, Automation, DynamicBatchSizeOptim
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
+from trainauto.core.reports import DETAIL
 from trainauto.options.cards import find_card
 from trainauto.options.load import LoadedOptions, load_options
 
@@ -76,7 +77,7 @@ def test_a_card_gives_its_preset(
 ) -> None:
     card = find_card("NVIDIA GeForce RTX 4090", 24 * 2**30)
     monkeypatch.setattr(automating, "preset_for", lambda _device, _budget_bytes: card)
-    with caplog.at_level("INFO"):
+    with caplog.at_level(DETAIL):
         (built,), resolved = build({"max_batch_size": 2})
     assert isinstance(built, DynamicBatchSizeOptimizer)
     assert built.target_vram_usage == 0.9
