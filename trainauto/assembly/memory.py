@@ -18,7 +18,7 @@ from trainauto.reporting.figures import size_text
 
 logger = logging.getLogger(__name__)
 
-BAND = ("target_vram_usage", "safety_margin")
+BAND = TARGET, MARGIN = "target_vram_usage", "safety_margin"
 BOUNDS = (*BAND, "min_batch_size", "max_batch_size", "min_lq_size", "max_lq_size")
 """Arguments of a controller that presets know."""
 
@@ -93,6 +93,14 @@ def say_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any],
     suggested, values = bounds_of(preset), {**filled_in, **written}
     shown = [bound for bound in (*BOUNDS, "target_batch_size") if values.get(bound) is not None]
     said = [f"{bound} {values[bound]} ({_source(bound, suggested, written, filled_in)})" for bound in shown]
+    if filled_in.get(TARGET, 0.0) > suggested[TARGET]:
+        logger.warning(
+            "safety_margin %g must lie below target_vram_usage, so that is %g instead of %g, the preset's: "
+            "write target_vram_usage beside it to say what may be filled",
+            written[MARGIN],
+            filled_in[TARGET],
+            suggested[TARGET],
+        )
     logger.log(DETAIL, "memory preset: %s (%s), for what the option file leaves open", preset.name, preset.rule)
     logger.log(DETAIL, "%s: %s", name, ", ".join(said))
 

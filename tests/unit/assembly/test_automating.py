@@ -138,6 +138,7 @@ def test_a_misspelt_key_beside_a_preset_gets_its_suggestion(build: Build, budget
             "safety_margin: 0.5",
             "safety_margin must lie in [0, target",
         ),
+        ({"target_vram_usage": 85}, "target_vram_usage: 85", "got 85; did you mean 0.85, 85 per cent?"),
         ({"min_lq_size": 128}, "min_lq_size: 128", "no lq_size lies in 128..128"),
     ],
 )

@@ -138,6 +138,16 @@ def test_the_log_says_every_bound_and_where_it_comes_from(caplog: pytest.LogCapt
     ]
 
 
+def test_a_margin_that_raises_the_target_of_the_preset_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A margin is written to be careful, and must not raise what is filled without a word."""
+    for written in ({"safety_margin": 0.7}, {"safety_margin": 0.3}, {"target_vram_usage": 0.02}):
+        say_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
+    assert caplog.messages == [
+        "safety_margin 0.7 must lie below target_vram_usage, so that is 0.85 instead of 0.55, the preset's: "
+        "write target_vram_usage beside it to say what may be filled"
+    ]
+
+
 def test_without_a_limit_there_is_nothing_to_fill(caplog: pytest.LogCaptureFixture) -> None:
     say_bounds("Controller", None, {}, controller_defaults(None, facts(), {}))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
