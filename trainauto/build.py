@@ -311,4 +311,4 @@ def _device_name(device: torch.device) -> str:
     if device.type == "cuda":  # pragma: no cuda
         properties = torch.cuda.get_device_properties(device)
         return f"{device} {properties.name} ({properties.total_memory / GIB:.1f} GiB)"
-    return f"cpu ({os.cpu_count()} cores)"
+    return f"cpu ({counted(os.cpu_count() or 1, 'core')})"

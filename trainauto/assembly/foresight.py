@@ -7,6 +7,7 @@ from typing import Any
 
 from trainauto.assembly.trace_process import PlanBytes, TraceProcess
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.words import counted
 from trainauto.memory.belief import ON_CARD, PROCESS, RESERVED, Belief, Kernels
 from trainauto.memory.prior import Prior, Size, fit_prior, reserved_prior
 
@@ -147,8 +148,8 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> Foresight:
     window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
     foresight = Foresight.of(found, window_px, sum(one.seconds for one in found.values()))
     logger.info(
-        "traced %d plans in %.1f s: %.0f MiB held between steps; the fit is within %.2f%%",
-        len(found),
+        "traced %s in %.1f s: %.0f MiB held between steps; the fit is within %.2f%%",
+        counted(len(found), "plan"),
         foresight.seconds,
         foresight.persistent_bytes / MIB,
         100 * foresight.live.residual,

@@ -13,6 +13,7 @@ from trainauto.assembly.plugins import load_plugins
 from trainauto.assembly.tracing import empty_batch
 from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
+from trainauto.core.words import counted
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.recovery import BatchTooLarge, Rewind, first_line, release_memory
 from trainauto.engine.step import OptimizerOutOfMemory, optimize_parameters
@@ -70,7 +71,7 @@ class StepsOnTrial:
         """What the device is called."""
         if self.device.type == "cuda":  # pragma: no cuda
             return str(torch.cuda.get_device_properties(self.device).name)
-        return f"CPU ({os.cpu_count()} cores, {torch.get_num_threads()} threads)"
+        return f"CPU ({counted(os.cpu_count() or 1, 'core')}, {counted(torch.get_num_threads(), 'thread')})"
 
     def measure(self, plan: Plan) -> Mapping[str, Any]:
         """Step a few times under a plan.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from trainauto.core.errors import TrainautoError
 from trainauto.core.passes import MicroBatch
+from trainauto.core.words import counted
 from trainauto.memory import budget, onednn
 
 
@@ -24,7 +25,7 @@ class BatchTooLarge(TrainautoError):  # noqa: N818
     """
 
     def __init__(self, pass_name: str, samples: int, message: str) -> None:
-        super().__init__(f"pass '{pass_name}' does not fit with {samples} samples: {message}")
+        super().__init__(f"pass '{pass_name}' does not fit with {counted(samples, 'sample')}: {message}")
         self.pass_name = pass_name
         self.samples = samples
         self.message = message

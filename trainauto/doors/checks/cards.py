@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_settings
-from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, counted
+from trainauto.core.words import counted
+from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 from trainauto.reporting.figures import size_text
 
 NO_CARD = "no NVIDIA driver here: runs train on the CPU"

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, brief, counted
+from trainauto.core.words import counted
+from trainauto.doors.checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, brief
 
 SLOW_NAME_S = 1.0
 
