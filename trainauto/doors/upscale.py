@@ -13,9 +13,9 @@ are there already are left out, so that the same command goes on where it was
 stopped.
 
 A picture is enlarged as a whole where memory allows, else in the largest tiles
-that are predicted to fit; no picture is too large. Each file is whole or not
-there at all. How long it takes follows from network and device: a bar shows what
-is left of a picture, and each one's line how long it took."""
+that are predicted to fit. Each file is whole or not there at all. How long it
+takes follows from network and device: a bar shows what is left of a picture,
+and each one's line how long it took."""
 
 EPILOG = """\
 what is printed:
