@@ -32,7 +32,7 @@ from trainauto.builders.distributed_setup import (
     parallel_of,
 )
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.memory import with_memory
+from trainauto.builders.memory import preset_for, with_memory
 from trainauto.builders.model import (
     build_model,
     build_network,
@@ -169,7 +169,9 @@ def build_run(
             held.pass_on(reporter)
             summary = _summary(loaded, directory, model, known.plan, precision, surveys, ranks)
             run = Run(
-                summary=with_memory(summary, limit_bytes, automations),
+                summary=with_memory(
+                    summary, limit_bytes, automations, axes, preset_for(precision.device, budget_bytes)
+                ),
                 model=model,
                 loader=loader,
                 axes=axes,
@@ -281,12 +283,11 @@ def _summary(
     together = (
         (("ranks", f"{ranks.world_size}, batches by {options.distributed.batches}"),) if ranks.world_size > 1 else ()
     )
+    threads, workers = torch.get_num_threads(), train.num_worker_per_gpu
+    processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(train.lookahead, 'batch')} ahead"
     facts = (
         *together,
-        ("smallest", f"image of {surveys[train.name].smallest_lq_px} px (of the input)"),
-        ("workers", f"{train.num_worker_per_gpu}, looking {counted(train.lookahead, 'batch')} ahead"),
-        ("seed", f"{options.manual_seed}, {counted(torch.get_num_threads(), 'thread')}"),
-        ("torch", torch.__version__),
+        ("seed", f"{options.manual_seed}, torch {torch.__version__}, {', '.join(processes)}"),
         ("curves", str(directory.tensorboard) if options.logger.use_tb_logger else ""),
     )
     return RunSummary(
@@ -302,6 +303,7 @@ def _summary(
         unit=unit,
         samples={name: survey.samples for name, survey in surveys.items()},
         train_set=train.name,
+        smallest_px=surveys[train.name].smallest_lq_px,
         precision=str(precision),
         facts=facts,
     )
@@ -311,4 +313,4 @@ def _device_name(device: torch.device) -> str:
     if device.type == "cuda":  # pragma: no cuda
         properties = torch.cuda.get_device_properties(device)
         return f"{device} {properties.name} ({properties.total_memory / GIB:.1f} GiB)"
-    return f"cpu ({os.cpu_count()} cores)"
+    return f"cpu ({counted(os.cpu_count() or 1, 'core')})"

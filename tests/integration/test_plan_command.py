@@ -92,7 +92,8 @@ def test_plans_are_tried_on_the_device_at_hand(tmp_path: Path, write_images: Wri
     assert done.returncode == 0, done.stderr
     tried = json.loads(done.stdout)["measured"]
     assert tried["limit_bytes"] == 64 * 2**20
-    assert tried["device"].startswith("CPU")
+    assert tried["device"].startswith("CPU (")
+    assert tried["device"].endswith(", 1 thread)")
     assert 2 <= len(tried["plans"]) <= 4
     for one in tried["plans"]:
         assert one["failed"] is None

@@ -40,12 +40,13 @@ def test_effective_values_are_said_and_kept_and_a_resume_reports_no_change(tmp_p
     assert {"target_vram_usage", "safety_margin", "min_batch_size", "objective", "max_adjustments"} < kept[NAME].keys()
     resumed = train(file, "--auto_resume", "--force_yml", "train:total_iter=14", "memory:cpu_budget=256MiB")
     assert resumed.returncode == 0, resumed.stderr
-    changes = [line for line in resumed.stdout.splitlines() if "changed since" in line]
+    changes = [line for line in (run / "training.log").read_text().splitlines() if "changed since" in line]
     assert [line.rpartition(": ")[2] for line in changes] == ["12 -> 14", "90MiB -> 256MiB"], resumed.stdout
+    assert "memory.cpu_budget: 90MiB -> 256MiB" in " ".join(resumed.stdout.split())
     item = f"train:training_automations:{NAME}:max_lq_size=48"
     resumed = train(file, "--auto_resume", "--force_yml", "train:total_iter=14", "memory:cpu_budget=256MiB", item)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"training_automations.{NAME}.max_lq_size: 64 -> 48" in resumed.stdout
+    assert f"training_automations.{NAME}.max_lq_size: 64 -> 48" in " ".join(resumed.stdout.split())
 
 
 def test_a_controller_without_a_limit_is_said_to_have_nothing_to_fill(tmp_path: Path, write_images: Write) -> None:

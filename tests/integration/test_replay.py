@@ -49,11 +49,9 @@ def test_a_torn_line_ends_the_log_and_nothing_behind_the_end_is_read(tmp_path: P
     done = replay(tmp_path, str(run), "--until", "8")
     assert done.returncode == 0, done.stderr
     assert "8 steps, every loss equals the log's" in done.stdout
-    assert "length      8 steps" in done.stdout
+    assert "run         tiny_replay, 8 steps\n" in done.stdout
     assert "\n8/8  loss" in done.stdout, "what is left is counted to the end of the replay"
-    assert "ahead" in done.stdout
-    assert "1 batch ahead" in done.stdout
-    assert "1 thread\n" in done.stdout
+    assert "1 thread, 0 workers, 1 batch ahead\n" in done.stdout
     all_of_it = replay(tmp_path, str(run))
     assert "11 steps, every loss equals the log's" in all_of_it.stdout
     # A step that another version wrote ends nothing that comes before it.

@@ -83,9 +83,9 @@ def test_changed_options_win_and_are_printed(tmp_path: Path, write_images: Calla
     )
     assert done.returncode == 0, done.stderr
     assert run_directory(options) == run
-    assert "train.total_iter: 12 -> 30" in done.stdout
-    assert "train.optim_g.lr: 0.001 -> 0.0005" in done.stdout
-    assert "datasets.train.batch_size_per_gpu: 4 -> 6" in done.stdout
+    assert "train.total_iter: 12 -> 30" in " ".join(done.stdout.split())
+    assert "train.optim_g.lr: 0.001 -> 0.0005" in " ".join(done.stdout.split())
+    assert "datasets.train.batch_size_per_gpu: 4 -> 6" in " ".join(done.stdout.split())
     records = step_records(run)
     assert records[:12] == first
     assert [record["step"] for record in records] == list(range(1, 31))
@@ -234,7 +234,7 @@ def test_another_optimizer_starts_afresh_with_a_warning(tmp_path: Path, write_im
     assert train(file).returncode == 0
     done = train(file, "--auto_resume", "--force_yml", "train:optim_g={type: Adam, lr: 1e-3}", "train:total_iter=15")
     assert done.returncode == 0, done.stderr
-    assert "was SGD and is Adam now" in done.stdout
+    assert "was SGD and is Adam now" in " ".join(done.stdout.split())
     assert "was SGD" not in done.stderr
     assert len(step_records(run_directory(file))) == 15
 

@@ -61,7 +61,8 @@ def test_a_folder_is_enlarged_and_a_stopped_job_goes_on(tmp_path: Path, run: Pat
     (tmp_path / "out/image_001.png").unlink()
     again = upscale(run, source, tmp_path / "out", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "1 picture, " in again.stdout
+    assert "1 picture, 0.00 megapixels of input in " in again.stdout
+    assert "\nrun whole, without tiles\npeak of memory: predicted " in again.stdout
     assert "2 there already" in again.stdout
     assert all(len(line) <= 80 for line in again.stdout.splitlines())
 

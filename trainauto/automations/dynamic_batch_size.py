@@ -15,6 +15,7 @@ from trainauto.control.step_policy import PolicyDecision, work
 from trainauto.core.decisions import KeepPlan, PlanChange, RunFacts
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord
+from trainauto.core.words import counted
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import RatioPrior
 from trainauto.memory.cost.traced_fit import Prior
@@ -169,7 +170,9 @@ class DynamicBatchSizeOptimizer(PeriodController):
         self._begins_otherwise = self.effective.whole(plan) != facts.plan
         # A resume in mid-period goes on with it; where a plan is still to be chosen, its first period is yet to begin.
         if not self._seen.peaks and not (self._steering.can_predict() and not self.warmup_period):
-            logger.info("%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, plan)
+            logger.info(
+                "%s: a period of %s begins with %s", self.name, counted(self.adjustment_frequency, "step"), plan
+            )
 
     def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
         """Choose the plan of the first batch by what was foreseen; it is then measured before it is trained."""
@@ -260,7 +263,8 @@ class DynamicBatchSizeOptimizer(PeriodController):
             return None
         run_plan = event.plan.with_micro_batches(min(event.pieces, event.plan.batch_size))
         plan = self.effective.forward(run_plan)
-        reason = f"out of memory at the floor: no more than {run_plan.forward_batch_size} samples at once from now on"
+        most = counted(run_plan.forward_batch_size, "sample")
+        reason = f"out of memory at the floor: no more than {most} at once from now on"
         if plan != self._plan:
             self._statistics.note_change(self._iteration, self._plan, plan, reason)
             self._settled = None

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -11,12 +11,14 @@ import torch
 
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
-from trainauto.core.run_events import RunSummary
+from trainauto.core.plan import Axis
+from trainauto.core.run_events import DETAIL, RunSummary
 from trainauto.options.cards import CardPreset, cpu_preset, find_card
+from trainauto.reporting.step_stats import size_text
 
 logger = logging.getLogger(__name__)
 
-BAND = ("target_vram_usage", "safety_margin")
+BAND = TARGET, MARGIN = "target_vram_usage", "safety_margin"
 BOUNDS = (*BAND, "min_batch_size", "max_batch_size", "min_lq_size", "max_lq_size")
 """Arguments of a controller that presets know."""
 
@@ -91,8 +93,16 @@ def say_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any],
     suggested, values = bounds_of(preset), {**filled_in, **written}
     shown = [bound for bound in (*BOUNDS, "target_batch_size") if values.get(bound) is not None]
     said = [f"{bound} {values[bound]} ({_source(bound, suggested, written, filled_in)})" for bound in shown]
-    logger.info("memory preset: %s (%s), for what the option file leaves open", preset.name, preset.rule)
-    logger.info("%s: %s", name, ", ".join(said))
+    if filled_in.get(TARGET, 0.0) > suggested[TARGET]:
+        logger.warning(
+            "safety_margin %g must lie below target_vram_usage, so that is %g instead of %g, the preset's: "
+            "write target_vram_usage beside it to say what may be filled",
+            written[MARGIN],
+            filled_in[TARGET],
+            suggested[TARGET],
+        )
+    logger.log(DETAIL, "memory preset: %s (%s), for what the option file leaves open", preset.name, preset.rule)
+    logger.log(DETAIL, "%s: %s", name, ", ".join(said))
 
 
 def _source(bound: str, suggested: Mapping[str, Any], written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> str:
@@ -101,14 +111,51 @@ def _source(bound: str, suggested: Mapping[str, Any], written: Mapping[str, Any]
     return "preset" if filled_in[bound] == suggested[bound] else f"preset {suggested[bound]}, moved to suit the file"
 
 
-def with_memory(summary: RunSummary, limit_bytes: int | None, automations: Iterable[Automation]) -> RunSummary:
+def with_memory(
+    summary: RunSummary,
+    limit_bytes: int | None,
+    automations: Iterable[Automation],
+    axes: Sequence[Axis] = (),
+    preset: CardPreset | None = None,
+) -> RunSummary:
     """Return the summary with the limit of the run and the peak its controller steers to, for curves and lines.
 
     Args:
         summary: what else is known.
         limit_bytes: memory the run may use; ``None`` where nobody says, and then there is nothing to steer to.
         automations: of the run; the lowest target of the controllers among them is the one that holds.
+        axes: of the run.
+        preset: what fills in for a controller where the option file is silent.
     """
-    shares = [one.target_vram_usage for one in automations if isinstance(one, DynamicBatchSizeOptimizer)]
-    target_bytes = int(limit_bytes * min(shares)) if limit_bytes is not None and shares else None
-    return replace(summary, memory_limit_bytes=limit_bytes, memory_target_bytes=target_bytes)
+    controllers = [one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)]
+    lowest = min(controllers, key=lambda one: one.target_vram_usage, default=None)
+    target_bytes = int(limit_bytes * lowest.target_vram_usage) if limit_bytes is not None and lowest else None
+    facts = (*_memory_facts(limit_bytes, lowest, axes, preset), *summary.facts)
+    return replace(summary, memory_limit_bytes=limit_bytes, memory_target_bytes=target_bytes, facts=facts)
+
+
+def _memory_facts(
+    limit_bytes: int | None,
+    controller: DynamicBatchSizeOptimizer | None,
+    axes: Sequence[Axis],
+    preset: CardPreset | None,
+) -> Iterator[tuple[str, str]]:
+    """Yield lines on how much memory there is, what fills it, and between which bounds."""
+    limit = "no limit is known" if limit_bytes is None else size_text(limit_bytes)
+    if controller is None:
+        yield "memory", f"{limit}; no controller fills it, batch and crop are the option file's"
+        return
+    if limit_bytes is None:
+        yield "memory", f"{limit}, so there is nothing to fill: batch and crop stay as they are"
+        return
+    target, low = controller.target_vram_usage, controller.target_vram_usage - controller.safety_margin
+    band = f"{size_text(limit_bytes * low)} to {size_text(limit_bytes * target)} ({low:.0%} to {target:.0%})"
+    yield "memory", f"{limit}; peaks are steered to {band}"
+    bounds = ", ".join(_bounds_of(axis) for axis in controller.bounded(tuple(axes)))
+    source = f" (file, else preset {preset.name})" if preset is not None else ""
+    yield "bounds", f"{bounds}{source}"
+
+
+def _bounds_of(axis: Axis) -> str:
+    capped = f" ({axis.capped_by})" if axis.capped_by else ""
+    return f"{axis.name} {axis.clamp(axis.minimum)} to {axis.clamp(axis.maximum)}{capped}"

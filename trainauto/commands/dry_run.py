@@ -66,6 +66,7 @@ class DryRun:
             "configured_plan_text": str(run.first_plan),
             "largest": _largest(run),
             "samples": dict(summary.samples),
+            "smallest_px": summary.smallest_px,
             "facts": dict(summary.facts),
             "limit_bytes": summary.memory_limit_bytes,
             "target_bytes": summary.memory_target_bytes,

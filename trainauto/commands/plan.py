@@ -6,13 +6,40 @@ from pathlib import Path
 from trainauto.commands.common_arguments import Commands, takes_options
 from trainauto.core.errors import InputError, Problem
 
+DESCRIPTION = """\
+Say before a run which crop sizes and batch sizes fit on which card. No card is
+needed, and nothing is written: one step of the run is followed on tensors that
+have sizes and no data. That takes 10 to 20 seconds for most networks.
+
+With --measure, a few steps are trained on noise on the device at hand as well,
+under up to four pairs of crop and batch that should fit it (its memory, or the
+file's budget). That takes under a minute for small networks, up to some minutes
+for large ones; pairs whose step would take more than 30 s are left out."""
+
+EPILOG = """\
+what is printed:
+  the crop (lq_size, pixels of the network's input) and the batch that a run
+  would go to on each card, with its expected peak of memory; the "99 % bound"
+  that the peak stays within with a probability of 99 %; and the target, which
+  that bound must not pass (target_vram_usage of the card's memory)
+  the largest batch for some crops
+  with --measure: predicted against measured peak of memory, by how much the
+  prediction was off, and how long a step took
+
+examples:
+  python -m trainauto plan -opt options/train/x.yml --card "RTX 3060 12GB"
+  python -m trainauto plan -opt options/train/x.yml --vram 16GiB --png plan.png
+  python -m trainauto plan -opt options/train/x.yml --measure"""
+
 
 def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "plan",
         help="say which crops and batches fit on which card",
-        description="Say which crops and batches fit on which card, without one: a step is traced on fake tensors.",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     takes_options(parser, required=False)
     parser.add_argument(
@@ -25,7 +52,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="also train a few steps under up to four plans that should fit here: predicted against measured",
+        help="also train a few steps here, under up to four plans that should fit: predicted against measured",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")

@@ -4,16 +4,15 @@ from trainauto.commands.run_plan import Answer, CardAnswer
 from trainauto.commands.tables import aligned
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.forecast.benchmark_plans import Trial, Trials
-from trainauto.reporting.step_stats import size_text
-
-MIB, GIB = 1024**2, 1024**3
+from trainauto.reporting.formatting import WIDTH, wrapped
+from trainauto.reporting.step_stats import counted, error_text, size_text
 
 MOST_CROPS = 8
 """Columns that fit beside the name of a card."""
 
 
 def table(found: Answer) -> str:
-    """Return the answer in words, within 80 columns but for the reasons."""
+    """Return the answer in words, within 80 columns."""
     rows = []
     whole = "budget" if any(one.limit_bytes < one.memory_bytes for one in found.cards) else "card"
     for one in found.cards:
@@ -32,17 +31,22 @@ def table(found: Answer) -> str:
                 size_text(one.target_bytes),
             )
         )
+    traced = counted(len(found.foresight.traced), "size")
     lines = [
-        f"{found.name}: {found.network}, traced {len(found.foresight.traced)} plans in {found.foresight.seconds:.1f} s",
-        f"weights, optimizer and averages hold {size_text(found.foresight.persistent_bytes)}",
+        *wrapped(f"{found.name}: {found.network}, {traced} followed in {found.foresight.seconds:.1f} s", WIDTH, ""),
+        f"weights, optimizer state and averages hold {size_text(found.foresight.persistent_bytes)} between steps",
         "",
         "the plan that a run would take: its 99 % bound stays within the target",
         *aligned(("card", "lq_size", "batch", "expected", f"of {whole}", "99 % bound", "target"), rows),
+        *_explained(
+            "lq_size: side of a crop of the input. expected: likely peak of a step's memory, and its share of the "
+            f"{whole}. 99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
+        ),
         "",
         *_frontiers(found),
         *_marks(found),
         *(_tried(found.trials) if found.trials else []),
-        *found.notes,
+        *(line for note in found.notes for line in wrapped(note, WIDTH, "  ")),
     ]
     return "\n".join(lines)
 
@@ -69,13 +73,25 @@ def _frontiers(found: Answer) -> list[str]:
 
 def _tried(trials: Trials) -> list[str]:
     """Return a table of what was tried, failures below it."""
-    bound = f", up to {trials.limit_bytes / GIB:.2f} GiB" if trials.limit_bytes is not None else ""
-    rows = [
-        (*_plan_cells(one.plan), f"{one.predicted_bytes / MIB:.0f} MiB", *_measured_cells(one)) for one in trials.trials
-    ]
+    bound = f", which may use {size_text(trials.limit_bytes)}" if trials.limit_bytes is not None else ""
+    rows = [(*_plan_cells(one.plan), size_text(one.predicted_bytes), *_measured_cells(one)) for one in trials.trials]
     failures = [f"{one.plan}: {one.failed}" for one in trials.trials if one.failed]
     headings = ("lq_size", "batch", "predicted", "measured", "off by", "s a step")
-    return [f"tried on {trials.device}{bound}:", *aligned(headings, rows), *failures, ""]
+    return [
+        *wrapped(f"tried on {trials.device}{bound}:", WIDTH, "  "),
+        *aligned(headings, rows),
+        *(line for failure in failures for line in wrapped(failure, WIDTH, "  ")),
+        *_explained(
+            "predicted, measured: peak of memory in a step. off by: predicted less measured, as a share of what was "
+            "measured, or in MiB where that is little. s a step: seconds that a step took here, on noise."
+        ),
+        "",
+    ]
+
+
+def _explained(text: str) -> list[str]:
+    """Return lines below a table, on what its columns mean."""
+    return wrapped(text, WIDTH, "")
 
 
 def _plan_cells(plan: Plan) -> tuple[str, str]:
@@ -85,7 +101,8 @@ def _plan_cells(plan: Plan) -> tuple[str, str]:
 def _measured_cells(one: Trial) -> tuple[str, str, str]:
     if one.failed:
         return "-", "-", "-"
-    return f"{one.measured_bytes / MIB:.0f} MiB", f"{one.error:+.1%}", f"{one.seconds:.2f}"
+    off_by = error_text(one.predicted_bytes, one.measured_bytes)
+    return size_text(one.measured_bytes), off_by, f"{one.seconds:.2f}"
 
 
 def _batch(card: CardAnswer, plan: Plan) -> str:

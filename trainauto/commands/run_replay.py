@@ -14,6 +14,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunSummary
+from trainauto.core.words import counted
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
@@ -239,7 +240,8 @@ def _check_samples(origin: Mapping[str, Any], dataset: "DynamicDataset") -> None
     from trainauto.storage.run_metadata import names_sha256
 
     if len(dataset) != origin["samples"]:
-        what = f"dataset '{dataset.name}' has {len(dataset)} samples, the run was trained on {origin['samples']}"
+        samples = counted(len(dataset), "sample")
+        what = f"dataset '{dataset.name}' has {samples}, the run was trained on {origin['samples']}"
     elif names_sha256(dataset) != origin["names_sha256"]:
         what = f"dataset '{dataset.name}' holds samples of other names than those the run was trained on"
     else:

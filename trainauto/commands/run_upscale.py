@@ -19,7 +19,7 @@ from trainauto.data.large_images import ImageWriter, read_picture
 from trainauto.inference.load_network import LoadedNetwork
 from trainauto.inference.upscale import TileFigures, Upscaler, limited_meter
 from trainauto.memory.tracing.fake_tensors import warm_up
-from trainauto.reporting.step_stats import size_text
+from trainauto.reporting.step_stats import counted, size_text
 
 
 @dataclass(frozen=True)
@@ -199,11 +199,16 @@ def _summary(tally: Tally, figures: TileFigures, limit_bytes: int | None) -> lis
         for count, word in ((tally.skipped, "there already"), (tally.failed, "could not be enlarged"))
         if count
     ]
-    pictures = f"{tally.pictures} picture{'' if tally.pictures == 1 else 's'}"
-    lines = [f"{pictures}, {megapixels:.2f} MP in {tally.seconds:.1f} s{''.join(others)}"]
+    pictures = counted(tally.pictures, "picture")
+    lines = [f"{pictures}, {megapixels:.2f} megapixels of input in {tally.seconds:.1f} s{''.join(others)}"]
     if figures.tiles:
-        tiles = "whole" if figures.is_whole else f"{figures.tiles} tiles of up to {figures.tile_px} px"
-        measured = f", {size_text(figures.measured_bytes)} measured" if figures.measured_bytes else ""
-        limit = f" of {size_text(limit_bytes)}" if limit_bytes else ""
-        lines.append(f"{tiles}; peak {size_text(figures.predicted_bytes)} predicted{measured}{limit}")
+        tiles = (
+            "run whole, without tiles"
+            if figures.is_whole
+            else f"cut into {counted(figures.tiles, 'tile')} of up to {figures.tile_px} px"
+        )
+        limit = f", of {size_text(limit_bytes)}" if limit_bytes else ""
+        measured = f", measured {size_text(figures.measured_bytes)}" if figures.measured_bytes else ""
+        peak = f"peak of memory: predicted {size_text(figures.predicted_bytes)}{measured}{limit}"
+        lines += [tiles, peak]
     return lines

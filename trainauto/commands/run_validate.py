@@ -12,6 +12,7 @@ from typing import Any
 from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem, TrainautoError
 from trainauto.core.files import nearest_folder
+from trainauto.core.words import counted
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.formatting import WIDTH, in_thousands, pairs_lines
@@ -181,11 +182,11 @@ def built_pairs(loaded: LoadedOptions, built: Mapping[str, Any]) -> list[Pair]:
     return [
         ("options", f"{loaded.path}: no problem"),
         ("data", f"{samples}: every file was looked at"),
-        ("smallest", built["facts"].get("smallest", "")),
+        ("smallest", f"image of {built['smallest_px']} px (of the input)"),
         ("network", f"{built['network']}, {in_thousands(built['parameters'])} parameters"),
-        ("device", f"{built['device']}, {built['precision']}, {_count(built['threads'], 'thread')}"),
+        ("device", f"{built['device']}, {built['precision']}, {counted(built['threads'], 'thread')}"),
         ("plan", plan),
-        ("workers", built["facts"].get("workers", "")),
+        *((label, built["facts"].get(label, "")) for label in ("memory", "bounds", "seed")),
         ("built in", f"{built['seconds']:.1f} s"),
     ]
 
@@ -209,10 +210,6 @@ def _off_by(predicted_bytes: int | None, peak_bytes: int) -> str:
     return f"; predicted {size_text(predicted_bytes)}, off by {error_text(predicted_bytes, peak_bytes)}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _beside(validation: Mapping[str, Any], name: str) -> str:
     bicubic = validation["bicubic"].get(name)
     return "" if bicubic is None else f" (bicubic {bicubic:.4g})"
@@ -228,8 +225,8 @@ def _step_pairs(step: Mapping[str, Any], limit_bytes: int | None) -> Iterator[Pa
         known = _off_by(step["predicted_bytes"], step["peak_bytes"])
         yield "memory", f"peak {size_text(step['peak_bytes'])}{of}{known}"
     if step["ooms"]:
-        pieces = ", ".join(f"{name} in {_count(number, 'piece')}" for name, number in step["pieces"].items())
-        what = f"{step['plan_text']} ran out of memory {_count(step['ooms'], 'time')}" + (
+        pieces = ", ".join(f"{name} in {counted(number, 'piece')}" for name, number in step["pieces"].items())
+        what = f"{step['plan_text']} ran out of memory {counted(step['ooms'], 'time')}" + (
             f" and ran: {pieces}" if pieces else ""
         )
         yield "out of mem.", f"{what}. Take a smaller batch_size_per_gpu or lq_size, or a larger memory: budget."

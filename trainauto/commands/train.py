@@ -3,6 +3,7 @@
 import argparse
 import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainauto.commands.common_arguments import Commands, prepare_environment, takes_options
@@ -50,8 +51,20 @@ def _run(parsed: argparse.Namespace) -> int:
         run = stack.enter_context(
             build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
         )
+        run.summary = replace(run.summary, facts=(*run.summary.facts, *_ways_out(loaded.options)))
         train(run)
         return run.exit_code
+
+
+def _ways_out(options: "Options") -> tuple[tuple[str, str], ...]:
+    """Say how to stop the run, and how to go on with it."""
+    from trainauto.reporting.step_stats import counted
+
+    every = counted(options.logger.save_checkpoint_freq, "step")
+    return (
+        ("to stop", "Ctrl-C finishes the step and saves; a second one stops at once"),
+        ("to resume", f"the same command with --auto_resume (a checkpoint every {every})"),
+    )
 
 
 def _early_tracer(options: "Options") -> "AbstractContextManager[WorkerProcess | None]":

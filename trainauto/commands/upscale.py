@@ -6,20 +6,45 @@ from pathlib import Path
 from trainauto.commands.common_arguments import Commands, takes_network
 from trainauto.core.errors import InputError
 
+DESCRIPTION = """\
+Enlarge a picture, or all in a folder and its subfolders, with a trained
+network. Pictures are written as PNG of 8 bits under the same names; those that
+are there already are left out, so that the same command goes on where it was
+stopped.
+
+A picture is enlarged as a whole where memory allows, else in the largest tiles
+that are predicted to fit. Each file is whole or not there at all. How long it
+takes follows from network and device: a bar shows what is left of a picture,
+and each one's line how long it took."""
+
+EPILOG = """\
+what is printed:
+  one line a picture: its size, the size it was enlarged to, seconds
+  where tiles are needed: by how many pixels they overlap, which is measured
+  once, on the first such picture, so that no seams can be seen
+  at the end: how many pictures and megapixels (of the input); whether they ran
+  whole or in how many tiles; the peak of memory, as predicted before it ran,
+  as measured, and how much there was
+
+examples:
+  python -m trainauto upscale experiments/my_first photos/ large/
+  python -m trainauto upscale experiments/my_first a.jpg a_x4.png --budget 1GiB
+  python -m trainauto upscale -opt options/train/x.yml --weights x.pth in/ out/"""
+
 
 def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "upscale",
         help="enlarge pictures with a trained network",
-        description="Enlarge a picture, or all in a folder and its subfolders, with a trained network. Pictures are "
-        "written as PNG of 8 bits under the same names; those that are there already are left out, so that the same "
-        "command goes on where it was stopped.",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     takes_network(parser)
     parser.add_argument("input", type=Path, metavar="INPUT", help="a picture, or a folder of pictures")
     parser.add_argument("output", type=Path, metavar="OUTPUT", help="a .png, or a folder")
-    parser.add_argument("--budget", metavar="SIZE", help="memory it may take, e.g. 1GiB; most of what is free")
+    parser.add_argument("--budget", metavar="SIZE", help="memory it may take, e.g. 1GiB; else most of what is free")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto takes CUDA if any")
     parser.add_argument("--tile", type=int, metavar="PX", help="side of tiles; by default the largest that fits")
     parser.add_argument("--overlap", type=int, metavar="PX", help="what tiles see beyond their own; else measured")

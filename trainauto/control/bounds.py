@@ -84,14 +84,14 @@ def check_band(target: float, margin: float) -> None:
         ValueError: the target is no share of the memory, or the margin leaves nothing of it.
     """
     if not 0 < target <= 1:
-        raise ValueError(f"target_vram_usage must lie in (0, 1], got {target}{_as_share(target)}")
+        raise ValueError(f"target_vram_usage must lie in (0, 1], got {target:g}{_as_share(target)}")
     if not 0 <= margin < target:
-        raise ValueError(f"safety_margin must lie in [0, target_vram_usage), got {margin}{_as_share(margin)}")
+        raise ValueError(f"safety_margin must lie in [0, target_vram_usage), got {margin:g}{_as_share(margin)}")
 
 
 def _as_share(value: float) -> str:
     """Return what was probably meant by a percentage."""
-    return f"; {value:g} per cent are {value / 100:g}" if 1 < value <= 100 else ""
+    return f"; did you mean {value / 100:g}, {value:g} per cent?" if 1 < value <= 100 else ""
 
 
 def check_at_least_one(**values: int) -> None:

@@ -17,6 +17,7 @@ from trainauto.core.automation import Automation
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import PeakReading
+from trainauto.core.words import counted
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.release import release_memory
@@ -183,7 +184,10 @@ class DocumentedInterface(Automation):
         meter = self._own_meter()
         meter.start_window()
         logger.info(
-            "%s: a period of %d steps begins with %s", self.name, self.adjustment_frequency, self._plan or "no plan yet"
+            "%s: a period of %s begins with %s",
+            self.name,
+            counted(self.adjustment_frequency, "step"),
+            self._plan or "no plan yet",
         )
 
     def observe(self, reading: PeakReading) -> None:

@@ -97,8 +97,25 @@ def parse_size_bytes(text: str) -> int:
     """
     found = _SIZE.fullmatch(text)
     if found is None or not (size := int(float(found[1]) * _UNITS[found[2].lower()])):
-        raise ValueError(f"'{text}' is no size; write it like 600MiB, 1.5GiB or 12GB")
+        raise ValueError(f"'{text}' is no size; {_probable_size(text)}")
     return size
+
+
+_ALMOST_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?)[a-z]*\s*", re.IGNORECASE)
+_MOST_GIB = 512
+"""A number above that, without a unit, was hardly meant in GiB."""
+
+
+def _probable_size(text: str) -> str:
+    """Return what was probably meant by a number without a unit, or with one that is none."""
+    found = _ALMOST_SIZE.fullmatch(text)
+    if found is not None and float(found[1]):
+        if found[2]:
+            return f"did you mean {found[1]}{found[2].upper()}iB?"
+        if text.strip() == found[1]:
+            likely = f"{found[1]}GiB, or {found[1]}MiB" if float(found[1]) <= _MOST_GIB else f"{found[1]}MiB"
+            return f"its unit is missing: did you mean {likely}?"
+    return "write it like 600MiB, 1.5GiB or 12GB"
 
 
 def limit_private_memory(limit_bytes: int | None) -> bool:

@@ -11,6 +11,9 @@ from trainauto.core.decisions import Decision
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 
+DETAIL = 15
+"""Level, between DEBUG and INFO, of messages for training.log alone: what one looks up, and need not see."""
+
 LengthUnit = Literal["steps", "samples"]
 """What the length of a run is counted in: optimizer steps, or samples drawn."""
 
@@ -36,6 +39,7 @@ class RunSummary:
         unit: what the length is counted in.
         samples: number of training samples, and of samples of each validation set, by the name of the set.
         train_set: which of ``samples`` is trained on; empty where there is no such count.
+        smallest_px: shorter side of its smallest image, at the network's input; ``None`` where nobody says.
         progress: the ledger at the start; it holds more than 0 steps when the run was resumed.
         precision: number format of forward and loss.
         facts: further (label, text) lines of the start-up summary, in order.
@@ -53,6 +57,7 @@ class RunSummary:
     unit: LengthUnit = "steps"
     samples: Mapping[str, int] = field(default_factory=dict)
     train_set: str = ""
+    smallest_px: int | None = None
     progress: Progress = field(default_factory=Progress)
     precision: str = "fp32"
     facts: tuple[tuple[str, str], ...] = ()

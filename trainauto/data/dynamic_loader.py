@@ -18,6 +18,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.process import limit_private_memory
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.core.words import counted
 from trainauto.data.decoder_warnings import take_waiting, tell
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.data.sampler import (
@@ -220,7 +221,7 @@ class DynamicDataLoader:
         """
         if state["samples"] != len(self.dataset):
             raise InputError(
-                f"dataset '{self.dataset.name}' has {len(self.dataset)} samples, "
+                f"dataset '{self.dataset.name}' has {counted(len(self.dataset), 'sample')}, "
                 f"the checkpoint was written with {state['samples']}"
             )
         self._tail = Position.from_dict(state["tail"])

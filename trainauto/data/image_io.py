@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,11 @@ from trainauto.data.exif_orientation import AS_STORED, orientation_of, upright, 
 
 Pixels = NDArray[np.uint8]
 """An image as (H, W, C), RGB or one grey channel."""
+
+# From 89 megapixels on Pillow warns without naming a file, from 179 on it refuses, which we say (:func:`read_header`).
+# What lies between is decoded as any other image is, by OpenCV: there is nothing to warn of. The filter is the whole
+# process's: headers are read in threads, and a filter that is set for a while is not one thread's alone.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 

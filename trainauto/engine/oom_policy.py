@@ -11,6 +11,7 @@ from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading
+from trainauto.core.words import counted
 from trainauto.engine.gradients import Failure
 from trainauto.engine.oom_notes import lost
 from trainauto.engine.run import Run
@@ -46,7 +47,9 @@ def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[
         micro_batches = math.ceil(run.loader.plan.batch_size / largest)
         if micro_batches > run.loader.plan.micro_batches:
             plan = run.loader.plan.with_micro_batches(micro_batches)
-            decisions.append(PlanChange(plan, f"out of memory: no more than {largest} samples at once from now on"))
+            decisions.append(
+                PlanChange(plan, f"out of memory: no more than {counted(largest, 'sample')} at once from now on")
+            )
     run.controls.apply(decisions)
     extent = min(failure.extent for failure in failures)
     is_kept = any(isinstance(decision, KeepPlan) for decision in decisions)

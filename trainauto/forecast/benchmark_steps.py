@@ -12,6 +12,7 @@ from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
+from trainauto.core.words import counted
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot, first_line
 from trainauto.engine.step import OptimizerOutOfMemoryError, optimize_parameters
@@ -71,7 +72,7 @@ class BenchmarkSteps:
         """What the device is called."""
         if self.device.type == "cuda":  # pragma: no cuda
             return str(torch.cuda.get_device_properties(self.device).name)
-        return f"CPU ({os.cpu_count()} cores, {torch.get_num_threads()} threads)"
+        return f"CPU ({counted(os.cpu_count() or 1, 'core')}, {counted(torch.get_num_threads(), 'thread')})"
 
     def measure(self, plan: Plan) -> Mapping[str, Any]:
         """Step a few times under a plan.

@@ -9,6 +9,7 @@ import torch
 
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.words import counted
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import Prior, Size, fit_prior, reserved_prior
@@ -151,8 +152,8 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> MemoryForecast:
     window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
     foresight = MemoryForecast.of(found, window_px, sum(one.seconds for one in found.values()))
     logger.info(
-        "traced %d plans in %.1f s: %.0f MiB are held between steps; the fit is within %.2f%%",
-        len(found),
+        "traced %s in %.1f s: %.0f MiB held between steps; the fit is within %.2f%%",
+        counted(len(found), "plan"),
         foresight.seconds,
         foresight.persistent_bytes / MIB,
         100 * foresight.live.residual,

@@ -302,10 +302,11 @@ class Upscaler:
 
 def _in_words(found: Reach) -> str:
     if found.is_certain:
-        return f"overlap {found.px} px: more of the surroundings changes at most {found.difference:.1e} of 1"
+        return f"tiles overlap by {found.px} px: with more, pixels (0 to 1) change by at most {found.difference:.1e}"
     if isinf(found.difference):
-        return f"overlap {found.px} px: memory allows no comparison with more, seams may show"
-    return f"overlap {found.px} px is the most that fits, and still changes {found.difference:.1e} of 1: seams may show"
+        return f"tiles overlap by {found.px} px: memory allows no comparison with more, seams may show"
+    changes = f"more would change pixels by {found.difference:.1e}"
+    return f"tiles overlap by {found.px} px, the most that fits: {changes}, seams may show"
 
 
 def _alpha(alpha: NDArray[np.uint8], box: Box, scale: int) -> NDArray[np.uint8]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from trainauto.core.words import counted
 from trainauto.options.schema import Datasets, Options, TrainDataset, ValDataset
 from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.options.validation_errors import Finding
@@ -73,7 +74,8 @@ def one_warmup(options: Options) -> Iterator[Finding]:
         what = "warmup_steps counts steps in a run that counts samples"
         yield Finding(path, what, "Write warmup_ratio, the share of the run.", at_key=True)
     elif train.total_iter and train.warmup_steps >= train.total_iter:
-        what = f"the warm-up of {train.warmup_steps} steps does not end within the {train.total_iter} of the run"
+        steps = counted(train.warmup_steps, "step")
+        what = f"the warm-up of {steps} does not end within the {train.total_iter} of the run"
         yield Finding(path, what, "Shorten warmup_steps, or lengthen total_iter.")
 
 
@@ -106,7 +108,8 @@ def workers_within_lookahead(options: Options) -> Iterator[Finding]:
     """More workers than batches drawn ahead would idle."""
     train = next((one for _, one in image_sets(options.datasets) if isinstance(one, TrainDataset)), None)
     if train is not None and train.num_worker_per_gpu > train.lookahead:
-        what = f"{train.num_worker_per_gpu} workers cannot all be busy with {train.lookahead} batches drawn ahead"
+        ahead = counted(train.lookahead, "batch")
+        what = f"{train.num_worker_per_gpu} workers cannot all be busy with {ahead} drawn ahead"
         advice = f"Write lookahead: {train.num_worker_per_gpu}, or fewer workers."
         yield Finding(("datasets", "train", "num_worker_per_gpu"), what, advice)
 

@@ -9,6 +9,7 @@ from trainauto.options.component_schemas import Components, arguments_schema, sc
 from trainauto.options.lookup import sections
 from trainauto.options.nested import SECTION
 from trainauto.options.parameters import summary_of
+from trainauto.options.preset_documents import preset_tables
 from trainauto.options.schema import Automations, Component, Options
 from trainauto.options.source_locations import dotted
 from trainauto.options.test_schema import OptionsToMeasure, SetsToMeasure
@@ -138,7 +139,7 @@ def markdown_reference(components: Components) -> str:
     Args:
         components: what is registered, by kind and name.
     """
-    tables = [*_option_tables(), *_component_tables(components), *_test_tables()]
+    tables = [*_option_tables(), *_component_tables(components), *preset_tables(), *_test_tables()]
     return "\n".join([*_introduction(), *tables]).rstrip() + "\n"
 
 
@@ -190,6 +191,10 @@ def _component_tables(components: Components) -> Iterator[str]:
             yield ""
             yield _one_line(summary_of(component))
             yield ""
+            if name == "DynamicBatchSizeOptimizer":
+                yield "Defaults of a target, margin and bounds hold where no preset does: see"
+                yield "[presets of the controller](#presets-of-the-controller)."
+                yield ""
             schema = arguments_schema(kind, name, component)
             if schema["properties"]:
                 yield from _table(schema, {"description": "what it is"})

@@ -37,10 +37,10 @@ class PlainConsole(TextSink):
         super().__init__(print_freq, width)
         self._stream = stream
 
-    def write(self, line: str, level: int = logging.INFO) -> None:
+    def write(self, line: str, level: int = logging.INFO) -> None:  # noqa: ARG002
         """Print one line, at once even into a pipe."""
         encoding = self._stream.encoding or "utf-8"
-        printable = _with_level(line, level).encode(encoding, "backslashreplace").decode(encoding)
+        printable = line.encode(encoding, "backslashreplace").decode(encoding)
         self._stream.write(printable + "\n")
         self._stream.flush()
 
@@ -61,7 +61,7 @@ class LiveConsole(TextSink):
     def write(self, line: str, level: int = logging.INFO) -> None:
         """Print one line above the bar."""
         style = "red" if level >= logging.ERROR else "yellow" if level >= logging.WARNING else ""
-        self.console.print(Text(_with_level(line, level), style=style), soft_wrap=True)
+        self.console.print(Text(line, style=style), soft_wrap=True)
 
     def write_standing(self, lines: Sequence[str]) -> None:
         """Leave it to the bar."""
@@ -110,7 +110,3 @@ class LiveConsole(TextSink):
         lines = step_lines(figures, summary, progress, self.console.width)
         bar = ProgressBar(total=summary.total, completed=summary.done(progress))
         return Group(*(Text(line) for line in lines), bar)  # the bar last: it does not end its line
-
-
-def _with_level(line: str, level: int) -> str:
-    return line if level < logging.WARNING else f"{logging.getLevelName(level).lower()}: {line}"

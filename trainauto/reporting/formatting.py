@@ -26,18 +26,24 @@ _WORTH_SAYING = 0.05
 def summary_lines(summary: RunSummary, width: int) -> list[str]:
     """Return the block that a run starts with."""
     pairs = [
-        ("run", summary.name),
+        ("run", f"{summary.name}, {counted(summary.total, summary.unit.removesuffix('s'))}"),
         ("directory", summary.run_directory),
-        ("device", f"{summary.device}, {summary.precision}"),
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
+        ("device", f"{summary.device}, {summary.precision}"),
+        ("data", ", ".join(_samples(summary))),
         ("plan", f"{summary.plan} ({plan_text(summary.plan)})"),
-        ("data", ", ".join(f"{name} {number}" for name, number in summary.samples.items())),
-        ("length", counted(summary.total, summary.unit.removesuffix("s"))),
         *summary.facts,
     ]
     if summary.resumed:
         pairs.append(("resumed", f"after step {summary.progress.steps}, {counted(summary.progress.samples, 'sample')}"))
     return pairs_lines(pairs, width)
+
+
+def _samples(summary: RunSummary) -> Iterator[str]:
+    for name, number in summary.samples.items():
+        is_known = name == summary.train_set and summary.smallest_px is not None
+        smallest = f" (the smallest: {summary.smallest_px} px of the input)" if is_known else ""
+        yield f"{name} {number}{smallest}"
 
 
 def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, width: int) -> list[str]:

@@ -12,6 +12,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.records import MicrobatchSplit
+from trainauto.core.words import counted
 from trainauto.reporting.formatting import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.reporting.step_stats import size_text
@@ -227,7 +228,7 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         ("run", report.run),
         ("steps", f"{report.steps}; plan changes: {len(report.changes)}; out of memory: {ooms}"),
         ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
-        ("last plan", f"{settled.plan}, since step {settled.since_step} ({settled.steps} steps)"),
+        ("last plan", f"{settled.plan}, since step {settled.since_step} ({counted(settled.steps, 'step')})"),
         ("peak", ", ".join(use) or "not measured"),
         ("speed", f"{settled.samples_per_s:.1f} samples a second"),
     ]
@@ -255,11 +256,11 @@ def _traced(report: MemoryReport, width: int) -> list[str]:
             if (row.plan.forward_batch_size, row.plan[LQ_SIZE]) == (one["batch"], one["lq_size"]) and row.typical_bytes
         ]
         sizes = [*phases, one["live_bytes"]]
-        counted = [None if size is None else size - (held if on_cpu else 0) for size in sizes]
-        cells = ["-" if size is None else size_text(size) for size in [*counted, max(measured, default=None)]]
+        at_peak = [None if size is None else size - (held if on_cpu else 0) for size in sizes]
+        cells = ["-" if size is None else size_text(size) for size in [*at_peak, max(measured, default=None)]]
         rows.append([f"{one['batch']}x{one['lq_size']}", *cells])
     seconds = report.foresight.get("seconds", 0.0)
-    head = [f"traced before the first step: {len(traced)} plans in {seconds:.1f} s; peak of each phase"]
+    head = [f"traced before the first step: {counted(len(traced), 'plan')} in {seconds:.1f} s; peak of each phase"]
     less = " (counted without them, as measured peaks are on a CPU)" if on_cpu else ""
     return [*head, *table(rows), *pairs_lines([("held", f"{size_text(held)} between steps{less}")], width)]
 

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from trainauto.core.decisions import Decision
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import Picture, RunEnd, RunSummary
+from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
 from trainauto.reporting.sinks import Sink
 
 LOGGER_NAME = "trainauto"
@@ -32,8 +32,8 @@ class Reporter:
         self._level_before = self._logger.level
         if self._sinks:
             self._logger.addHandler(self._handler)
-            if self._logger.getEffectiveLevel() > logging.INFO:
-                self._logger.setLevel(logging.INFO)
+            if self._logger.getEffectiveLevel() > DETAIL:
+                self._logger.setLevel(DETAIL)
 
     def start(self, summary: RunSummary) -> None:
         """Pass on the start of the run."""

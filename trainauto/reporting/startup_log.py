@@ -2,6 +2,7 @@
 
 import logging
 
+from trainauto.core.run_events import DETAIL
 from trainauto.reporting.reporter import LOGGER_NAME, Reporter
 
 
@@ -25,7 +26,7 @@ class StartupLog(logging.Handler):
     def __enter__(self) -> "StartupLog":
         self._logger.addHandler(self)
         self._level = self._logger.level
-        self._logger.setLevel(logging.INFO)  # as the reporter of the run will have it
+        self._logger.setLevel(DETAIL)  # as the reporter of the run will have it
         return self
 
     def __exit__(self, *_exception: object) -> None:

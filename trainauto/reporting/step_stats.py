@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
+from trainauto.core.words import counted as counted
 
 GIB_BYTES = 2**30
 MIB_BYTES = 2**20
@@ -119,13 +120,6 @@ class StepWindow:
 def size_text(size_bytes: float) -> str:
     """Return a size in GiB, below one in MiB."""
     return f"{size_bytes / GIB_BYTES:.2f} GiB" if size_bytes >= GIB_BYTES else f"{size_bytes / MIB_BYTES:.1f} MiB"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the singular or the plural: ``1 batch``, ``8 batches``."""
-    if number == 1:
-        return f"{number} {noun}"
-    return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
 
 
 def error_text(predicted_bytes: int, measured_bytes: int) -> str:

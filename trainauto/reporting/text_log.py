@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainauto.core.decisions import Decision
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import Picture, RunEnd, RunSummary
+from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
 from trainauto.reporting.formatting import (
     decision_lines,
     end_lines,
@@ -30,6 +30,9 @@ class TextSink(Sink):
         width: columns to wrap at; 0 never wraps.
     """
 
+    least_level = logging.INFO
+    """Messages below are left out."""
+
     def __init__(self, print_freq: int, width: int) -> None:
         self.print_freq = print_freq
         self.width = width
@@ -39,6 +42,10 @@ class TextSink(Sink):
 
     def write(self, line: str, level: int = logging.INFO) -> None:
         """Put down one line."""
+
+    def prefix(self, level: int) -> str:
+        """Return what a line of a level begins with."""
+        return "" if level < logging.WARNING else f"{logging.getLevelName(level).lower()}: "
 
     def start(self, summary: RunSummary) -> None:
         """Write the start-up block."""
@@ -69,14 +76,15 @@ class TextSink(Sink):
             self._write_all(decision_lines(record.step, decision, self.width))
 
     def message(self, text: str, level: int) -> None:
-        """Write a message; a block of several lines stays as it is.
-
-        Before the run starts it is wrapped: lines on presets and bounds are long, and none is there to be copied.
-        """
+        """Write a message, wrapped; a block of several lines stays as it is, so that it can be copied."""
+        if level < self.least_level:
+            return
         lines = text.splitlines()
-        if self.summary is None and len(lines) == 1 and level < logging.WARNING:
-            lines = wrapped(text, self.width)
-        self._write_all(lines, level)
+        if len(lines) == 1:
+            for line in wrapped(self.prefix(level) + lines[0], self.width):
+                self.write(line, level)
+        else:
+            self._write_all(lines, level)
 
     def end(self, summary: RunEnd) -> None:
         """Write what was predicted of the plans of this run, and the last block."""
@@ -85,11 +93,13 @@ class TextSink(Sink):
 
     def _write_all(self, lines: Iterable[str], level: int = logging.INFO) -> None:
         for line in lines:
-            self.write(line, level)
+            self.write(self.prefix(level) + line, level)
 
 
 class TrainingLog(TextSink):
     """Appends every line to training.log after the time (and the level where it is not INFO), unwrapped and plain."""
+
+    least_level = DETAIL
 
     def __init__(self, path: Path, print_freq: int) -> None:
         super().__init__(print_freq, width=0)
@@ -103,8 +113,11 @@ class TrainingLog(TextSink):
         Raises:
             OSError: the file cannot be written.
         """
-        named = line if level == logging.INFO else f"{logging.getLevelName(level)} {line}"
-        self._handler.handle(logging.LogRecord("trainauto", level, "", 0, named, (), None))
+        self._handler.handle(logging.LogRecord("trainauto", level, "", 0, line, (), None))
+
+    def prefix(self, level: int) -> str:
+        """Return the level where it is above INFO."""
+        return "" if level <= logging.INFO else f"{logging.getLevelName(level)} "
 
     def close(self) -> None:
         """Close the file."""

@@ -63,8 +63,8 @@ def test_forgotten_parameters_are_told_once(caplog: pytest.LogCaptureFixture) ->
     ("arguments", "words"),
     [
         ({"max_lqsize": 64}, ["has no argument 'max_lqsize'", "Did you mean 'max_lq_size'?"]),
-        ({"target_vram_usage": 85}, ["target_vram_usage must lie in (0, 1], got 85; 85 per cent are 0.85"]),
-        ({"safety_margin": 5}, ["got 5; 5 per cent are 0.05"]),
+        ({"target_vram_usage": 85}, ["target_vram_usage must lie in (0, 1], got 85; did you mean 0.85, 85 per cent?"]),
+        ({"safety_margin": 5}, ["got 5; did you mean 0.05, 5 per cent?"]),
         ({"target_vram_usage": 850}, ["got 850\n"]),
         ({"min_lq_size": 64, "max_lq_size": 32}, ["max_lq_size 32 is below min_lq_size 64; were they meant the other"]),
         ({"max_batch_size": "many"}, ["DynamicBatchSizeOptimizer: ", "max_batch_size='many'"]),

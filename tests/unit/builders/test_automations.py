@@ -14,6 +14,7 @@ from trainauto.builders.automations import build_automations, is_controller
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
+from trainauto.core.run_events import DETAIL
 from trainauto.options.cards import find_card
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.storage.run_metadata import as_yaml
@@ -76,7 +77,7 @@ def test_a_card_gives_its_preset(
 ) -> None:
     card = find_card("NVIDIA GeForce RTX 4090", 24 * 2**30)
     monkeypatch.setattr(automations, "preset_for", lambda _device, _budget_bytes: card)
-    with caplog.at_level("INFO"):
+    with caplog.at_level(DETAIL):
         (built,), resolved = build({"max_batch_size": 2})
     assert isinstance(built, DynamicBatchSizeOptimizer)
     assert built.target_vram_usage == 0.9
@@ -137,6 +138,7 @@ def test_a_misspelt_key_beside_a_preset_gets_its_suggestion(build: Build, budget
             "safety_margin: 0.5",
             "safety_margin must lie in [0, target",
         ),
+        ({"target_vram_usage": 85}, "target_vram_usage: 85", "got 85; did you mean 0.85, 85 per cent?"),
         ({"min_lq_size": 128}, "min_lq_size: 128", "no lq_size lies in 128..128"),
     ],
 )

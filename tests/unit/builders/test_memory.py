@@ -1,4 +1,3 @@
-import logging
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.builders.memory import BOUNDS, controller_defaults, say_bounds, with_memory
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
+from trainauto.core.run_events import DETAIL
 from trainauto.options.cards import CardPreset, cpu_preset, find_card
 
 MIB = 1024**2
@@ -31,6 +31,23 @@ def test_the_target_is_a_share_of_the_limit(limit: int | None, shares: list[floa
     summary = with_memory(a_summary(), limit, [Automation(), *automations])
     assert (summary.memory_limit_bytes, summary.memory_target_bytes) == (limit, target)
     assert summary.name == a_summary().name
+
+
+def test_the_start_says_what_is_filled_and_between_which_bounds() -> None:
+    axes = (Axis("lq_size", "px", 4, 50, 4, "the smallest image"), Axis("batch_size", "samples", 1, 1024))
+    controller = DynamicBatchSizeOptimizer(target_vram_usage=0.8, safety_margin=0.1, min_lq_size=8, max_batch_size=16)
+    told = with_memory(a_summary(facts=(("seed", "1"),)), 10 * GIB, [controller], axes, SMALL).facts
+    assert told == (
+        ("memory", "10.00 GiB; peaks are steered to 7.00 GiB to 8.00 GiB (70% to 80%)"),
+        ("bounds", "lq_size 8 to 48 (the smallest image), batch_size 2 to 16 (file, else preset CPU 60MiB)"),
+        ("seed", "1"),
+    )
+    for limit, automations, memory in (
+        (GIB, [], "1.00 GiB; no controller fills it, batch and crop are the option file's"),
+        (None, [], "no limit is known; no controller fills it, batch and crop are the option file's"),
+        (None, [controller], "no limit is known, so there is nothing to fill: batch and crop stay as they are"),
+    ):
+        assert with_memory(a_summary(), limit, automations, axes).facts == (("memory", memory),)
 
 
 def test_the_preset_fills_in_what_is_not_written_and_the_first_plan_lies_within() -> None:
@@ -112,12 +129,22 @@ def test_only_what_is_written_can_contradict(
 
 def test_the_log_says_every_bound_and_where_it_comes_from(caplog: pytest.LogCaptureFixture) -> None:
     written = {"target_vram_usage": 0.7, "min_lq_size": 64, "policy": "jump"}
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(DETAIL):
         say_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
     assert caplog.messages == [
         "memory preset: CPU 60MiB (computed from the budget), for what the option file leaves open",
         "Controller: target_vram_usage 0.7 (file), safety_margin 0.05 (preset), min_batch_size 1 (preset), "
         "max_batch_size 4 (preset), min_lq_size 64 (file), max_lq_size 64 (preset 16, moved to suit the file)",
+    ]
+
+
+def test_a_margin_that_raises_the_target_of_the_preset_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A margin is written to be careful, and must not raise what is filled without a word."""
+    for written in ({"safety_margin": 0.7}, {"safety_margin": 0.3}, {"target_vram_usage": 0.02}):
+        say_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
+    assert caplog.messages == [
+        "safety_margin 0.7 must lie below target_vram_usage, so that is 0.85 instead of 0.55, the preset's: "
+        "write target_vram_usage beside it to say what may be filled"
     ]
 
 

@@ -162,6 +162,8 @@ def test_shared_memory() -> None:
     assert machine.shared_memory_finding(64 * MIB, 64 * MIB, 9, batch).state == OK
     assert machine.shared_memory_finding(64 * MIB, 64 * MIB, 9, batch, 8 * batch).state == LOOK
     assert machine.shared_memory_finding(0, 0, 0, batch).state == OK
+    said = [machine.shared_memory_finding(64 * MIB, 64 * MIB, count, MIB).fact for count in (1, 2)]
+    assert [one.partition("; ")[2] for one in said] == ["1 batch under way: 1.0 MiB", "2 batches under way: 2.0 MiB"]
     assert machine.shared_memory_alone(64 * MIB, 64 * MIB).state == LOOK
     assert machine.shared_memory_alone(GIB, GIB).state == OK
 

@@ -1,5 +1,6 @@
 """What an answer about cards says beside its figures."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,14 @@ import torch
 
 from tests.integration.commands import tiny_options, write_options
 from trainauto.commands import run_plan
+from trainauto.commands.plan_table import table
+from trainauto.core.plan import Plan
+from trainauto.forecast.benchmark_plans import Trial, Trials
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.options.load import load_options
+
+MIB, GIB = 2**20, 2**30
 
 
 def traced() -> MemoryForecast:
@@ -32,3 +38,31 @@ def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
     said = [note for note in found.notes if note.startswith("Predictions were checked with torch")]
     assert len(said) == notes
     assert all(version in note for note in said)
+
+
+def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_plan, "foresee", lambda *_: traced())
+    monkeypatch.setattr(TraceProcess, "start", lambda _: None)
+    loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
+    found = run_plan.answer(loaded, run_plan.chosen_cards(["T4", "RTX 4090"], [GIB]))
+    plans = [Plan.of(batch_size=samples, lq_size=16) for samples in (1, 2, 3)]
+    long = "not tried, a step would take 31 s; this reason is so long that it does not fit into eighty columns"
+    tried = (
+        Trial(plans[0], 3 * MIB, 4 * MIB, MIB, 0.5),
+        Trial(plans[1], 30 * MIB, 40 * MIB, 40 * MIB, 2),
+        Trial(plans[2], 3 * GIB, 4 * GIB, failed=long),
+    )
+    text = table(replace(found, trials=Trials("CPU (1 core, 1 thread)", 64 * MIB, tried)))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80, text
+    words = " ".join(text.split())
+    for heading in ("lq_size", "expected", "99 % bound", "target", "predicted, measured", "off by", "s a step"):
+        assert f"{heading}: " in words
+    assert "tried on CPU (1 core, 1 thread), which may use 64.0 MiB:" in lines
+    rows = [line.split() for line in lines if line.startswith(("  16 px", "16 px"))]
+    assert [row[2:] for row in rows] == [
+        ["1", "3.0", "MiB", "1.0", "MiB", "+2.0", "MiB", "0.50"],
+        ["2", "30.0", "MiB", "40.0", "MiB", "-25.0%", "2.00"],
+        ["3", "3.00", "GiB", "-", "-", "-"],
+    ]
+    assert f"batch_size 3, lq_size 16: {long}" in words

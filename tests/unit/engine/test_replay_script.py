@@ -114,6 +114,6 @@ def test_a_step_that_fits_in_no_way_ends_it_in_words() -> None:
     with pytest.raises(RuntimeError, match="begin_step"):
         replay.pieces()
     replay.begin_step()
-    error = replay.cannot_follow("pass 'g' does not fit with 1 samples: no memory")
+    error = replay.cannot_follow("pass 'g' does not fit with 1 sample: no memory")
     assert error.exit_code == 1
     assert str(error).startswith("step 7 of the log (batch_size 8, lq_size 48) does not fit here: pass 'g'")

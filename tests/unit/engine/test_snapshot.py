@@ -162,7 +162,7 @@ def test_buffers_that_change_are_found_and_kept_from_then_on() -> None:
 
 
 def test_one_sample_that_does_not_fit_is_said_so() -> None:
-    with pytest.raises(BatchTooLargeError, match="1 samples"):
+    with pytest.raises(BatchTooLargeError, match="with 1 sample:"):
         optimize_parameters(model("forward", 0), batch_of(3))
 
 

@@ -202,7 +202,15 @@ def test_the_message_is_the_block_people_see(tmp_path: Path) -> None:
             "DynamicBatchSizeOptimizer: {} means its defaults.",
         ),
         ("memory: {cpu_budget: 24}\n", "memory.cpu_budget takes text", "with its unit, e.g. 24MiB or 24GiB."),
-        ("memory: {budget: '24'}\n", "'24' is no size", ""),
+        ("memory: {cpu_budget: 2.5}\n", "memory.cpu_budget takes text", "with its unit, e.g. 2.5MiB or 2.5GiB."),
+        ("memory: {budget: '24'}\n", "'24' is no size; its unit is missing: did you mean 24GiB, or 24MiB?", ""),
+        ("memory: {budget: '6000'}\n", "'6000' is no size; its unit is missing: did you mean 6000MiB?", ""),
+        ("memory: {budget: 24G}\n", "'24G' is no size; did you mean 24GiB?", ""),
+        ("memory: {budget: 1.5 gigs}\n", "'1.5 gigs' is no size; did you mean 1.5GiB?", ""),
+        ("memory: {budget: 600 mbytes}\n", "'600 mbytes' is no size; did you mean 600MiB?", ""),
+        ("memory: {budget: 64kBit}\n", "'64kBit' is no size; did you mean 64KiB?", ""),
+        ("memory: {budget: 24 apples}\n", "'24 apples' is no size; write it like 600MiB", ""),
+        ("memory: {budget: 0GiB}\n", "'0GiB' is no size; write it like 600MiB", ""),
     ],
 )
 def test_what_was_probably_meant(problems: Reporter, text: str, what: str, advice: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainauto.options.cards import CARDS
 from trainauto.options.load import LoadedOptions
 from trainauto.options.lookup import fields_of, sections
 from trainauto.options.reference_documents import json_schema, markdown_reference
@@ -220,3 +221,28 @@ def test_every_table_row_has_as_many_cells_as_its_heading() -> None:
         cells = len(re.findall(r"(?<!\\)\|", line)) - 1 if line.startswith("|") else 0
         assert not (width and cells) or cells == width
         width = cells
+
+
+def test_the_reference_holds_the_presets() -> None:
+    text = markdown_reference(COMPONENTS)
+    section = text.split("## Presets of the controller\n")[1].split("\n## ")[0]
+    cards, budgets = (
+        {
+            cells[0].strip(): [cell.strip() for cell in cells[1:]]
+            for line in part.splitlines()
+            if "px |" in line
+            for cells in [line.strip("|").split("|")]
+        }
+        for part in section.split("| budget on a CPU |")
+    )
+    assert cards == {
+        f"{card.memory_gib:g} GiB": [
+            f"{card.target_vram_usage:.2f}",
+            f"{card.safety_margin:.2f}",
+            f"{card.min_batch_size}-{card.max_batch_size}",
+            f"{card.min_lq_size}-{card.max_lq_size} px",
+        ]
+        for card in CARDS
+    }
+    assert budgets["64 MiB"] == ["0.60", "0.05", "1-4", "8-16 px"]
+    assert len(budgets) == 6

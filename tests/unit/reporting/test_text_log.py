@@ -11,10 +11,11 @@ from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_
 from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import ImageScore, PeakReading, Progress
-from trainauto.core.run_events import RunEnd
+from trainauto.core.run_events import DETAIL, RunEnd
 from trainauto.reporting.console import LiveConsole, PlainConsole, console_sink
 from trainauto.reporting.formatting import decision_lines, duration, in_thousands, plan_text, prediction_lines
 from trainauto.reporting.plan_peaks import PlanPeaks
+from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.text_log import TextSink, TrainingLog
 
 REASON = "the peak of 5.91 GiB lies below the band of 80 to 85 % of 79.1 GiB, so there is room for larger crops"
@@ -48,14 +49,13 @@ def test_plain_lines_fit_80_columns_and_hold_no_control_codes() -> None:
 
 
 def test_the_startup_block() -> None:
-    assert plain().splitlines()[:7] == [
-        "run         demo",
+    assert plain(smallest_px=120).splitlines()[:6] == [
+        "run         demo, 100000 steps",
         "directory   experiments/demo/20250102_030405",
-        "device      cuda:0 NVIDIA H100 (79.1 GiB), fp32",
         "network     SRResNet x4, 1.52 M parameters",
+        "device      cuda:0 NVIDIA H100 (79.1 GiB), fp32",
+        "data        train 800 (the smallest: 120 px of the input), val 5",
         "plan        batch_size 4, lq_size 48 (4x48)",
-        "data        train 800, val 5",
-        "length      100000 steps",
     ]
 
 
@@ -418,18 +418,40 @@ def test_counts_and_plans() -> None:
     assert plan_text(Plan.of(batch_size=8, max_pixels=512, micro_batches=4)) == "batch_size 8/4 max_pixels 512"
 
 
-def test_what_is_said_before_the_start_is_wrapped_on_the_console_only(tmp_path: Path) -> None:
+def test_what_is_said_is_wrapped_on_the_console_only(tmp_path: Path) -> None:
     text = "DynamicBatchSizeOptimizer: " + ", ".join(f"min_batch_size {number} (preset)" for number in range(6))
     stream, log = io.StringIO(), TrainingLog(tmp_path / "training.log", 1)
     console = PlainConsole(1, stream)
     for sink in (console, log):
         sink.message(text, logging.INFO)
         sink.start(a_summary())
-        sink.message(text, logging.INFO)
+        sink.message(text, logging.WARNING)
+        sink.message(f"to be copied:\n{text}", logging.INFO)
         sink.close()
     lines = stream.getvalue().splitlines()
-    before = lines[: next(number for number, line in enumerate(lines) if line.startswith("run "))]
-    assert len(before) == 3
-    assert all(len(line) <= 80 for line in before)
-    assert " ".join(" ".join(before).split()) == text
-    assert (tmp_path / "training.log").read_text().count(text) == 2
+    start = next(number for number, line in enumerate(lines) if line.startswith("run "))
+    warning = next(number for number, line in enumerate(lines) if line.startswith("warning: "))
+    for shown, said in ((lines[:start], text), (lines[warning : warning + 3], f"warning: {text}")):
+        assert len(shown) == 3
+        assert all(len(line) <= 80 for line in shown)
+        assert " ".join(" ".join(shown).split()) == said
+    assert lines[-2:] == ["to be copied:", text]
+    kept = (tmp_path / "training.log").read_text()
+    assert kept.count(text) == 3
+    assert f" WARNING {text}\n" in kept
+
+
+def test_details_are_for_the_log_alone(tmp_path: Path, live: LiveConsole) -> None:
+    stream, log = io.StringIO(), TrainingLog(tmp_path / "training.log", 1)
+    plain_console = PlainConsole(1, stream)
+    logger = logging.getLogger("trainauto.test")
+    with Reporter([log, plain_console, live]):
+        logger.log(DETAIL, "a bound and where it comes from")
+        logger.debug("of no use")
+        logger.info("of use")
+    assert [line[24:] for line in (tmp_path / "training.log").read_text().splitlines()] == [
+        "a bound and where it comes from",
+        "of use",
+    ]
+    assert stream.getvalue() == "of use\n"
+    assert shown_by(live).strip() == "of use"

@@ -40,8 +40,3 @@ def guarded(name: str, check: Callable[[], Finding | Sequence[Finding]]) -> list
 def brief(value: float) -> str:
     """Return a number with about three figures, never in powers of ten."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2g}"
-
-
-def counted(number: int, what: str) -> str:
-    """Return ``1 thread`` or ``2 threads``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, counted
+from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 from trainauto.core.cgroup import MemoryLimit
 from trainauto.core.files import nearest_folder
+from trainauto.core.words import counted
 from trainauto.reporting.step_stats import size_text
 
 GIB = 1024**3
@@ -68,7 +69,7 @@ def shared_memory_finding(
     if not batches:
         return Finding(SHARED_MEMORY, OK, f"{fact}; without workers nothing goes through it")
     need = batches * batch_bytes
-    fact += f"; {batches} batches under way take {size_text(need)}"
+    fact += f"; {counted(batches, 'batch')} under way: {size_text(need)}"
     if need > free_bytes:
         return Finding(SHARED_MEMORY, BROKEN, f"{fact}: workers would end with a bus error", advice)
     if largest_batch_bytes is not None:

@@ -8,8 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, counted
+from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 from trainauto.core.process import unknown_torch
+from trainauto.core.words import counted
 
 PACKAGE = "trainauto"
 PROJECT_FILE = Path(__file__).parents[3] / "pyproject.toml"
@@ -113,7 +114,7 @@ def torch_finding(facts: Mapping[str, Any], has_nvidia_card: bool) -> Finding:
     if "version" not in facts:
         return Finding("torch build", UNKNOWN, str(facts.get("error", "torch did not answer")))
     build = f"CUDA {facts['cuda']}" if facts["cuda"] else (f"ROCm {facts['hip']}" if facts["hip"] else "no CUDA")
-    fact = f"{facts['version']}, built with {build}; {facts['threads']} threads an operation"
+    fact = f"{facts['version']}, built with {build}; {counted(facts['threads'], 'thread')} an operation"
     if not facts["cuda"] and has_nvidia_card:
         return Finding("torch build", LOOK, f"{fact}, and there is an NVIDIA card", "Install torch's CUDA build.")
     return Finding("torch build", OK, fact)

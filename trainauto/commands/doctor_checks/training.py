@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, brief, counted
+from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, brief
+from trainauto.core.words import counted
 
 SLOW_NAME_S = 1.0
 

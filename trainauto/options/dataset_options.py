@@ -1,0 +1,94 @@
+"""Options of training and validation sets."""
+
+from pydantic import BaseModel, ConfigDict
+
+from trainauto.options.fields import FolderName, NonNegativeInt, PositiveInt, Roots, Section, option
+
+
+class TrainDataset(Section):
+    """Where training samples come from and how many are drawn."""
+
+    type: str = option(
+        "PairedImageDataset",
+        "PairedImageDataset (gt + lq folders) or GTImageDataset (lq is made from gt by antialiased bicubic).",
+    )
+    name: str = option("train", "Name of the set in messages.")
+    dataroot_gt: Roots = option(
+        ...,
+        "Folder of high-quality images (searched recursively), an image file, or a list of them. `package:NAME/PATH` "
+        "means PATH inside the installed Python package NAME.",
+    )
+    dataroot_lq: Roots | None = option(
+        None, "Folder(s) of low-quality images, paired with dataroot_gt by relative path without the extension."
+    )
+    lq_size: PositiveInt = option(
+        64, "Side of a training crop of the low-quality image.", unit="px", reason="fits 12 GB for most networks at x4"
+    )
+    batch_size_per_gpu: PositiveInt = option(
+        8, "Samples in one forward pass at the start of the run.", unit="samples", reason="fits 12 GB for most networks"
+    )
+    accum_iter: PositiveInt = option(
+        1,
+        "Micro-batches in one optimizer step; a step draws batch_size_per_gpu * accum_iter samples.",
+        unit="micro-batches",
+        reason="1: no accumulation",
+    )
+    num_worker_per_gpu: NonNegativeInt = option(
+        2, "Processes that decode images; 0 decodes in the training process.", unit="processes", reason="two cores"
+    )
+    lookahead: PositiveInt = option(
+        8,
+        "Batches drawn ahead of the step, the same for any number of workers: a larger plan acts after so many steps.",
+        unit="batches",
+        reason="hides decoding hiccups of 8 workers; at least num_worker_per_gpu",
+    )
+    use_hflip: bool = option(True, "Flip crops left to right at random.", reason="doubles the data at no cost")
+    use_rot: bool = option(
+        True, "Flip and rotate crops by quarter turns at random.", reason="eightfold data with hflip"
+    )
+    cache_dir: str | None = option(
+        None,
+        "Folder for a memory-mapped cache of decoded pixels, relative to the working directory; needs width * height * "
+        "channels bytes an image.",
+        reason="off: it costs disk",
+    )
+    decode_all: bool = option(
+        False,
+        "Decode every image before the run and refuse damaged ones. Without it, a JPEG that is damaged in its middle "
+        "is named in the log when it is first read.",
+        reason="off: it takes as long as reading the set once",
+    )
+    filename_tmpl: str | None = option(
+        None,
+        "Name of a low-quality image without its extension, where `{}` is that of its partner (BasicSR's meaning): "
+        "'{}x4' pairs 0001.png with 0001x4.png. Without it, names are the same, or end in x2 to x9.",
+        reason="DIV2K's names pair without it",
+    )
+
+
+class ValDataset(Section):
+    """A set of whole images to validate on."""
+
+    type: str = option("PairedImageDataset", "PairedImageDataset or GTImageDataset, as for training.")
+    name: FolderName = option("val", "Name of the set in logs, curves and folders.")
+    dataroot_gt: Roots = option(..., "As for training.")
+    dataroot_lq: Roots | None = option(None, "As for training.")
+    cache_dir: str | None = option(None, "As for training.")
+    decode_all: bool = option(False, "As for training.")
+    filename_tmpl: str | None = option(None, "As for training.")
+
+
+class Datasets(BaseModel):
+    """Training set and validation sets (`val`, and any number of `val_*`)."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    __pydantic_extra__: dict[str, ValDataset]
+
+    train: TrainDataset = option(..., "Training set.")
+    val: ValDataset | None = option(None, "First validation set.")
+
+    @property
+    def validation_sets(self) -> dict[str, ValDataset]:
+        """All validation sets by key, in file order."""
+        sets = {"val": self.val} if self.val else {}
+        return {**sets, **(self.__pydantic_extra__ or {})}

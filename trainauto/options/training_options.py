@@ -1,0 +1,76 @@
+"""Options of what is minimised, how and for how long, and of validation."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainauto.options.fields import Component, Fraction, NonNegativeInt, PositiveInt, Section, option
+
+
+class TrainOptions(Section):
+    """What is minimised, how, and for how long."""
+
+    total_iter: PositiveInt | None = option(
+        None, "Length of the run; schedules count steps too.", unit="optimizer steps"
+    )
+    total_samples: PositiveInt | None = option(
+        None,
+        "Length of the run; schedules count samples too, so that a changing batch does not distort them.",
+        unit="samples",
+    )
+    losses: Annotated[list[Component], Field(min_length=1)] = option(
+        ...,
+        "Loss terms of the generator; each takes loss_weight. SRGANModel needs one ganloss among them, from which its "
+        "discriminator learns too.",
+    )
+    optim_g: Component = option(..., "Optimizer of the generator: Adam, AdamW or SGD with its arguments.")
+    optim_d: Component | None = option(
+        None,
+        "Optimizer of the discriminator of SRGANModel; scheduler and grad_clip hold for it too.",
+        reason="null: there is none",
+    )
+    scheduler: Component = option(
+        Component(type="constant"),
+        "multistep, cosine, linear or constant; counted in steps with total_iter, in samples with total_samples.",
+    )
+    lr_scaling: Literal["none", "sqrt", "linear"] = option(
+        "none",
+        "Factor of the rate where a step has another number of samples than batch_size_per_gpu * accum_iter (or than "
+        "a controller's target_batch_size): their ratio (linear) or its square root (sqrt, for Adam). ema_decay "
+        "follows with either, as decay ** ratio.",
+        reason="none: rates stay those of the file, whatever the batch",
+    )
+    warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
+    warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
+    ema_decay: Fraction = option(
+        0.999,
+        "Decay a step of the moving average of weights that is validated and saved; 0 is off.",
+        reason="BasicSR's value",
+    )
+    grad_clip: Annotated[float, Field(gt=0.0)] | None = option(
+        None, "Largest gradient norm; larger gradients are scaled down to it.", reason="off: SR losses rarely need it"
+    )
+
+
+TILE_SIZE = option(
+    0, "Side of the tiles an image is cut into; 0 runs images whole until one does not fit.", unit="px of the input"
+)
+TILE_OVERLAP = option(
+    16,
+    "Pixels each tile sees beyond its own on every side.",
+    unit="px of the input",
+    reason="hides seams of small networks",
+)
+
+
+class ValOptions(Section):
+    """When and how validation runs."""
+
+    val_enabled: bool = option(True, "Run validation.")
+    val_freq: PositiveInt = option(1000, "Steps between validations; one more runs at the end.", unit="optimizer steps")
+    save_img: bool = option(True, "Keep the pictures of each validation in the run directory.")
+    metrics: dict[str, Component] = option(
+        {}, "Metrics by the name to log them under, e.g. `psnr: {type: calculate_psnr}`."
+    )
+    tile_size: NonNegativeInt = TILE_SIZE
+    tile_overlap: NonNegativeInt = TILE_OVERLAP
