@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = _parser().parse_args(arguments)
     try:
-        code: int = parsed.door(parsed)
+        code: int = parsed.execute(parsed)
         sys.stdout.flush()
     except BrokenPipeError as error:
         return _nobody_reads(error)
@@ -65,6 +65,6 @@ def _nobody_reads(error: BrokenPipeError) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="trainauto", description="Training that fills the GPU by itself.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for door in COMMANDS:
-        door.add_to(commands)
+    for command in COMMANDS:
+        command.add_to(commands)
     return parser

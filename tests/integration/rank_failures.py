@@ -60,9 +60,9 @@ class Watched(StepSnapshot):
         self.now = "backward"
         return terms
 
-    def back(self) -> None:
+    def restore(self) -> None:
         self.failed[self.now] += 1
-        super().back()
+        super().restore()
 
 
 def new_model() -> SRModel:

@@ -1,4 +1,4 @@
-"""No option is dead: runs read every key of the schema, outside the options room itself."""
+"""No option is dead: runs read every key of the schema, outside of the options package itself."""
 
 import inspect
 import sys
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-import trainauto.options.schema as schema
 from tests.integration.commands import gan_options, tiny_options, write_options
 from trainauto.build import _summary, build_run
 from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
@@ -19,18 +18,21 @@ from trainauto.builders.distributed_setup import limit_and_division, parallel_of
 from trainauto.data import DATASETS
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
+from trainauto.options import dataset_options, resource_options, schema, training_options
 from trainauto.options.load import load_options
 
-OPTIONS_ROOM = Path(schema.__file__).parent
-PROPERTIES = Path(schema.__file__)  # properties of the sections read for their callers
+OPTIONS = Path(schema.__file__).parent
+MODULES = (schema, dataset_options, training_options, resource_options)
+PROPERTIES = {Path(module.__file__) for module in MODULES}  # properties of the sections read for their callers
 # Whoever reads there does not use it.
 TELLING = (_summary.__code__, _warn_of_many_workers.__code__, _given.__code__)
 HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
 FOR_DATASETS = {name for kind in DATASETS for name in inspect.signature(DATASETS.get(kind)).parameters}
 SECTIONS = [
     section
-    for section in vars(schema).values()
-    if isinstance(section, type) and issubclass(section, BaseModel) and section.__module__ == schema.__name__
+    for module in MODULES
+    for section in vars(module).values()
+    if isinstance(section, type) and issubclass(section, BaseModel) and section.__module__ == module.__name__
 ]
 
 Read = set[tuple[str, str]]
@@ -39,7 +41,7 @@ Read = set[tuple[str, str]]
 class Pair(Communicator):
     """A rank beside one that says the same."""
 
-    count = 2
+    world_size = 2
 
     def all_gather_object(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return [message, message]
@@ -52,7 +54,7 @@ def is_within(code: CodeType, function: CodeType) -> bool:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Read:
-    """Collect (section, key) of every read by what uses it: not by the options room, by pydantic, or to be printed."""
+    """Collect (section, key) of every read by what uses it: not by the options package, by pydantic, or to be printed."""
     seen: Read = set()
     plain = BaseModel.__getattribute__ if "__getattribute__" in vars(BaseModel) else object.__getattribute__
 
@@ -60,7 +62,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
         if name in type(self).model_fields:
             code = sys._getframe(1).f_code
             caller = Path(code.co_filename)
-            outside = caller == PROPERTIES or (caller.parent != OPTIONS_ROOM and "pydantic" not in caller.parts)
+            outside = caller in PROPERTIES or (caller.parent != OPTIONS and "pydantic" not in caller.parts)
             used = code not in TELLING and (not is_within(code, HANDING_OVER) or name in FOR_DATASETS)
             if outside and used:
                 seen.add((type(self).__name__, name))

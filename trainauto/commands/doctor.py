@@ -17,7 +17,7 @@ def add_to(commands: Commands) -> None:
     )
     takes_options(parser, required=False)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

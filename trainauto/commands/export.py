@@ -28,7 +28,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--half", action="store_true", help="float16 in place of float32")
     parser.add_argument("--size", metavar="HxW", help="onnx: for images of this size only, e.g. 256x256; default any")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

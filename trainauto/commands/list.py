@@ -32,7 +32,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, right after KIND")
     parser.add_argument("-opt", type=Path, metavar="FILE", help="also what the plugins of this option file bring")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -56,7 +56,7 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

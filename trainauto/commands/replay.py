@@ -15,7 +15,7 @@ def add_to(commands: Commands) -> None:
     takes_run(parser)
     parser.add_argument("--until", type=int, metavar="STEP", help="end after this step")
     takes_overrides(parser)
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ def add_to(commands: Commands) -> None:
     )
     takes_run(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
 
-# Nothing here may import torch at the top: the door sets the environment first.
+# Nothing here may import torch at the top: the command sets the environment first.
 if TYPE_CHECKING:
     from trainauto.data.dynamic_dataset import DynamicDataset
     from trainauto.data.sampler import LoggedBatch

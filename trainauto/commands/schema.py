@@ -13,7 +13,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--markdown", action="store_true", help="print the options reference instead")
     parser.add_argument("--write", action="store_true", help="write options/schema.json and docs/options.md")
     parser.add_argument("--check", action="store_true", help="exit with 1 if these two are out of date")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ def add_to(commands: Commands) -> None:
     )
     takes_options(parser, required=False)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="instead of the option file's")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def add_to(commands: Commands) -> None:
     )
     # Older versions of torchrun's predecessor passed it; the environment says the same.
     parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

@@ -50,7 +50,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--overlap", type=int, metavar="PX", help="what tiles see beyond their own; else measured")
     parser.add_argument("--overwrite", action="store_true", help="write pictures anew that are there already")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON, in bytes")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

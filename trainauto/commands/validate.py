@@ -18,7 +18,7 @@ def add_to(commands: Commands) -> None:
     takes_options(parser)
     parser.add_argument("--steps", type=int, default=1, metavar="N", help="steps to train (1)")
     parser.add_argument("--decode", action="store_true", help="decode every image, and refuse damaged ones")
-    parser.set_defaults(door=_run)
+    parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:

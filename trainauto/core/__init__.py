@@ -1,1 +1,1 @@
-"""The vocabulary every room speaks: plans, batches, records, decisions, passes, registries, errors."""
+"""The vocabulary of every package: plans, batches, records, decisions, objectives, registries, errors."""

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 
 
 class TrainautoError(Exception):
-    """Base of all errors raised on purpose; the doors print it without a traceback."""
+    """Base of all errors raised on purpose; the command line prints it without a traceback."""
 
     exit_code = 1
 

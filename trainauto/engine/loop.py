@@ -54,7 +54,7 @@ def train(run: Run) -> RunEnd:
         run.reporter.end(RunEnd("interrupted", "stopped at once", run.progress, str(run.last_checkpoint or "")))
         raise
     except BaseException as error:
-        # The first line is enough here: the door prints the whole of it.
+        # The first line is enough here: the command line prints the whole of it.
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         run.reporter.end(RunEnd("failed", reason, run.progress, str(run.last_checkpoint or "")))
         raise

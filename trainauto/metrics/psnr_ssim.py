@@ -62,7 +62,7 @@ def calculate_ssim(
             f"SSIM needs at least {WINDOW_PX}x{WINDOW_PX} px; an image of {_size(image)} px leaves {_size(one)} px "
             f"without a border of {crop_border} px"
         )
-    # Imported here: it loads scipy, which takes longer than everything else in this room.
+    # Imported here: it loads scipy, which takes longer than everything else in this package.
     from skimage.metrics import structural_similarity
 
     # truncate is left at 3.5, which makes the Gaussian of sigma 1.5 reach 5 px to each side: 11 px in all. The mean

@@ -156,7 +156,7 @@ def card_by_words(text: str) -> CardPreset:
 
 
 def _nearest_card(text: str, called: list[CardPreset]) -> str:
-    """Return advice: the nearest of the cards so called, or of all; never the whole list, which has its own door."""
+    """Return advice: the nearest of the cards so called, or of all; never the whole list, which has its own command."""
     # Where not even the model is known, the sizes would only blur the comparison.
     advice = nearest(text, [card.name if called else card.name.rsplit(" ", 1)[0] for card in called or CARDS])
     return f"{advice} {_LISTED}" if called or advice.startswith("Did") else _LISTED

@@ -7,7 +7,7 @@ from trainauto.reporting.reporter import LOGGER_NAME, Reporter
 
 
 class StartupLog(logging.Handler):
-    """Holds what rooms log while a run is being built.
+    """Holds what packages log while a run is being built.
 
     The run directory is made last, when nothing can be wrong any more; what was said before belongs into its log too.
     If building fails, the messages go to where Python sends those nobody listens to: stderr.
