@@ -54,7 +54,7 @@ def is_within(code: CodeType, function: CodeType) -> bool:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Read:
-    """Collect (section, key) of every read by what uses it: not by the options package, by pydantic, or to be printed."""
+    """Collect (section, key) of every read by what uses it: not by the options package, pydantic, or to be printed."""
     seen: Read = set()
     plain = BaseModel.__getattribute__ if "__getattribute__" in vars(BaseModel) else object.__getattribute__
 

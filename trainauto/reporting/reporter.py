@@ -20,7 +20,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class Reporter:
     """Fans out to sinks, in their order. The engine sees it as :class:`~trainauto.core.run_events.ReporterLike`.
 
-    From construction to :meth:`close` it also listens to the logger ``trainauto``, so that other packages just log. Use it
+    From construction to :meth:`close` it also listens to the logger ``trainauto``, so that others just log. Use it
     as a context manager. Without sinks (ranks other than the first) it leaves the logger alone.
     """
 
