@@ -103,3 +103,11 @@ def test_a_loop_that_goes_on_with_what_failed(tmp_path: Path) -> None:
     assert 1 <= len(found["failures"]) <= 8
     assert found["failures"] == list(range(1, len(found["failures"]) + 1))
     assert found["sizes"][-1][1] < 96
+
+
+@pytest.mark.parametrize("budget", ["16MiB", "24MiB"])
+def test_a_small_budget_leaves_linear_algebra_its_work_memory(tmp_path: Path, budget: str) -> None:
+    """OpenBLAS ended the process at the controller's first decision: it had asked for 32 MiB under the budget."""
+    found, _ = own_loop(tmp_path, "60", budget, "jump", "halved", "alone")
+    assert len(found["sizes"]) == 60
+    assert found["stats"]["adjustments"] > 0
