@@ -170,6 +170,8 @@ def build_run(
         with Reporter(sinks) as reporter, loader:
             held.pass_on(reporter)
             summary = _summary(loaded, directory, model, known.plan, precision, surveys, ranks)
+            is_open = known.foresight is not None and checkpoint is None
+            summary = replace(summary, plan_is_open=is_open)
             run = Run(
                 summary=with_memory(
                     summary, limit_bytes, automations, axes, preset_for(precision.device, budget_bytes)

@@ -68,7 +68,7 @@ def test_signals_finish_the_step_save_and_leave(
     assert "interrupted" in stdout
     # The command that goes on is printed, and is one.
     said = " ".join(stdout.split())
-    command = shlex.split(re.search(r"to go on (.*? -opt run\.yml --auto_resume)", said)[1])  # type: ignore[index]
+    command = shlex.split(re.search(r"to go on: (.*? -opt run\.yml --auto_resume)", said)[1])  # type: ignore[index]
     command += ["--force_yml", f"train:total_iter={last}"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -55,7 +55,7 @@ def train(run: Run) -> RunEnd:
         end = _end_of(run, was_complete=was_complete)
     except KeyboardInterrupt:
         checkpoint = str(run.last_checkpoint or "")
-        run.reporter.end(RunEnd("interrupted", "stopped at once", run.progress, checkpoint, _how_to_go_on(run)))
+        run.reporter.end(RunEnd("interrupted", "stopped at once", run.progress, checkpoint, go_on=run.go_on))
         raise
     except BaseException as error:
         # The first line is enough here: the door prints the whole of it. Errors of ours say themselves what they are.
@@ -262,16 +262,12 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
         run.save()
 
 
-def _how_to_go_on(run: Run) -> tuple[tuple[str, str], ...]:
-    return (("to go on", run.go_on),)
-
-
 def _end_of(run: Run, *, was_complete: bool) -> RunEnd:
     facts = run.replay.facts() if run.replay is not None else ()
     checkpoint = str(run.last_checkpoint or "")
     if run.signal:
-        facts = (*facts, *_how_to_go_on(run))
-        return RunEnd("interrupted", f"{Signals(run.signal).name} received", run.progress, checkpoint, facts)
+        reason = f"{Signals(run.signal).name} received"
+        return RunEnd("interrupted", reason, run.progress, checkpoint, facts, run.go_on)
     if run.controls.stop_reason:
         return RunEnd("stopped", run.controls.stop_reason, run.progress, checkpoint, facts)
     if was_complete:

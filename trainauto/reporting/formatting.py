@@ -1,6 +1,7 @@
 """A run in lines of text: what console and training.log say. Pure functions; ASCII, at most ``width`` columns.
 
-Only a single word longer than the width, such as a path, makes a longer line, so that it can still be copied whole.
+Only a single word longer than the width, such as a path, and the command that goes on make longer lines, so that they
+can still be copied whole.
 ``width`` 0 never wraps.
 """
 
@@ -19,6 +20,7 @@ _LABEL_WIDTH = 12
 MOST_PLANS = 8
 """Rows of the table of predictions at the end of a run."""
 _INDENT = "    "
+_OPEN = ", unless measuring finds a better one"
 _WORTH_SAYING = 0.05
 """Share of the time waited for data from which on a line says so; below, the loader does not slow the run."""
 
@@ -31,7 +33,7 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
         ("device", f"{summary.device}, {summary.precision}"),
         ("data", ", ".join(_samples(summary))),
-        ("plan", f"{summary.plan} ({plan_text(summary.plan)})"),
+        ("plan", f"{summary.plan} ({plan_text(summary.plan)}){_OPEN if summary.plan_is_open else ''}"),
         *summary.facts,
     ]
     if summary.resumed:
@@ -168,7 +170,8 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     ]
     if end.checkpoint:
         pairs.append(("checkpoint", end.checkpoint))
-    return pairs_lines([*pairs, *end.facts], width)
+    lines = pairs_lines([*pairs, *end.facts], width)
+    return [*lines, "to go on:", f"    {end.go_on}"] if end.go_on else lines
 
 
 def _so_far(progress: Progress) -> str:
