@@ -2,7 +2,8 @@
 
 A run as long as its option file says is judged: exit code 1 where the network is not clearly better than bicubic.
 
-python scripts/quickstart.py                                            a few minutes on a CPU
+python scripts/quickstart.py                                            4 to 14 minutes on two CPU cores
+python scripts/quickstart.py --auto_resume                              go on where it was stopped
 python scripts/quickstart.py --force_yml train:total_iter=50            every other argument is train.py's
 python scripts/quickstart.py --here                                     use this Python's own packages (and its CUDA)
 """
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     passed, verdict = True, ""
     if code == 0 and run and has_own_length(rest):
         passed, verdict = judgement(last_validation(run))
-    print(closing_words(code, run, environment, verdict), flush=True)
+    print(closing_words(code, run, environment, verdict, command_to_go_on(arguments)), flush=True)
     return code if passed else 1
 
 
@@ -120,7 +121,17 @@ def gain_db(scored: Mapping[str, Any]) -> float:
     return float(scored["metrics"][JUDGED_METRIC]) - float(scored["bicubic"][JUDGED_METRIC])
 
 
-def closing_words(code: int, run: Path | None, environment: Environment, verdict: str = "") -> str:
+def command_to_go_on(arguments: Sequence[str] | None) -> str:
+    """Return the call of this script that resumes a run that was stopped."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    python = "py" if sys.platform == "win32" else "python3"
+    resume = [] if "--auto_resume" in given else ["--auto_resume"]
+    return shell_command([python, str(Path("scripts") / Path(__file__).name), *resume, *given])
+
+
+def closing_words(
+    code: int, run: Path | None, environment: Environment, verdict: str = "", go_on: str = "the same with --auto_resume"
+) -> str:
     """Compose the last lines: how it went, where the run is, the command that shows its curves."""
     if run is None:
         return f"quickstart: no run was made (exit code {code}); the reason stands above"
@@ -132,6 +143,8 @@ def closing_words(code: int, run: Path | None, environment: Environment, verdict
         lines.append(verdict)
     if code:
         lines.append(f"quickstart: train.py ended with exit code {code}")
+        if code > 128:
+            lines.append(f"To go on:       {go_on}")
     lines.append(f"The run is in   {short_path(run)}")
     lines.append("Its curves:     " + shell_command([python, "-m", "tensorboard.main", "--logdir", short_path(curves)]))
     return "\n".join(lines)

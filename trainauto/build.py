@@ -40,6 +40,7 @@ from trainauto.builders.model import (
     choose_precision,
     load_compiler,
     run_length,
+    warn_of_short_run,
 )
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import NetworkMismatchError
@@ -114,6 +115,7 @@ def build_run(
         precision = choose_precision(loaded, ranks)
         budget_bytes = options.memory.budget_bytes(precision.device.type)
         seed_everything(options.manual_seed)
+        warn_of_short_run(options)
         # The weights of a checkpoint replace pretrained ones, which need not exist any more.
         network = build_network(loaded, pretrained=checkpoint is None)
         train_set, surveys = build_train_set(loaded, network)
@@ -168,6 +170,8 @@ def build_run(
         with Reporter(sinks) as reporter, loader:
             held.pass_on(reporter)
             summary = _summary(loaded, directory, model, known.plan, precision, surveys, ranks)
+            is_open = known.foresight is not None and checkpoint is None
+            summary = replace(summary, plan_is_open=is_open)
             run = Run(
                 summary=with_memory(
                     summary, limit_bytes, automations, axes, preset_for(precision.device, budget_bytes)
@@ -191,7 +195,9 @@ def build_run(
                 budget_bytes=budget_bytes,
                 first_plan=plan,
                 batch_scaling=BatchScaling(options.train.lr_scaling, configured[0]),
-                last_resort=CheckpointingFallback(allowed=options.memory.allow_gradient_checkpointing),
+                last_resort=CheckpointingFallback(
+                    allowed=options.memory.allow_gradient_checkpointing, may_help=known.checkpointing_may_help
+                ),
                 limit_bytes=limit_bytes,
                 ranks=ranks,
                 lock=lock,
@@ -279,6 +285,7 @@ def _summary(
     options = loaded.options
     total, unit = run_length(options)
     train = options.datasets.train
+    default_scale = "" if "scale" in options.model_fields_set else " (the default: no scale is written)"
     against = f" against {options.network_d.type}" if options.network_d else ""
     together = (
         (("ranks", f"{ranks.world_size}, batches by {options.distributed.batches}"),) if ranks.world_size > 1 else ()
@@ -294,7 +301,7 @@ def _summary(
         name=options.name,
         run_directory=str(directory.path),
         device=_device_name(precision.device),
-        network=f"{options.network_g.type} x{options.scale}{against}",
+        network=f"{options.network_g.type} x{options.scale}{default_scale}{against}",
         parameters=sum(
             p.numel() for network in model.networks.values() for p in network.parameters() if p.requires_grad
         ),

@@ -91,7 +91,7 @@ def test_a_budget_too_small_for_the_first_plan(tmp_path: Path, write_images: Wri
     assert len(records) == 24
     assert ledger(records) == list(range(sum(r["samples"] for r in records)))
     assert records[0]["ooms"] >= 1
-    assert "out of memory in pass 'g'" in done.stdout
+    assert "out of memory in the pass of network_g" in done.stdout
     if with_controller:
         # Both axes shrink at once; later the configured batch comes back, if it fits, before crops grow.
         assert min(r["plan"]["batch_size"] for r in records) < 12

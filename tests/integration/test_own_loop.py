@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -103,3 +104,35 @@ def test_a_loop_that_goes_on_with_what_failed(tmp_path: Path) -> None:
     assert 1 <= len(found["failures"]) <= 8
     assert found["failures"] == list(range(1, len(found["failures"]) + 1))
     assert found["sizes"][-1][1] < 96
+
+
+def test_the_example_of_the_documents_runs_as_it_stands(tmp_path: Path) -> None:
+    """Its loader changes, its failures are recovered from, and it grows."""
+    text = (ROOT / "docs" / "own_loop.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    drive = """
+images = [torch.randint(0, 256, (3, 160, 170), dtype=torch.uint8) for _ in range(3)]
+layers = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 12, 3, padding=1), nn.PixelShuffle(2)]
+for batch_size, lq_size in ((4, 16), (64, 64)):
+    loader = Crops(images, batch_size, lq_size)
+    stats = train(nn.Sequential(*layers), loader, 45, "48MiB")
+    print("ended", loader.batch_size, loader.lq_size, stats["oom_recovery_count"])
+"""
+    (tmp_path / "example.py").write_text(example + drive)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "example.py"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    small, large = (line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ended"))
+    assert int(small[0]) * int(small[1]) ** 2 > 4 * 16**2
+    assert small[2] == "0"
+    assert int(large[2]) > 0
+    assert "change of batch and crop (" in done.stdout
+
+
+@pytest.mark.parametrize("budget", ["16MiB", "24MiB"])
+def test_a_small_budget_leaves_linear_algebra_its_work_memory(tmp_path: Path, budget: str) -> None:
+    """OpenBLAS ended the process at the controller's first decision: it had asked for 32 MiB under the budget."""
+    found, _ = own_loop(tmp_path, "60", budget, "jump", "halved", "alone")
+    assert len(found["sizes"]) == 60
+    assert found["stats"]["adjustments"] > 0

@@ -57,7 +57,10 @@ def test_a_run_and_the_same_weights_in_a_test_file_give_the_same_figures(tmp_pat
     elsewhere = write_folder(tmp_path / "gt", tmp_path / "other images")
     done = measured(run, elsewhere, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    of_folder = lines_of(tmp_path / "results" / "made")
+    assert "metrics.jsonl also keeps what was measured before on val" in done.stdout
+    both = lines_of(tmp_path / "results" / "made")
+    assert both[:3] == of_run
+    of_folder = both[3:]
     assert [line["dataset"] for line in of_folder] == ["other_images"] * 3
     assert [line.get("metrics") for line in of_folder] == [line.get("metrics") for line in of_run]
     missing = measured(run, tmp_path / "not_there", cwd=tmp_path)

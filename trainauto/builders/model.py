@@ -245,6 +245,32 @@ def run_length(options: Options) -> tuple[int, LengthUnit]:
     return options.train.total_samples or 0, "samples"
 
 
+LEAST_FIRST_WEIGHTS = 0.1
+"""Share of the first weights in the average at the end of a run from which on that is said."""
+_AVERAGED_OVER = 5
+"""Times that a run is to be longer than what its average reaches back: 1 % of the first weights is left then."""
+
+
+def warn_of_short_run(options: Options) -> None:
+    """Say so where a run is too short for its average: it would be validated mostly by weights it began with."""
+    train = options.train
+    decay = train.ema_decay
+    samples = options.datasets.train.batch_size_per_gpu * options.datasets.train.accum_iter
+    steps = train.total_iter or (train.total_samples or 0) // samples
+    if not decay or decay**steps < LEAST_FIRST_WEIGHTS:
+        return
+    fitting = 1 - float(f"{_AVERAGED_OVER / steps:.1g}") if steps > 2 * _AVERAGED_OVER else 0.0
+    logger.warning(
+        "ema_decay %g averages weights over about %.0f steps, and this run has %d: what is validated and saved is to "
+        "%.0f %% what the network began with. `ema_decay: %g` under train suits its length",
+        decay,
+        1 / (1 - decay),
+        steps,
+        100 * decay**steps,
+        fitting,
+    )
+
+
 def build_schedule(loaded: LoadedOptions, model: BaseModel) -> RateSchedule:
     """Build the schedule of the learning rate, from the rates the optimizers have now."""
     options, chosen = loaded.options, loaded.options.train.scheduler

@@ -40,7 +40,8 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.out is not None:
         check_free(parsed.out, overwrite=parsed.overwrite)
     if missing := [name for name in NEEDED[chosen] if importlib.util.find_spec(name) is None]:
-        what = f"{chosen} files need {' and '.join(missing)}, which is not installed"
+        lack = f"{', '.join(missing[:-1])} and {missing[-1]}, which are" if missing[1:] else f"{missing[0]}, which is"
+        what = f"{chosen} files need {lack} not installed"
         raise InputError(Problem(what, advice="pip install 'trainauto[export]'"))
 
     from trainauto.commands.run_export import export

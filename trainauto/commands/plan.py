@@ -88,4 +88,6 @@ def _run(parsed: argparse.Namespace) -> int:
     print(run_plan.as_json(found) if parsed.json else plan_table.table(found))
     if parsed.png:
         run_plan.draw(found, parsed.png)
+        if not parsed.json:
+            print(f"\npicture: {parsed.png}")
     return 0

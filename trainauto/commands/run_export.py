@@ -21,7 +21,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.data.image_io import read_image
 from trainauto.inference.load_network import AVERAGES, WEIGHTS, LoadedNetwork
-from trainauto.reporting.step_stats import size_text
+from trainauto.reporting.step_stats import MIB_BYTES, size_text
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
 """Of those that ship inside scikit-image: what ONNX files are compared on."""
@@ -60,7 +60,12 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
         raise InputError(Problem(what, advice="Name another file or folder.")) from error
     of_step = f" of step {found.step}" if found.step is not None else ""
     heading = f"{out}: {found.loaded.options.network_g.type} x{found.scale}, {_kind(found)}{of_step}"
-    return "\n".join([f"{heading}, {size_text(out.stat().st_size)}", *(f"  {line}" for line in says)])
+    return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in says)])
+
+
+def _file_size(file: Path) -> str:
+    size = file.stat().st_size
+    return size_text(size) if size >= MIB_BYTES else f"{size / 1024:.1f} KiB"
 
 
 def facts_of(found: LoadedNetwork) -> dict[str, str]:

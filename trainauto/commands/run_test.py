@@ -1,6 +1,7 @@
 """What ``python -m trainauto test`` does: metrics of every image, bicubic enlargement beside them."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,27 @@ def test_network(
         print("", *text_of(record), sep="\n")
     results = subject.folder / "metrics.jsonl"
     subject.folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(results, "".join(f"{line}\n" for line in lines))
+    others = _of_other_sets(results, {_set_of(line) for line in lines})
+    write_text_atomically(results, "".join(f"{line}\n" for line in [*others, *lines]))
     kept = " and pictures" if subject.loaded.options.val.save_img else ""
     print(f"\nfigures{kept}: {subject.folder}")
+    if others:
+        print(f"{results.name} also keeps what was measured before on {', '.join(dict.fromkeys(map(_set_of, others)))}")
     return 0
+
+
+def _set_of(line: str) -> str:
+    """Return the set that a line of figures is about."""
+    return str(json.loads(line)["dataset"])
+
+
+def _of_other_sets(results: Path, measured: Collection[str]) -> list[str]:
+    """Return the lines of earlier calls on sets that were not measured now; of what is no such file none."""
+    try:
+        lines = results.read_text(encoding="utf-8").splitlines()
+        return [line for line in lines if _set_of(line) not in measured]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _of_run(

@@ -2,8 +2,11 @@
 
 import argparse
 import os
+import shlex
+import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainauto.commands.common_arguments import Commands, prepare_environment, takes_options
@@ -52,8 +55,21 @@ def _run(parsed: argparse.Namespace) -> int:
             build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
         )
         run.summary = replace(run.summary, facts=(*run.summary.facts, *_ways_out(loaded.options)))
+        run.go_on = _command_to_resume(parsed)
         train(run)
         return run.exit_code
+
+
+def _command_to_resume(parsed: argparse.Namespace) -> str:
+    """Return the command line that goes on with this run, as it can be pasted; empty where torchrun wrote it."""
+    if parsed.launcher != "none":
+        return "the same command with --auto_resume"
+    python, here = Path(sys.executable), Path.cwd()
+    begin = [str(python.relative_to(here)) if python.is_relative_to(here) else str(python)]
+    script = Path(sys.argv[0])
+    begin += ["-m", "trainauto", "train"] if script.stem == "__main__" else [sys.argv[0]]
+    forced = ["--force_yml", *parsed.force_yml] if parsed.force_yml else []
+    return shlex.join([*begin, "-opt", str(parsed.opt), "--auto_resume", *forced])
 
 
 def _ways_out(options: "Options") -> tuple[tuple[str, str], ...]:

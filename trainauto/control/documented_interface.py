@@ -5,6 +5,7 @@ applied when it is called again. Everything ends in the two methods in which the
 """
 
 import logging
+import os
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from trainauto.control.vram_statistics import VramStatistics
 from trainauto.core.automation import Automation
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.process import lacking_environment
 from trainauto.core.records import PeakReading
 from trainauto.core.words import counted
 from trainauto.memory.monitor import budget
@@ -174,6 +176,13 @@ class DocumentedInterface(Automation):
         meter = self._own_meter()
         if meter.device.type == "cpu":
             budget.calm_allocator()
+            if lack := lacking_environment(os.environ):
+                logger.warning(
+                    "%s: %s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
+                    "trainauto.core.process.set_environment() before torch is imported",
+                    self.name,
+                    lack,
+                )
         meter.set_budget(budget_bytes)
         meter.start_window()
 
@@ -223,7 +232,7 @@ class DocumentedInterface(Automation):
         return deltas[0], deltas[1]
 
     def handle_oom_recovery(self, new_batch_size: int, new_lq_size: int) -> None:
-        """Go on with these values after running out of memory, within the bounds; the plan that failed is remembered.
+        """Go on with these values (samples, pixels) after running out of memory; the plan that failed is remembered.
 
         Growth waits two periods. Values that are no smaller than what failed are replaced by smaller ones. Call it
         outside of the ``except`` block, where the error's traceback no longer holds the tensors of the failed step.

@@ -7,6 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord, ValidationRecord
 
+BEFORE_FIRST = "before the first batch"
+"""What the reason begins with where plans were measured before the first step, which was said when it was done."""
+
 
 @dataclass(frozen=True)
 class PlanChange:

@@ -95,8 +95,8 @@ class NonFiniteError(TrainautoError):
     """A loss term or a gradient is NaN or Inf; the message names the term and the samples of the batch."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return advice naming the known word nearest to ``word``, or all of them if none is near.
+def nearest(word: str, known: Iterable[str], otherwise: str = "Nothing is known here.") -> str:
+    """Return advice naming the known word nearest to ``word``, or all of them if none is near; ``otherwise`` if empty.
 
     Compared without regard to case, hyphens and underscores, since these are what people mistype.
     """
@@ -110,5 +110,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if matches:
         return f"Did you mean '{by_plain[matches[0]]}'?"
     if not names:
-        return "Nothing is known here."
+        return otherwise
     return "Known: " + ", ".join(names) + "."

@@ -132,10 +132,15 @@ class Plan:
         """Return this plan run in another number of pieces."""
         return replace(self, micro_batches=micro_batches)
 
+    @property
+    def pieces(self) -> int:
+        """Micro-batches that hold a sample: a batch that has shrunk keeps its number, for when it grows again."""
+        return min(self.micro_batches, self.batch_size) if BATCH_SIZE in self else self.micro_batches
+
     def __str__(self) -> str:
         words = [f"{name} {value}" for name, value in self.values]
-        if self.micro_batches > 1:
-            words.append(f"in {self.micro_batches} micro-batches")
+        if self.pieces > 1:
+            words.append(f"in {self.pieces} micro-batches")
         return ", ".join(words)
 
 

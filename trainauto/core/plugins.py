@@ -11,6 +11,9 @@ from trainauto.core.errors import InputError, Problem, nearest
 
 ENTRY_POINT_GROUP = "trainauto.plugins"
 
+OWN_SCRIPTS = ("train", "test")
+"""Files of the repository's root, which are no plugins."""
+
 
 def import_installed_plugins() -> list[str]:
     """Import every installed package that registers under the entry-point group; return their names.
@@ -49,10 +52,13 @@ def import_plugin(name: str, folders: Sequence[Path]) -> None:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise InputError(_failure(f"plugin '{name}'", error, "Install what it needs.")) from error
-        beside = (path.stem for folder in folders for path in folder.glob("*.py"))
+        beside = [path.stem for folder in folders for path in folder.glob("*.py") if path.stem not in OWN_SCRIPTS]
         places = " or ".join(str(folder) for folder in folders)
         raise InputError(
-            Problem(f"there is no plugin '{name}' in {places}, nor installed", advice=nearest(name, beside))
+            Problem(
+                f"there is no plugin '{name}' in {places}, nor installed",
+                advice=nearest(name, beside, "Save it beside the option file."),
+            )
         ) from error
     except Exception as error:
         raise InputError(_failure(f"plugin '{name}'", error, "Mend it, or take it out of plugins.")) from error

@@ -4,6 +4,7 @@ import gc
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -35,10 +36,22 @@ _UNITS = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000, "mb":
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?b|b)\s*", re.IGNORECASE)
 
 
+_is_late = False
+
+
 def set_environment() -> None:
     """Set what a memory budget needs before torch is loaded; a value the user has set stays."""
+    global _is_late
+    _is_late = _is_late or ("torch" in sys.modules and not ENVIRONMENT.keys() <= os.environ.keys())
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+
+
+def lacking_environment(environment: Mapping[str, str]) -> str:
+    """Say so where :func:`set_environment` was not called, or too late; empty where all is as it must be."""
+    if not ENVIRONMENT.keys() <= environment.keys():
+        return "set_environment() was not called"
+    return "set_environment() was called after torch had been imported" if _is_late else ""
 
 
 def use_expandable_segments() -> None:

@@ -43,6 +43,7 @@ class RunSummary:
         progress: the ledger at the start; it holds more than 0 steps when the run was resumed.
         precision: number format of forward and loss.
         facts: further (label, text) lines of the start-up summary, in order.
+        plan_is_open: a controller measures plans before the first batch, which may then be drawn under another one.
         memory_target_bytes: peak that a controller steers to; ``None`` where none does.
         memory_limit_bytes: memory this process may use; ``None`` where nobody says.
     """
@@ -61,6 +62,7 @@ class RunSummary:
     progress: Progress = field(default_factory=Progress)
     precision: str = "fp32"
     facts: tuple[tuple[str, str], ...] = ()
+    plan_is_open: bool = False
     memory_target_bytes: int | None = None
     memory_limit_bytes: int | None = None
 
@@ -84,6 +86,7 @@ class RunEnd:
         progress: the ledger at the end.
         checkpoint: the last checkpoint written, as the person should read it; empty where there is none.
         facts: further (label, text) lines of the end summary, in order.
+        go_on: the command that goes on; empty where there is nothing to go on with.
     """
 
     status: EndStatus
@@ -91,6 +94,7 @@ class RunEnd:
     progress: Progress
     checkpoint: str = ""
     facts: tuple[tuple[str, str], ...] = ()
+    go_on: str = ""
 
 
 @dataclass(frozen=True, eq=False)

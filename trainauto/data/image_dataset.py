@@ -15,6 +15,7 @@ from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKe
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
 from trainauto.data.image_files import ImageFile, distinct_names, list_images
 from trainauto.data.image_io import Pixels, read_header, read_image
+from trainauto.data.pair_sizes import WrongPair, problems_of
 from trainauto.data.pairing import AS_NAMED, pair_images
 from trainauto.data.pixel_cache import PixelCache
 from trainauto.data.registry import DATASETS
@@ -90,11 +91,13 @@ class ImageDataset(DynamicDataset):
         """Read the size of every file; see the base class."""
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(self._look_at, range(len(self))))
-        _refuse([problem for problem in found if isinstance(problem, Problem)])
+        wrong = [one for one in found if isinstance(one, WrongPair)]
+        problems = [one for one in found if isinstance(one, Problem)]
+        _refuse([*problems_of(wrong, self.scale, len(self), self.name), *problems])
         if self._decode_all:
             _refuse(list(damaged_among([file.path for file in self._files()], self.channels, self.name)))
         self._say_deep()
-        sizes = [size for size in found if not isinstance(size, Problem)]
+        sizes = [size for size in found if isinstance(size, tuple)]
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
         gt_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
@@ -103,7 +106,7 @@ class ImageDataset(DynamicDataset):
         return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), gt_bytes)
 
     @abstractmethod
-    def _look_at(self, index: int) -> tuple[int, int] | Problem:
+    def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:
         """Return (height, width) of the low-quality image, or what is wrong with the sample."""
 
     def _files(self) -> list[ImageFile]:
@@ -244,18 +247,14 @@ class PairedImageDataset(ImageDataset):
         """Return both whole images."""
         return {"lq": to_tensor(self._read(self._lq[index])), "gt": to_tensor(self._read(self._gt[index]))}
 
-    def _look_at(self, index: int) -> tuple[int, int] | Problem:
+    def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:
         lq_file, gt_file = self._lq[index], self._gt[index]
         try:
             lq, gt = self._size_px(lq_file), self._size_px(gt_file)
         except InputError as error:
             return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
         if gt != (lq[0] * self.scale, lq[1] * self.scale):
-            return Problem(
-                f"dataset '{self.name}': {gt_file.path} is {gt[1]}x{gt[0]}, but {self.scale} times {lq_file.path} "
-                f"({lq[1]}x{lq[0]}) is {lq[1] * self.scale}x{lq[0] * self.scale}",
-                advice=_likely_scale(lq, gt),
-            )
+            return WrongPair(gt_file.path, lq_file.path, gt, lq)
         return lq
 
     def _files(self) -> list[ImageFile]:
@@ -271,12 +270,3 @@ def _refuse(problems: list[Problem]) -> None:
         left_out = len(problems) - SHOWN_PROBLEMS
         more = [Problem(f"... and {left_out} more files")] if left_out > 0 else []
         raise InputError(problems[:SHOWN_PROBLEMS] + more)
-
-
-def _likely_scale(lq: tuple[int, int], gt: tuple[int, int]) -> str:
-    ratio = round(gt[0] / lq[0])
-    if ratio >= 1 and gt == (lq[0] * ratio, lq[1] * ratio):
-        return f"This pair is for `scale: {ratio}`."
-    if gt[0] * lq[0] == gt[1] * lq[1]:
-        return "One of them lies on its side: images are turned as their EXIF tag says. Save both upright."
-    return "Shrink the high-quality image again, or crop both to matching sizes."

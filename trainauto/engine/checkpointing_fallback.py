@@ -26,13 +26,15 @@ class CheckpointingFallback:
 
     Args:
         allowed: whether the run may switch it on itself.
+        may_help: ``False`` where a trace has told that it would not be enough.
 
     Attributes:
         taken: whether the run has done so.
     """
 
-    def __init__(self, *, allowed: bool = False) -> None:
+    def __init__(self, *, allowed: bool = False, may_help: bool = True) -> None:
         self.allowed = allowed
+        self.may_help = may_help
         self.taken = False
         self._without: deque[float] = deque(maxlen=REMEMBERED)  # seconds a pixel
         self._with: list[StepRecord] = []
@@ -49,6 +51,8 @@ class CheckpointingFallback:
         """
         if model.checkpoints_gradients:
             return "Gradient checkpointing is on already."
+        if not self.allowed and not self.may_help:
+            return "Gradient checkpointing would not be enough either."
         try:
             blocks = in_words(model.checkpoint_gradients() if self.allowed else model.blocks_to_checkpoint())
         except ActivationCheckpointingError as error:

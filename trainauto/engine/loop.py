@@ -16,6 +16,7 @@ from trainauto.core.run_events import RunEnd
 from trainauto.distributed.communicator import ABORT
 from trainauto.engine.checkpoint import Best
 from trainauto.engine.distributed_validation import validated
+from trainauto.engine.long_steps import said_if_long
 from trainauto.engine.oom_notes import write_oom_note
 from trainauto.engine.oom_policy import on_batch_too_large, on_group_oom, on_recovered
 from trainauto.engine.reduce import reduce_failure, reduce_step
@@ -28,6 +29,7 @@ from trainauto.engine.step import (
     optimize_parameters,
     parameters_of,
 )
+from trainauto.engine.validation_room import lack_of_room
 from trainauto.engine.warmup import lift_budget, warm_up_memory
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
@@ -44,18 +46,21 @@ def train(run: Run) -> RunEnd:
     for automation in run.automations:
         automation.on_run_start(RunFacts(run.axes, run.loader.plan, run.loader.dataset.scale))
     run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))
+    was_complete = run.finished and not run.missed
     try:
         warm_up_memory(run)
         on_group_oom(run)
         with run.signals:
             _train_until_done(run)
-        end = _end_of(run)
+        end = _end_of(run, was_complete=was_complete)
     except KeyboardInterrupt:
-        run.reporter.end(RunEnd("interrupted", "stopped at once", run.progress, str(run.last_checkpoint or "")))
+        checkpoint = str(run.last_checkpoint or "")
+        run.reporter.end(RunEnd("interrupted", "stopped at once", run.progress, checkpoint, go_on=run.go_on))
         raise
     except BaseException as error:
-        # The first line is enough here: the command line prints the whole of it.
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        # The first line is enough here: the command line prints the whole of it. Errors of ours say themselves what they are.
+        said = str(error) if isinstance(error, TrainautoError) else f"{type(error).__name__}: {error}"
+        reason = next(iter(said.splitlines()), type(error).__name__)
         run.reporter.end(RunEnd("failed", reason, run.progress, str(run.last_checkpoint or "")))
         raise
     finally:
@@ -79,7 +84,8 @@ def _train_until_done(run: Run) -> None:
                 run.ranks.sum_gradients(parameters_of(run.model.objectives()[0]), ABORT)
                 run.save()  # an unreadable file: every step so far is whole
             raise
-        record = _step(run, batch, data_seconds=time.perf_counter() - start)
+        with said_if_long(run):
+            record = _step(run, batch, data_seconds=time.perf_counter() - start)
         if record is None:
             continue
         run.progress += record
@@ -221,10 +227,7 @@ def _validate_or_save(run: Run, validators: Sequence[Validator]) -> None:
             run.save()  # whatever is wrong with the validation set: every step so far is whole
         if not is_out_of_memory(error):
             raise
-        where, advice = "not even in the smallest tiles", "Take smaller validation images, a smaller tile_overlap"
-        if run.model.is_sharded:
-            where, advice = "and with fully_shard tiles do not shrink by themselves", "Set val: tile_size"
-        raise TrainautoError(f"validation does not fit, {where}\n  {advice}, or more memory.") from None
+        raise lack_of_room(run) from None
 
 
 def _validate(run: Run, validators: Sequence[Validator]) -> None:
@@ -259,11 +262,16 @@ def _note_score(run: Run, record: ValidationRecord) -> None:
         run.save()
 
 
-def _end_of(run: Run) -> RunEnd:
+def _end_of(run: Run, *, was_complete: bool) -> RunEnd:
     facts = run.replay.facts() if run.replay is not None else ()
     checkpoint = str(run.last_checkpoint or "")
     if run.signal:
-        return RunEnd("interrupted", f"{Signals(run.signal).name} received", run.progress, checkpoint, facts)
+        reason = f"{Signals(run.signal).name} received"
+        return RunEnd("interrupted", reason, run.progress, checkpoint, facts, run.go_on)
     if run.controls.stop_reason:
         return RunEnd("stopped", run.controls.stop_reason, run.progress, checkpoint, facts)
+    if was_complete:
+        unit, key = ("steps", "total_iter") if run.schedule.unit == "steps" else ("samples", "total_samples")
+        what = f"it was complete before, at {run.schedule.total} {unit}: raise {key} under train to go on"
+        return RunEnd("completed", what, run.progress, checkpoint, facts)
     return RunEnd("completed", "the run has come to its length", run.progress, checkpoint, facts)

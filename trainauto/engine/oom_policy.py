@@ -16,6 +16,7 @@ from trainauto.engine.gradients import Failure
 from trainauto.engine.oom_notes import lost
 from trainauto.engine.run import Run
 from trainauto.engine.snapshot import BatchTooLargeError
+from trainauto.memory.monitor.oom import in_words
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +29,9 @@ def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[
     """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
     for failure in failures:
         logger.warning(
-            "out of memory in pass '%s' with %d samples; the batch is run again in %d pieces of %d px",
+            "out of memory in the pass of network_%s with %s; the batch is run again in %d pieces of %d px",
             failure.pass_name,
-            failure.samples,
+            counted(failure.samples, "sample"),
             failure.pieces,
             failure.extent,
         )
@@ -75,7 +76,8 @@ def on_batch_too_large(
     run.loader.requeue(batch)
     if not _is_smaller(batch.drawn.meet(run.loader.plan), batch.plan):
         decisions += _forced(run, event)
-    logger.warning("out of memory in pass '%s': its samples come again under %s", error.pass_name, run.loader.plan)
+    what = "out of memory in the pass of network_%s: its samples come again under %s"
+    logger.warning(what, error.pass_name, run.loader.plan)
     return decisions
 
 
@@ -114,7 +116,7 @@ def _forced(run: Run, event: OutOfMemory) -> list[Decision]:
         forced = PlanChange(plan.meet(run.loader.plan), f"out of memory under {event.plan}: both axes shrink")
         run.controls.apply([forced])
         return [forced]
-    what = f"one sample of {event.shape.extent} px does not fit: {event.message}"
+    what = f"one sample of {event.shape.extent} px does not fit: {in_words(event.message)}"
     advice = run.last_resort.take(run.model, what)
     if advice is not None:
         run.save()

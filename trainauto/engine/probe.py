@@ -4,7 +4,7 @@ import logging
 import math
 
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.decisions import BEFORE_FIRST, Decision, PlanChange
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
@@ -147,5 +147,9 @@ def _say(run: Run, given: Plan, reason: str) -> None:
     if plan == given:
         logger.info("the first batch is drawn under %s, as the option file says: %s", plan, reason)
         return
-    first = PlanChange(plan, f"before the first batch: {reason}", early=True)  # reported with the first step
-    run.decided += run.expectations.completed([first], None)
+    first = PlanChange(plan, f"{BEFORE_FIRST}: {reason}", early=True)  # recorded with the first step
+    decided = run.expectations.completed([first], None)
+    run.decided += decided
+    expected = [one.predicted for one in decided if isinstance(one, PlanChange) and one.predicted is not None]
+    predicted = f" (predicted {expected[0] / MIB:.1f} MiB)" if expected else ""
+    logger.info("the first batch is drawn under %s%s instead of %s", plan, predicted, given)

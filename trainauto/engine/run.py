@@ -63,6 +63,7 @@ class Run:
         signal: number of the signal that all ranks know of, or 0.
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
+        go_on: the command that resumes it, said where it stops before its end; empty where nobody knows.
     """
 
     summary: RunSummary
@@ -93,6 +94,7 @@ class Run:
     signal: int = 0
     lock: RunLock = field(default_factory=RunLock)
     missed: Sequence[Validator] = ()
+    go_on: str = ""
     rewind: StepSnapshot = field(init=False)
     expectations: PeakPredictions = field(init=False)
     _saved_state: str = field(init=False, default="")

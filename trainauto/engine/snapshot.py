@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from trainauto.core.errors import TrainautoError
 from trainauto.core.objectives import MicroBatch
 from trainauto.core.words import counted
+from trainauto.memory.monitor.oom import in_words
 
 
 class BatchTooLargeError(TrainautoError):
@@ -21,7 +22,7 @@ class BatchTooLargeError(TrainautoError):
     """
 
     def __init__(self, pass_name: str, samples: int, message: str) -> None:
-        super().__init__(f"pass '{pass_name}' does not fit with {counted(samples, 'sample')}: {message}")
+        super().__init__(f"pass '{pass_name}' does not fit with {counted(samples, 'sample')}: {in_words(message)}")
         self.pass_name = pass_name
         self.samples = samples
         self.message = message

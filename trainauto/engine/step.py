@@ -22,7 +22,7 @@ from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_P
 from trainauto.engine.gradients import Failure, Gradients, compute_gradients, largest_forward, on_device
 from trainauto.engine.snapshot import BatchTooLargeError, GroupOutOfMemoryError, StepSnapshot
 from trainauto.memory.monitor import onednn
-from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.monitor.oom import in_words, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
 
@@ -227,7 +227,7 @@ class OptimizerOutOfMemoryError(TrainautoError):
 
     def __init__(self, pass_name: str, message: str) -> None:
         super().__init__(
-            f"the optimizer of pass '{pass_name}' ran out of memory in its step: {message.splitlines()[0]}\n"
+            f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"
             "  Its state does not depend on crop or batch: take a smaller network, an optimizer with less state (SGD), "
             "or a larger budget."
         )

@@ -8,12 +8,16 @@ from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.probe import choose_first_plan, untrained_step
 from trainauto.engine.run import Run
 from trainauto.engine.step import parameters_of
+from trainauto.engine.validation_room import say_if_validation_does_not_fit
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
 
 MIB = 1024**2
+
+LEAST_EXACT_BYTES = 16 * MIB
+"""Budgets of 5 and 10 MiB were passed by 8 and 4; those from here on were kept to."""
 
 
 def warm_up_memory(run: Run) -> None:
@@ -35,8 +39,26 @@ def warm_up_memory(run: Run) -> None:
             validator.warm_up()
         release_memory(run.model.device)
     how = "enforced" if run.meter.set_budget(run.budget_bytes) else "watched"
-    logger.info("memory budget of %.0f MiB, %s", run.budget_bytes / MIB, how)
+    _say_budget(run, run.budget_bytes, how)
+    if on_cpu:
+        say_if_validation_does_not_fit(run)
     choose_first_plan(run)
+
+
+def _say_budget(run: Run, budget_bytes: int, how: str) -> None:
+    """Say what the budget counts, and how exactly it can be kept to."""
+    size = f"memory budget of {budget_bytes / MIB:.0f} MiB"
+    if run.model.device.type != "cpu":  # pragma: no cuda
+        logger.info("%s of the card, %s", size, how)
+        return
+    held = f" {run.meter.baseline_bytes / MIB:.0f} MiB" if run.meter.baseline_bytes else ""
+    logger.info("%s, %s: for what steps add to the%s held by now (weights and optimizer, too)", size, how, held)
+    if run.meter.is_enforced and budget_bytes < LEAST_EXACT_BYTES:
+        logger.warning(
+            "a budget below %.0f MiB cannot be enforced exactly: libraries may use several MiB that they had reserved "
+            "before, and peaks above it are then measured",
+            LEAST_EXACT_BYTES / MIB,
+        )
 
 
 def lift_budget(run: Run) -> None:

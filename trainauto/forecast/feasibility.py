@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.forecast.memory_forecast import MemoryForecast
@@ -16,7 +17,20 @@ MIB = 1024**2
 SWITCH = "memory:gradient_checkpointing=true"
 
 
-def warn_if_nothing_fits(
+@dataclass(frozen=True)
+class Feasibility:
+    """Whether a run can begin.
+
+    Attributes:
+        fits: one sample of the smallest crop is expected within the limit.
+        with_checkpointing: it is, or may be, with gradient checkpointing.
+    """
+
+    fits: bool = True
+    with_checkpointing: bool = True
+
+
+def what_fits(
     loaded: LoadedOptions,
     foresight: MemoryForecast,
     axes: Sequence[Axis],
@@ -24,8 +38,10 @@ def warn_if_nothing_fits(
     limit_bytes: int,
     *,
     ranks: int = 1,
-) -> bool:
-    """Say so in the log if one sample of the smallest crop is expected above the limit, and what could be done.
+) -> Feasibility:
+    """Find out whether the run can begin.
+
+    If one sample of the smallest crop is expected above the limit, the log says so, and what could be done.
 
     Where gradient checkpointing is neither on nor impossible, a trace with it tells what would remain; that takes a
     process of its own and some seconds, and only then.
@@ -37,16 +53,14 @@ def warn_if_nothing_fits(
         device_type: where it runs.
         limit_bytes: what it may use.
         ranks: how many processes train it together.
-
-    Returns:
-        Whether nothing is expected to fit.
     """
     side = next(axis.clamp(axis.minimum) for axis in axes if axis.name == LQ_SIZE)
     smallest = Plan.of(**{BATCH_SIZE: 1, LQ_SIZE: side})
     cost = CostModel(*foresight.peaks_on(device_type))
     expected, most = (cost.predict(shape_of(smallest), quantile) for quantile in (0.5, UPPER))
     if expected <= limit_bytes:
-        return False
+        return Feasibility()
+    advice, may_help = _advice(loaded, foresight, smallest, device_type, expected, limit_bytes, ranks)
     logger.warning(
         "one sample of %d px is expected to peak at %.0f MiB (99 %% within %.0f), above the limit of %.0f: the run "
         "will hardly begin. %s",
@@ -54,9 +68,9 @@ def warn_if_nothing_fits(
         expected / MIB,
         most / MIB,
         limit_bytes / MIB,
-        _advice(loaded, foresight, smallest, device_type, expected, limit_bytes, ranks),
+        advice,
     )
-    return True
+    return Feasibility(fits=False, with_checkpointing=may_help)
 
 
 def _advice(
@@ -67,21 +81,22 @@ def _advice(
     expected: int,
     limit_bytes: int,
     ranks: int,
-) -> str:
+) -> tuple[str, bool]:
+    """Return what to do, and whether gradient checkpointing may be it."""
     memory = loaded.options.memory
     otherwise = "Take a smaller network or crop, use_amp, or more memory."
     if memory.gradient_checkpointing:
-        return f"Gradient checkpointing is on already. {otherwise}"
+        return f"Gradient checkpointing is on already. {otherwise}", False
     try:
         segments: Segments | None = "expandable" if device_type == "cuda" else None
         with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments, ranks=ranks) as tracer:
             checkpointed = tracer.trace(smallest)
     except TraceError as error:
-        return f"What gradient checkpointing would save is not known ({error}). {otherwise}"
+        return f"What gradient checkpointing would save is not known ({error}). {otherwise}", True
     saved = foresight.live.bytes(smallest.batch_size, smallest[LQ_SIZE]) - checkpointed.peak_bytes
     what = f"With gradient checkpointing it is {(expected - saved) / MIB:.0f} MiB"
     if expected - saved > limit_bytes:
-        return f"{what}, which does not fit either. {otherwise}"
+        return f"{what}, which does not fit either. {otherwise}", False
     if memory.allow_gradient_checkpointing:
-        return f"{what}: it is switched on when memory runs out, and a step then takes about a third longer."
-    return f"{what}, and a step takes about a third longer: `memory: gradient_checkpointing: true` does that."
+        return f"{what}: it is switched on when memory runs out, and a step then takes about a third longer.", True
+    return f"{what}, and a step takes about a third longer: `memory: gradient_checkpointing: true` does that.", True

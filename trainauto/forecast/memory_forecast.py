@@ -135,7 +135,7 @@ class MemoryForecast:
         return (self.reserved, RESERVED) if self.reserved is not None else None
 
 
-def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> MemoryForecast:
+def foresee(tracer: TraceProcess, axes: Sequence[Axis], device_type: str = "") -> MemoryForecast:
     """Trace six plans between the bounds of the axes, and fit what they tell.
 
     A trace costs the same for a large plan as for a small one, so they span the whole lattice: nothing is extrapolated.
@@ -143,6 +143,7 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> MemoryForecast:
     Args:
         tracer: of the run's option file.
         axes: crop and batch with their bounds; traces of a batch above 64 would tell nothing new.
+        device_type: where the run trains: on a CPU a budget counts from what is held before the first step.
 
     Raises:
         TraceError: the model cannot be traced.
@@ -152,10 +153,11 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis]) -> MemoryForecast:
     window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
     foresight = MemoryForecast.of(found, window_px, sum(one.seconds for one in found.values()))
     logger.info(
-        "traced %s in %.1f s: %.0f MiB held between steps; the fit is within %.2f%%",
+        "traced %s in %.1f s: weights, averages and optimizer hold %.1f MiB%s; the fit is within %.2f%%",
         counted(len(found), "plan"),
         foresight.seconds,
         foresight.persistent_bytes / MIB,
+        ", beside the budget" if device_type == "cpu" else "",
         100 * foresight.live.residual,
     )
     return foresight

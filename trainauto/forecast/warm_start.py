@@ -20,7 +20,7 @@ from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.distributed.communicator import Communicator
-from trainauto.forecast.feasibility import warn_if_nothing_fits
+from trainauto.forecast.feasibility import Feasibility, what_fits
 from trainauto.forecast.memory_forecast import MemoryForecast, foresee, say_doubt
 from trainauto.forecast.trace_process import Segments, TraceProcess, TraceProcessDiedError
 from trainauto.memory.cost.calibration import Calibration
@@ -48,6 +48,7 @@ class WarmStart:
         calibration: where it keeps what it learns; ``None`` where it does not.
         controller: who learns it.
         refused: the model cannot be traced.
+        checkpointing_may_help: ``False`` where nothing fits, not even with gradient checkpointing.
     """
 
     plan: Plan
@@ -56,6 +57,7 @@ class WarmStart:
     calibration: Calibration | None = None
     controller: DynamicBatchSizeOptimizer | None = None
     refused: bool = False
+    checkpointing_may_help: bool = True
 
     def keep(self) -> None:
         """Keep what the run has learned by now, if it has come to rest."""
@@ -105,7 +107,7 @@ def foretell(
     foresight, segments = _kept(learned, axes), _segments(device)
     refused = bool(learned and learned.get("refused"))
     if foresight is None and not refused:
-        foresight, refused = _traced(loaded, axes, segments, facts.ranks, tracer)
+        foresight, refused = _traced(loaded, axes, device.type, segments, facts.ranks, tracer)
         learned = None
         if foresight is not None and device.type == "cpu":
             say_doubt(foresight)
@@ -113,7 +115,9 @@ def foretell(
         logger.warning("%s", unknown)
     if foresight is not None:
         controller.foresee(foresight.peaks_on(device.type), foresight.least_reserved())
-        warn_if_nothing_fits(loaded, foresight, axes, device.type, limit_bytes, ranks=facts.ranks)
+        feasible = what_fits(loaded, foresight, axes, device.type, limit_bytes, ranks=facts.ranks)
+    else:
+        feasible = Feasibility()
     try:
         settled = controller.recall(learned["controller"], facts, limit_bytes) if learned else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -122,7 +126,8 @@ def foretell(
     if settled is not None:
         logger.info("an earlier run of this kind settled at %s: this one starts there and checks it", settled)
         plan = settled
-    return WarmStart(plan, samples, foresight, calibration if calibrated else None, controller, refused)
+    kept = calibration if calibrated else None
+    return WarmStart(plan, samples, foresight, kept, controller, refused, feasible.with_checkpointing)
 
 
 def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device, ranks: int = 1) -> dict[str, Any]:
@@ -199,12 +204,17 @@ def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> MemoryForecas
 
 
 def _traced(
-    loaded: LoadedOptions, axes: Sequence[Axis], segments: Segments | None, ranks: int, child: WorkerProcess | None
+    loaded: LoadedOptions,
+    axes: Sequence[Axis],
+    device_type: str,
+    segments: Segments | None,
+    ranks: int,
+    child: WorkerProcess | None,
 ) -> tuple[MemoryForecast | None, bool]:
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
         with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, child=child) as tracer:
-            return foresee(tracer, axes), False
+            return foresee(tracer, axes, device_type), False
     except TraceError as error:
         logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)
         return None, not isinstance(error, TraceProcessDiedError)

@@ -103,7 +103,7 @@ class TiledEnlarger:
             torch.OutOfMemoryError: (or its CPU twin) not even the smallest tile fits.
         """
         height, width = lq.shape[-2:]
-        result = torch.empty(1, lq.shape[1], height * self.scale, width * self.scale)
+        result = self._canvas(lq)
         everything = Box(0, height, 0, width)
 
         def keep(box: Box, enlarged: Tensor) -> None:
@@ -111,6 +111,29 @@ class TiledEnlarger:
 
         self.run(enlarge, (height, width), lambda box: box.of(lq), keep)
         return result
+
+    def smallest_fits(self, enlarge: Enlarge, lq: Tensor) -> bool:
+        """Say whether the smallest tile that a lack of memory would end at fits beside the enlarged image."""
+        height, width = size = int(lq.shape[-2]), int(lq.shape[-1])
+        side = min(self.tile_px or max(size), max(size))
+        while self._can_shrink(Box(0, side, 0, side)):
+            side = -(-side // 2)
+        multiple = self.requirements.multiple
+        top, left = (max(0, length - side) // 2 // multiple * multiple for length in size)
+        box = Box(top, min(top + side, height), left, min(left + side, width))
+        try:
+            canvas = self._canvas(lq)
+            self.enlarged(enlarge, box, size, lambda seen: seen.of(lq))
+            del canvas
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return False
+        return True
+
+    def _canvas(self, lq: Tensor) -> Tensor:
+        height, width = lq.shape[-2:]
+        return torch.empty(1, lq.shape[1], height * self.scale, width * self.scale)
 
     def run(self, enlarge: Enlarge, size: tuple[int, int], read: Read, keep: Keep) -> None:
         """Enlarge an image part by part, rows of tiles from the top; nothing is held but the tile under way.

@@ -197,6 +197,19 @@ class Validator:
     def _file(self, name: str, step: int) -> str:
         return f"{name}/{step:08d}.png" if self._by_step else f"{name}.png"
 
+    @property
+    def overlap_px(self) -> int:
+        """Pixels that tiles see beyond their own."""
+        return self._enlarger.overlap_px
+
+    def first_picture(self) -> Tensor:
+        """Return the first image of the set, (1, C, h, w) on the CPU."""
+        return self.dataset.whole(0)["lq"][None].float() / 255
+
+    def fits_in_tiles(self, enlarge: Enlarge, lq: Tensor) -> bool:
+        """Say whether an image can be enlarged in the memory there is, be it in the smallest tiles."""
+        return self._enlarger.smallest_fits(enlarge, lq.to(self._device))
+
     def warm_up(self) -> None:
         """Measure a small image once: metrics load their libraries when they are first called."""
         image = torch.zeros(64, 64, 3, dtype=torch.uint8).numpy()

@@ -86,8 +86,7 @@ def read_weights(file: Path, key: str | None = None) -> dict[str, Tensor]:
         InputError: missing, damaged, with code inside, or without that key.
     """
     if not file.is_file():
-        beside = (path.name for path in file.parent.iterdir()) if file.parent.is_dir() else ()
-        raise InputError(Problem(f"there is no weights file {file}", advice=nearest(file.name, beside)))
+        raise InputError(Problem(f"there is no weights file {file}", advice=_what_is_there(file)))
     try:
         found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
@@ -98,6 +97,16 @@ def read_weights(file: Path, key: str | None = None) -> dict[str, Tensor]:
             )
         ) from error
     return _tensors_under(found, key, file)
+
+
+def _what_is_there(file: Path) -> str:
+    """Return advice for a file that is missing: the nearest beside it, or that a run has yet to write it."""
+    folder = file.parent
+    if folder.is_dir():
+        return nearest(file.name, (path.name for path in folder.iterdir()), f"{folder} is empty.")
+    if folder.parent.name == "checkpoints":
+        return f"There is no folder {folder} either: the run that writes it has not come so far. Train it first."
+    return f"There is no folder {folder} either."
 
 
 def load_pretrained(

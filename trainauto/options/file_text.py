@@ -43,9 +43,11 @@ def _similar_files(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix.lower() in (".yml", ".yaml")]
     except OSError:
         return f"The folder {printable(str(path.parent))} cannot be read either."
-    matches = get_close_matches(path.name, names, n=1)
+    # Without the suffix, which all have in common.
+    by_stem = {Path(name).stem: name for name in names}
+    matches = get_close_matches(path.stem, by_stem, n=1)
     return (
-        f"Did you mean '{printable(matches[0])}'?"
+        f"Did you mean '{printable(by_stem[matches[0]])}'?"
         if matches
         else "Check the path; it is relative to the working directory."
     )

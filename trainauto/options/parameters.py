@@ -52,7 +52,9 @@ def argument_notes(component: Callable[..., Any]) -> dict[str, str]:
 
 def summary_of(component: Callable[..., Any]) -> str:
     """Return the first paragraph of a component's docstring, on one line."""
-    return _markdown(" ".join((inspect.getdoc(component) or "").split("\n\n")[0].split()))
+    # Its own words: a class without any would inherit those of torch's modules.
+    own = component.__doc__ if not isinstance(component, type) else vars(component).get("__doc__")
+    return _markdown(" ".join(inspect.cleandoc(own or "").split("\n\n")[0].split())) or "(without a description)"
 
 
 def is_plain(value: Any) -> bool:

@@ -44,7 +44,8 @@ class TrainOptions(Section):
     warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
     ema_decay: Fraction = option(
         0.999,
-        "Decay a step of the moving average of weights that is validated and saved; 0 is off.",
+        "Decay a step of the moving average of weights that is validated and saved, so that it averages over about "
+        "1 / (1 - decay) steps: 1000 by default, and a run should be several times as long; 0 is off.",
         reason="BasicSR's value",
     )
     grad_clip: Annotated[float, Field(gt=0.0)] | None = option(

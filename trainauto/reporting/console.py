@@ -14,7 +14,7 @@ from rich.text import Text
 from trainauto.core.decisions import Decision
 from trainauto.core.records import Progress, StepRecord
 from trainauto.core.run_events import RunEnd, RunSummary
-from trainauto.reporting.formatting import WIDTH, step_lines
+from trainauto.reporting.formatting import WIDTH, standing_line
 from trainauto.reporting.step_stats import StepFigures, StepWindow
 from trainauto.reporting.text_log import TextSink
 
@@ -107,6 +107,6 @@ class LiveConsole(TextSink):
             self._live = None
 
     def _bar(self, figures: StepFigures, summary: RunSummary, progress: Progress) -> Group:
-        lines = step_lines(figures, summary, progress, self.console.width)
+        line = standing_line(figures, summary, progress, self.console.width)
         bar = ProgressBar(total=summary.total, completed=summary.done(progress))
-        return Group(*(Text(line) for line in lines), bar)  # the bar last: it does not end its line
+        return Group(Text(line), bar)  # the bar last: it does not end its line

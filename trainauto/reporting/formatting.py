@@ -1,6 +1,7 @@
 """A run in lines of text: what console and training.log say. Pure functions; ASCII, at most ``width`` columns.
 
-Only a single word longer than the width, such as a path, makes a longer line, so that it can still be copied whole.
+Only a single word longer than the width, such as a path, and the command that goes on make longer lines, so that they
+can still be copied whole.
 ``width`` 0 never wraps.
 """
 
@@ -19,6 +20,7 @@ _LABEL_WIDTH = 12
 MOST_PLANS = 8
 """Rows of the table of predictions at the end of a run."""
 _INDENT = "    "
+_OPEN = ", unless measuring finds a better one"
 _WORTH_SAYING = 0.05
 """Share of the time waited for data from which on a line says so; below, the loader does not slow the run."""
 
@@ -31,7 +33,7 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
         ("device", f"{summary.device}, {summary.precision}"),
         ("data", ", ".join(_samples(summary))),
-        ("plan", f"{summary.plan} ({plan_text(summary.plan)})"),
+        ("plan", f"{summary.plan} ({plan_text(summary.plan)}){_OPEN if summary.plan_is_open else ''}"),
         *summary.facts,
     ]
     if summary.resumed:
@@ -70,6 +72,39 @@ def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, wi
     if figures.ooms:
         parts.append(f"OOM {figures.ooms}")
     return _join(parts, width)
+
+
+def standing_line(figures: StepFigures, summary: RunSummary, progress: Progress, width: int) -> str:
+    """Return how the run stands in one line of at most ``width`` columns, for a place that is drawn again and again.
+
+    Columns have the width of what they may hold, so that nothing moves; what there is no room for is left out, always.
+    """
+    done, left_s = summary.done(progress), remaining_s(figures, summary, progress)
+    rates = figures.last.learning_rates
+    # How soon each is left out (the last first), its text, and its columns.
+    cells = [
+        (0, f"{done:>{len(str(summary.total))}}/{summary.total}", 0),
+        (1, f"loss {_in_seven(figures.loss)}", 12),
+        (6, f"lr {next(iter(rates.values())):.2g}" if rates else "", 10),
+        (3, f"{figures.steps_per_s:.3g} it/s", 11),
+        (5, f"data {figures.waiting:.0%}", 8),
+        (2, plan_text(figures.last.plan), 5),
+        (4, f"mem {figures.memory_share:.0%}" if figures.memory_share is not None else "", 7),
+        (2, f"ETA {duration(left_s)}" if left_s is not None else "", 10),
+    ]
+    kept = [(rank, f"{text:<{columns}}") for rank, text, columns in cells if text]
+    while width and len("  ".join(text for _, text in kept)) > width and len(kept) > 1:
+        kept.remove(max(kept, key=lambda cell: cell[0]))
+    line = "  ".join(text for _, text in kept).rstrip()
+    for name, count in (("skipped", figures.skipped), ("OOM", figures.ooms)):
+        more = f"{line}  {name} {count}"
+        line = more if count and (not width or len(more) <= width) else line
+    return line[:width] if width else line
+
+
+def _in_seven(value: float) -> str:
+    """Return a number in seven columns at most."""
+    return f"{value:.4f}"[:6] if 0.001 <= abs(value) < 10_000 else f"{value:.1e}"
 
 
 def remaining_s(figures: StepFigures, summary: RunSummary, progress: Progress) -> float | None:
@@ -135,7 +170,8 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     ]
     if end.checkpoint:
         pairs.append(("checkpoint", end.checkpoint))
-    return pairs_lines([*pairs, *end.facts], width)
+    lines = pairs_lines([*pairs, *end.facts], width)
+    return [*lines, "to go on:", f"    {end.go_on}"] if end.go_on else lines
 
 
 def _so_far(progress: Progress) -> str:
@@ -166,7 +202,7 @@ def prediction_cells(row: PlanPeak) -> list[str]:
 
 def plan_text(plan: Plan) -> str:
     """Return a plan in a few columns, e.g. ``16x64`` (samples x pixels), ``16/2x64`` in two micro-batches."""
-    pieces = f"/{plan.micro_batches}" if plan.micro_batches > 1 else ""
+    pieces = f"/{plan.pieces}" if plan.pieces > 1 else ""
     if {name for name, _ in plan.values} == {BATCH_SIZE, LQ_SIZE}:
         return f"{plan.batch_size}{pieces}x{plan[LQ_SIZE]}"
     return " ".join(f"{name} {value}{pieces if name == BATCH_SIZE else ''}" for name, value in plan.values)

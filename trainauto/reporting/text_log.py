@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import BEFORE_FIRST, Decision
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
 from trainauto.reporting.formatting import (
@@ -63,7 +63,8 @@ class TextSink(Sink):
             self.write_standing(step_lines(self._window.figures(), self.summary, progress, self.width))
             self._window.clear()
         for decision in decisions:
-            self._write_all(decision_lines(record.step, decision, self.width))
+            if not (self.width and decision.reason.startswith(BEFORE_FIRST)):  # a console had it before the step
+                self._write_all(decision_lines(record.step, decision, self.width))
 
     def write_standing(self, lines: Sequence[str]) -> None:
         """Write how the run stands."""
@@ -89,7 +90,8 @@ class TextSink(Sink):
     def end(self, summary: RunEnd) -> None:
         """Write what was predicted of the plans of this run, and the last block."""
         self._write_all(prediction_lines(self._peaks, self.width))
-        self._write_all(end_lines(summary, self.width), logging.ERROR if summary.status == "failed" else logging.INFO)
+        level = logging.ERROR if summary.status == "failed" else logging.INFO
+        self._write_all(end_lines(summary, self.width and self.width - len(self.prefix(level))), level)
 
     def _write_all(self, lines: Iterable[str], level: int = logging.INFO) -> None:
         for line in lines:

@@ -121,17 +121,20 @@ def test_what_plugins_bring(tmp_path: Path, said: Said, capsys: pytest.CaptureFi
         "from torch import nn\nfrom trainauto.losses import LOSSES\n\n\n"
         "@LOSSES.register('listed_loss')\nclass Listed(nn.Module):\n"
         '    """Listed only.\n\n    Args:\n        strength: how much of it.\n    """\n\n'
-        "    def __init__(self, strength: float = 0.25):\n        super().__init__()\n"
+        "    def __init__(self, strength: float = 0.25):\n        super().__init__()\n\n\n"
+        "@LOSSES.register('silent_loss')\nclass Silent(nn.Module): ...\n"
     )
     options: dict[str, Any] = options_of({"type": "compact"}, plugins=["listed_plugin"])
     file = write_options(tmp_path / "run.yml", options)
     assert "listed_loss" not in said("losses")
     try:
         assert "\nlisted_loss      Listed only.\n" in said("losses", "-opt", str(file))
+        assert "silent_loss      (without a description)\n" in said("losses", "-opt", str(file))
         assert "strength: number; default 0.25\n    how much of it.\n" in said("losses", "listed_loss")
     finally:
         registry = registries()["loss"]
         for names in (registry._entries, registry._shown):
             names.pop("listed_loss", None)
+            names.pop("silent_loss", None)
     assert main(["list", "cards", "-opt", str(file)]) == 2
     assert "plugins bring no cards" in capsys.readouterr().err

@@ -100,3 +100,13 @@ def test_a_problem_reads_as_one_block() -> None:
     assert str(problem) == "x.yml:3:5: what\n    key: value\n        ^\n  do this"
     long = Problem("what", Place("x.yml", 1, 150, "a" * 149 + "b" * 60))
     assert max(len(line) for line in str(long).splitlines()) <= 104
+
+
+def test_a_plugin_that_is_missing_is_not_taken_for_a_script_of_the_repository(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.py").touch()
+    with pytest.raises(InputError, match=r"there is no plugin 'absent'.*\n  Save it beside the option file\."):
+        import_plugin("absent", [tmp_path])
+    (tmp_path / "mine.py").touch()
+    with pytest.raises(InputError, match=r"Known: mine\."):
+        import_plugin("absent", [tmp_path])

@@ -109,7 +109,7 @@ def test_a_pair_of_which_one_lies_on_its_side_is_refused(tmp_path: Path, photogr
         shown = photograph[: 40 * size, : 60 * size]
         save_turned(tmp_path / side / "a.png", shown if side == "gt" else shown.swapaxes(0, 1), orientation)
     dataset = PairedImageDataset(str(tmp_path / "gt"), str(tmp_path / "lq"), scale=2)
-    with pytest.raises(InputError, match=r"120x80.*\n  One of them lies on its side.*EXIF"):
+    with pytest.raises(InputError, match=r"120x80.*\n  One of the two lies on its side.*EXIF"):
         dataset.survey()
 
 
@@ -236,7 +236,7 @@ def test_preflight_finds_scale_mismatch(pair_roots: tuple[Path, Path]) -> None:
     with pytest.raises(InputError) as caught:
         PairedImageDataset(str(gt), str(lq), scale=4, name="pairs").survey()
     assert "dataset 'pairs'" in str(caught.value)
-    assert "This pair is for `scale: 2`" in str(caught.value)
+    assert "They are for `scale: 2`" in str(caught.value)
     assert "image_000.png is 80x64" in str(caught.value)
 
 

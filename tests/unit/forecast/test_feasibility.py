@@ -9,7 +9,7 @@ import pytest
 from tests.integration.commands import tiny_options, write_options
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.forecast import feasibility
-from trainauto.forecast.feasibility import warn_if_nothing_fits
+from trainauto.forecast.feasibility import what_fits
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import PlanBytes
 from trainauto.forecast.traced_run import trace_plan
@@ -52,9 +52,10 @@ def warned(loaded: LoadedOptions, share: float, caplog: pytest.LogCaptureFixture
     foresight = MemoryForecast.of({(1, 64): traced(loaded)}, 1, 0.0)
     limit_bytes = int(share * CostModel(*foresight.peaks_on("cpu")).predict(shape_of(SMALLEST)))
     caplog.clear()
-    nothing_fits = warn_if_nothing_fits(loaded, foresight, AXES, "cpu", limit_bytes)
+    found = what_fits(loaded, foresight, AXES, "cpu", limit_bytes)
     said = " ".join(message for message in caplog.messages if message.startswith("one sample of 64 px"))
-    assert nothing_fits is bool(said)
+    assert found.fits is not bool(said)
+    assert found.with_checkpointing is not ("does not fit either" in said or "is on already" in said)
     return said
 
 

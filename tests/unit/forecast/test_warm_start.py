@@ -41,7 +41,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count traces; they are those of a network that is known in full."""
     seen: list[int] = []
 
-    def foresee(_tracer: Any, _axes: Any) -> MemoryForecast:
+    def foresee(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
         seen.append(1)
         return traced()
 
@@ -110,7 +110,7 @@ def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog:
 def test_traces_are_of_as_many_ranks_as_train(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def foresee(tracer: TraceProcess, _axes: Any) -> MemoryForecast:
+    def foresee(tracer: TraceProcess, _axes: Any, _device: str) -> MemoryForecast:
         seen.append(tracer._ranks)
         return traced()
 
@@ -136,7 +136,7 @@ def test_a_torch_that_predictions_were_not_checked_with_is_told_once(
 def test_a_network_that_cannot_be_traced_still_learns(
     traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(_tracer: Any, _axes: Any) -> MemoryForecast:
+    def refused(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
         traces.append(1)
         raise TraceError("its sizes follow data")
 
@@ -154,7 +154,7 @@ def test_a_network_that_cannot_be_traced_still_learns(
 def test_a_process_that_died_says_nothing_of_the_model(traces: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine or a full card may stop a trace once; the next run tries again."""
 
-    def dying(_tracer: Any, _axes: Any) -> MemoryForecast:
+    def dying(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
         traces.append(1)
         raise TraceProcessDiedError("the process that traces gave no answer")
 

@@ -225,9 +225,11 @@ def test_bytes_that_are_no_option_file(tmp_path: Path, data: bytes, place: tuple
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "train_span.yml").touch()
+    (tmp_path / "paired.yml").touch()
     for path, what in [
         (tmp_path, "this is a folder"),
         (tmp_path / "train_spam.yml", "Did you mean 'train_span.yml'?"),
+        (tmp_path / "nofile.yml", "Check the path"),
         (tmp_path / "nowhere" / "x.yml", "cannot be read either"),
         (tmp_path / "train_span.yml" / "x.yml", "Not a directory"),
         (tmp_path / "a\0b", "cannot be read"),

@@ -13,9 +13,17 @@ from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import ImageScore, PeakReading, Progress
 from trainauto.core.run_events import DETAIL, RunEnd
 from trainauto.reporting.console import LiveConsole, PlainConsole, console_sink
-from trainauto.reporting.formatting import decision_lines, duration, in_thousands, plan_text, prediction_lines
+from trainauto.reporting.formatting import (
+    decision_lines,
+    duration,
+    in_thousands,
+    plan_text,
+    prediction_lines,
+    standing_line,
+)
 from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.reporter import Reporter
+from trainauto.reporting.step_stats import StepWindow
 from trainauto.reporting.text_log import TextSink, TrainingLog
 
 REASON = "the peak of 5.91 GiB lies below the band of 80 to 85 % of 79.1 GiB, so there is room for larger crops"
@@ -362,7 +370,7 @@ def test_a_terminal_gets_a_bar_and_lines_above_it(live: LiveConsole, monkeypatch
     shown = shown_by(live)
     assert "network     SRResNet x4" in shown
     assert shown.count("plan -> batch_size 16") == 1
-    assert "7/20  loss 0.07143  lr 0.0002  5 it/s  data 10%  4x48  mem 25%  ETA 2.6s" in shown
+    assert " 7/20  loss 0.0714   5 it/s       data 10%  4x48   mem 25%  ETA 2.6s" in shown
     assert "saved checkpoint 20" in shown
     assert shown.rstrip().endswith("checkpoint  checkpoints/20")
     assert is_given_back(live)
@@ -455,3 +463,24 @@ def test_details_are_for_the_log_alone(tmp_path: Path, live: LiveConsole) -> Non
     ]
     assert stream.getvalue() == "of use\n"
     assert shown_by(live).strip() == "of use"
+
+
+@pytest.mark.parametrize("total", [600, 100_000])
+def test_what_is_drawn_again_and_again_has_one_line_whose_columns_stay(total: int) -> None:
+    summary, found = a_summary(total=total), []
+    for step, data_s, step_s, batch in ((1, 0.0, 1.6, 4), (325, 0.19, 1.3, 13), (600, 0.02, 0.0123, 64)):
+        window = StepWindow()
+        plan = Plan.of(batch_size=batch, lq_size=48)
+        rates = {"g": 0.003 / step}
+        window.add(a_step(step, data_seconds=data_s, step_seconds=step_s, plan=plan, learning_rates=rates))
+        found.append(standing_line(window.figures(), summary, a_progress(step), 80))
+    assert max(map(len, found)) <= 80
+    assert len({line.index("loss ") for line in found}) == 1
+    assert len({line.index("data ") for line in found}) == 1
+    assert len({line.index("ETA") for line in found[:2]}) == 1
+
+
+def test_no_plan_has_more_pieces_than_samples() -> None:
+    plan = Plan.of(batch_size=9, lq_size=18, micro_batches=3).changed(batch_size=2)
+    assert (plan_text(plan), str(plan)) == ("2/2x18", "batch_size 2, lq_size 18, in 2 micro-batches")
+    assert plan.changed(batch_size=9).micro_batches == 3

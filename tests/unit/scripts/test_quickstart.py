@@ -19,7 +19,7 @@ run.mkdir(parents=True)
 (run / "arguments").write_text("\\n".join(sys.argv[1:]))
 if pathlib.Path("validation.jsonl").exists():
     pathlib.Path("validation.jsonl").rename(run / "validation.jsonl")
-sys.exit(7 if "fail-late" in sys.argv else 0)
+sys.exit(130 if "stopped" in sys.argv else 7 if "fail-late" in sys.argv else 0)
 """
 
 
@@ -62,6 +62,13 @@ def test_exit_codes_come_back_with_the_place_of_the_run_if_there_is_one(
     out = capsys.readouterr().out
     assert "exit code 7" in out
     assert "20250101_000000" in out
+
+
+def test_a_run_that_was_stopped_says_how_to_go_on(project: Path, capsys: pytest.CaptureFixture[str]):
+    assert quickstart.main(["stopped", "--force_yml", "train:total_iter=50"]) == 130
+    out = capsys.readouterr().out
+    assert "quickstart.py --auto_resume stopped --force_yml train:total_iter=50\n" in out
+    assert (project / "experiments" / "a name" / "20250101_000000").is_dir()
 
 
 def test_the_run_of_an_earlier_call_is_not_taken_for_this_one(project: Path, capsys: pytest.CaptureFixture[str]):

@@ -10,6 +10,7 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from trainauto.core.process import limit_private_memory
@@ -27,6 +28,9 @@ _SEPARATE_BYTES = 16 * 1024
 _LEAST_ROOM_BYTES, _MOST_ROOM_BYTES, _BUDGETS_PER_ROOM = 2 * MIB, 16 * MIB, 16
 """Free room kept in the heap for smaller blocks, by budget. Under a new shape, steps of small networks took up to 2 MiB
 of it, those of RRDBNet with 23 blocks 10."""
+
+_SIDE_FOR_ALL_THREADS = 256
+"""Side of matrices that linear algebra shares among all its threads, each of which takes work memory of its own."""
 
 _room_bytes = 0
 
@@ -91,6 +95,20 @@ def status_bytes(*names: str) -> dict[str, int]:
     return found
 
 
+def load_libraries() -> None:
+    """Have libraries that end the process where they get no memory take theirs now, before a budget is in force (CPU).
+
+    numpy's OpenBLAS asks for its work memory of 32 MiB when it first multiplies or solves, ten times, and then exits;
+    the OpenMP runtime ends the process where it gets no stack for a thread.
+    """
+    limit_private_memory(None)
+    torch.zeros(2**20).add_(1)
+    square = np.eye(_SIDE_FOR_ALL_THREADS)
+    np.linalg.lstsq(square @ square, square[:, :1], rcond=None)
+    tensor = torch.eye(_SIDE_FOR_ALL_THREADS)
+    torch.mm(tensor, tensor)
+
+
 def enforce(budget_bytes: int, device: torch.device) -> bool:
     """Let this process have ``budget_bytes`` more than it holds now (on CUDA: in all); return if that is enforced."""
     if device.type == "cuda":  # pragma: no cuda
@@ -99,8 +117,6 @@ def enforce(budget_bytes: int, device: torch.device) -> bool:
         return True
     global _room_bytes
     limit_private_memory(None)
-    # The OpenMP runtime ends the process where it gets no stack for a thread: all of them are to be there already.
-    torch.zeros(2**20).add_(1)
     _room_bytes = min(_MOST_ROOM_BYTES, max(_LEAST_ROOM_BYTES, budget_bytes // _BUDGETS_PER_ROOM))
     keep_heap_room()
     limit = status_bytes("VmData")["VmData"] + budget_bytes if STATUS.exists() else None

@@ -57,6 +57,8 @@ class MemoryMeter:
 
         On the CPU it is counted from what is held now.
         """
+        if self.device.type == "cpu":
+            budget.load_libraries()
         self.set_baseline()
         self.limit_bytes = budget_bytes
         self.is_enforced = budget.enforce(budget_bytes, self.device)

@@ -19,6 +19,17 @@ _MESSAGES = tuple(
 )
 
 
+_REFUSED = re.compile(r"you tried to allocate (\d+) bytes")
+
+
+def in_words(message: str) -> str:
+    """Return what an allocation failure says, for people: of torch's CPU allocator what was asked for alone."""
+    if not message.startswith("[enforce fail") and message != "std::bad_alloc":
+        return message
+    asked = _REFUSED.search(message)
+    return f"{int(asked[1]) / 2**20:.1f} MiB more were refused" if asked else "more memory was refused"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Say whether ``error`` is a real allocation failure.
 

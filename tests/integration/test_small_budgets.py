@@ -1,0 +1,79 @@
+"""Budgets that are too small for something: known before the first step, and told in words."""
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import pytest
+
+from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
+
+pytestmark = [
+    pytest.mark.usefixtures("children_uncovered"),
+    pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
+]
+
+Write = Callable[..., Path]
+
+
+def options(gt: Path, budget: str, **changes: Any) -> dict[str, Any]:
+    return tiny_options(
+        gt,
+        network_g={"type": "compact", "num_feat": 16, "num_conv": 2},
+        datasets={"train": {"lq_size": 8, "batch_size_per_gpu": 1}},
+        train={"total_iter": 3, "ema_decay": 0.0},
+        memory={"budget": budget, "calibration": False},
+        **changes,
+    )
+
+
+def test_validation_that_will_not_fit_is_known_before_the_first_step(tmp_path: Path, write_images: Write) -> None:
+    """The enlarged picture alone, 2400x2400x3 as float32, is 66 MiB; steps of one crop of 8 px need next to nothing."""
+    gt = write_images("gt", 1)
+    picture = str(gt / "image_000.png")
+    assert cv2.imwrite(picture, cv2.resize(cv2.imread(picture), (2400, 2400)))
+    loaded = options(gt, "24MiB", val={"val_freq": 3})
+    file = write_options(tmp_path / "run.yml", loaded)
+    done = train(file)
+    said = " ".join(done.stdout.replace("error: ", "").split())
+    assert done.returncode == 1, done.stdout
+    assert said.index("validation of val will not fit: ") < said.index("1/3 ")
+    assert "failed training is complete and saved; validation alone failed: it does not fit" in said
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "TrainautoError" not in done.stdout + done.stderr
+    run = run_directory(file)
+    assert len(step_records(run)) == 3
+    assert (run / "checkpoints" / "step_00000003").is_dir()
+
+
+def test_what_a_budget_counts_and_how_exact_it_is(tmp_path: Path, write_images: Write) -> None:
+    gt = write_images("gt", 1, (96, 96))
+    for budget, is_warned in (("10MiB", True), ("24MiB", False)):
+        done = train(write_options(tmp_path / "run.yml", options(gt, budget, val={"val_enabled": False})))
+        said = " ".join(done.stdout.split())
+        assert done.returncode == 0, done.stderr
+        assert f"memory budget of {budget[:2]} MiB, enforced: for what steps add to the " in said
+        assert ("a budget below 16 MiB cannot be enforced exactly" in said) is is_warned
+        assert "will not fit" not in said
+
+
+def test_a_network_that_cannot_fit_is_told_without_the_allocators_own_words(
+    tmp_path: Path, write_images: Write
+) -> None:
+    loaded = options(write_images("gt", 1, (400, 400)), "12MiB", val={"val_enabled": False})
+    loaded["network_g"] = {"type": "rrdbnet", "num_feat": 64, "num_block": 4}
+    loaded["datasets"]["train"]["lq_size"] = 128
+    controller = {"adjustment_frequency": 4, "min_lq_size": 120, "max_lq_size": 128}
+    loaded["training_automations"] = {"DynamicBatchSizeOptimizer": controller}
+    done = train(write_options(tmp_path / "run.yml", loaded))
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 1, said
+    assert "one sample of 120 px does not fit: " in said
+    assert "enforce fail" not in said
+    assert "bad_alloc" not in said
+    assert "NothingFitsError" not in said
+    assert "which does not fit either" in said
+    assert "Gradient checkpointing would not be enough either." in said
+    assert "would go on with gradient checkpointing" not in said
