@@ -128,12 +128,14 @@ def fitted(ratios: Sequence[float]) -> tuple[float, float]:
     return middle, middle * math.exp(scale * student4(UPPER))
 
 
-def benchmarked_sample(found: Sequence[Peak], failed: Sequence[Batch]) -> dict[str, list[float]]:
+def benchmarked_sample(peaks: Sequence[Peak], failed: Sequence[Batch]) -> dict[str, list[float]]:
     """Return ratios by family."""
     sample: dict[str, list[float]] = {}
-    for one in found:
-        sample.setdefault(one.family, []).append(one.ratio)
-    sample["batches that did not fit"] = [LEFT_BYTES / one.failed_bytes for one in failed if not one.allocator_fails]
+    for peak in peaks:
+        sample.setdefault(peak.family, []).append(peak.ratio)
+    sample["batches that did not fit"] = [
+        LEFT_BYTES / batch.failed_bytes for batch in failed if not batch.allocator_fails
+    ]
     return sample
 
 
@@ -157,7 +159,7 @@ def kept_out(sample: dict[str, list[float]]) -> list[str]:
     """Return lines: each family against what the others tell."""
     lines, every, surprises = [], 0, 0
     for family, ratios in sample.items():
-        rest = [ratio for other, found in sample.items() if other != family for ratio in found]
+        rest = [ratio for other, ratios in sample.items() if other != family for ratio in ratios]
         _, upper = fitted(rest)
         above = sum(ratio > upper for ratio in ratios)
         lines.append(f"| {family} | {len(ratios)} | {max(ratios):.3f} | {upper:.3f} | {above} |")
@@ -188,8 +190,8 @@ def judged(left_gib: str) -> tuple[list[str], list[str]]:
     def admits(live_bytes: int, allocator_fits: bool) -> bool:
         return allocator_fits and quantile_of(live_bytes, BENCHMARKED) <= left_bytes
 
-    refused = [one.name for one in ladder if not admits(one.fitted_bytes, one.allocator_fits)]
-    return refused, [one.name for one in ladder if admits(one.failed_bytes, not one.allocator_fails)]
+    refused = [batch.name for batch in ladder if not admits(batch.fitted_bytes, batch.allocator_fits)]
+    return refused, [batch.name for batch in ladder if admits(batch.failed_bytes, not batch.allocator_fails)]
 
 
 def main() -> int:
@@ -223,7 +225,7 @@ def main() -> int:
     met = met and abs(ALLOCATED.constant_bytes - middle_bytes) < MIB
     met = met and abs(ALLOCATED.constant_scale_bytes - scale_bytes) < MIB
     lines += [f"Constant beside `ALLOCATED`: {middle_bytes / MIB:.1f} MiB, scale {scale_bytes / MIB:.1f} MiB.", ""]
-    shares = [one.measured / quantile_of(one.foretold, BENCHMARKED) for one in published]
+    shares = [peak.measured / quantile_of(peak.foretold, BENCHMARKED) for peak in published]
     above = sum(share > 1 for share in shares)
     refused, admitted = judged(LEFT_GIB)
     lines += [

@@ -78,13 +78,13 @@ def traced_bytes(row: Mapping[str, str]) -> tuple[int, int] | None:
     """Trace a row's network with and without what convolutions work in; ``None`` where it is not written here."""
     family = row["family"].split()[-1]
     name = row["id"].split("/")[-1]
-    found = re.search(r"_r(\d+)(b?)[-_]", name)
-    if family not in TRACED or found is None:
+    match = re.search(r"_r(\d+)(b?)[-_]", name)
+    if family not in TRACED or match is None:
         return None
     classes = next(number for dataset, number in CLASSES.items() if dataset in name)
     batch, height, width = (int(row[key]) for key in ("batch", "height", "width"))
     with fake_world():
-        network = Segmenter(family, int(found[1]), classes, plain_stem=bool(found[2]))
+        network = Segmenter(family, int(match[1]), classes, plain_stem=bool(match[2]))
         weights = sum(weight.numel() for weight in network.parameters())
         if weights != int(row["params"]):
             raise SystemExit(f"{name}: {weights} weights are not {row['params']}")
@@ -103,7 +103,7 @@ def traced_bytes(row: Mapping[str, str]) -> tuple[int, int] | None:
 
 def peaks(words: Sequence[str] = ()) -> list[Peak]:
     """Return the published peaks whose names hold one of these words, all without any."""
-    found = []
+    rows = []
     with DATA.open(newline="") as lines:
         for row in csv.DictReader(lines):
             if words and not any(word in row["id"] for word in words):
@@ -111,45 +111,45 @@ def peaks(words: Sequence[str] = ()) -> list[Peak]:
             filed, traced = int(row["predicted_live_bytes"]), traced_bytes(row)
             name = row["id"].split("/")[-1].split("_20")[0]
             measured = int(float(row["measured_bytes"]))
-            found.append(Peak(name, row["family"], measured, *(traced or (filed, filed)), filed, traced is not None))
-    return found
+            rows.append(Peak(name, row["family"], measured, *(traced or (filed, filed)), filed, traced is not None))
+    return rows
 
 
-def page(found: Sequence[Peak]) -> str:
+def page(rows: Sequence[Peak]) -> str:
     """Return the tables in Markdown."""
     lines = [
         "# Published peaks of real cards against traces",
         "",
-        f"`python scripts/bench/published_gpu.py`: {len(found)} peaks of training steps, "
-        f"{sum(one.traced for one in found)} of them traced here, torch {torch.__version__}.",
+        f"`python scripts/bench/published_gpu.py`: {len(rows)} peaks of training steps, "
+        f"{sum(peak.traced for peak in rows)} of them traced here, torch {torch.__version__}.",
         "Where the figures come from: `scripts/bench/data/README.md`. Nothing was measured on a card by us.",
         "",
         "| networks | peaks | measured / foretold, median | least | most | within 5 % "
         f"| above the {UPPER:.0%} quantile | measured / quantile, median |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    families = {family: [one for one in found if one.family == family] for family in {one.family for one in found}}
+    families = {family: [peak for peak in rows if peak.family == family] for family in {peak.family for peak in rows}}
     lines += [_row(name, families[name]) for name in sorted(families)]
     lines += [
-        _row("all", found),
+        _row("all", rows),
         "",
         "| network | measured | foretold | measured / foretold | |",
         "|---|---:|---:|---:|---|",
     ]
     lines += [
-        f"| {one.name} | {one.measured / MIB:.0f} MiB | {one.foretold / MIB:.0f} MiB | {one.ratio:.3f} | "
-        f"{'traced' if one.traced else 'as filed'} |"
-        for one in found
+        f"| {peak.name} | {peak.measured / MIB:.0f} MiB | {peak.foretold / MIB:.0f} MiB | {peak.ratio:.3f} | "
+        f"{'traced' if peak.traced else 'as filed'} |"
+        for peak in rows
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, found: Sequence[Peak]) -> str:
-    ratios = [one.ratio for one in found]
-    shares = [one.of_quantile(UPPER) for one in found]
+def _row(name: str, rows: Sequence[Peak]) -> str:
+    ratios = [peak.ratio for peak in rows]
+    shares = [peak.of_quantile(UPPER) for peak in rows]
     near = sum(abs(ratio - 1) <= 0.05 for ratio in ratios)
     return (
-        f"| {name} | {len(found)} | {median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | {near} "
+        f"| {name} | {len(rows)} | {median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | {near} "
         f"| {sum(share > 1 for share in shares)} | {median(shares):.1%} |"
     )
 
@@ -160,13 +160,13 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="folder for published_gpu.md")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if not (found := peaks(arguments.networks)):
+    if not (rows := peaks(arguments.networks)):
         raise SystemExit(f"no published peak is called like {' or '.join(arguments.networks)}")
-    text = page(found)
+    text = page(rows)
     print(text)
     if arguments.write:
         (arguments.write / "published_gpu.md").write_text(text)
-    return 0 if all(abs(one.tensors / one.filed - 1) <= SAME for one in found) else 1
+    return 0 if all(abs(peak.tensors / peak.filed - 1) <= SAME for peak in rows) else 1
 
 
 if __name__ == "__main__":

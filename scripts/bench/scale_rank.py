@@ -71,18 +71,18 @@ def messages(ranks: Communicator, times: int) -> dict[str, Any]:
     ranks.prepare(parameters)
     state = packed_state()
     begun_s = time.process_time()
-    found = {
+    seconds = {
         "sum_gradients, nothing to sum": timed(lambda: ranks.sum_gradients(parameters), times),
         "exchange of a step's record": timed(lambda: ranks.all_gather_object(STEP_RECORD), times),
         "decided, no decision": timed(lambda: ranks.broadcast_decisions(list), times),
         "gather of random states": timed(lambda: ranks.gather(state), max(20, times // 10)),
     }
-    return {"seconds": found, "cpu_s": time.process_time() - begun_s, "state_bytes": len(state)}
+    return {"seconds": seconds, "cpu_s": time.process_time() - begun_s, "state_bytes": len(state)}
 
 
 def gradients(ranks: Communicator, sizes_mib: Sequence[int], times: int) -> dict[str, Any]:
     """Time summing gradients of so many MiB, a quarter of a MiB each, and count what goes over the loopback."""
-    found = {}
+    results = {}
     for size in sizes_mib:
         parameters = [nn.Parameter(torch.zeros(MIB // 16)) for _ in range(4 * size)]
         for parameter in parameters:
@@ -95,8 +95,8 @@ def gradients(ranks: Communicator, sizes_mib: Sequence[int], times: int) -> dict
         cpu_s = (time.process_time() - before_s) / calls
         ranks.all_gather_object({})
         sent_bytes = (loopback_bytes() - before_bytes) / calls / ranks.world_size
-        found[str(size)] = {"seconds": seconds, "cpu_s": cpu_s, "sent_bytes": sent_bytes}
-    return found
+        results[str(size)] = {"seconds": seconds, "cpu_s": cpu_s, "sent_bytes": sent_bytes}
+    return results
 
 
 def loopback_bytes() -> int:
@@ -222,11 +222,11 @@ def main(what: str, out: str, arguments: str) -> None:
     """Join, measure, write."""
     torch.set_num_threads(1)
     if os.environ["WORLD_SIZE"] == "1":
-        found = PARTS[what](SINGLE_PROCESS, **json.loads(arguments))
+        result = PARTS[what](SINGLE_PROCESS, **json.loads(arguments))
     else:
         with init_distributed("pytorch") as ranks:
-            found = PARTS[what](ranks, **json.loads(arguments))
-    Path(out).write_text(json.dumps(found), encoding="utf-8")
+            result = PARTS[what](ranks, **json.loads(arguments))
+    Path(out).write_text(json.dumps(result), encoding="utf-8")
 
 
 if __name__ == "__main__":

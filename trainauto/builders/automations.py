@@ -45,7 +45,11 @@ class Chosen:
     @property
     def in_force(self) -> dict[str, Any]:
         """All its arguments by name, but for defaults that only code can hold."""
-        plain = {one.name: one.default for one in parameters_of(self.constructor) if is_plain(one.default)}
+        plain = {
+            parameter.name: parameter.default
+            for parameter in parameters_of(self.constructor)
+            if is_plain(parameter.default)
+        }
         return {**plain, **self.filled_in, **self.given}
 
     def build(self, loaded: LoadedOptions) -> Automation:
@@ -61,8 +65,8 @@ class Chosen:
 
 def is_controller(name: str) -> bool:
     """Say whether the automation called so steers by memory; one that is not registered does not."""
-    found = AUTOMATIONS.get(name) if name in AUTOMATIONS else None
-    return isinstance(found, type) and issubclass(found, DynamicBatchSizeOptimizer)
+    registered = AUTOMATIONS.get(name) if name in AUTOMATIONS else None
+    return isinstance(registered, type) and issubclass(registered, DynamicBatchSizeOptimizer)
 
 
 def choose_automation(
@@ -111,10 +115,10 @@ def build_automations(
     chosen = [
         choose_automation(loaded, name, switch.arguments, preset, facts) for name, switch in section.active.items()
     ]
-    built = [_checked(loaded, one, facts) for one in chosen]
-    for one in chosen:
-        if is_controller(one.name):
-            say_bounds(AUTOMATIONS.shown(one.name), preset, one.written, one.filled_in)
+    built = [_checked(loaded, choice, facts) for choice in chosen]
+    for choice in chosen:
+        if is_controller(choice.name):
+            say_bounds(AUTOMATIONS.shown(choice.name), preset, choice.written, choice.filled_in)
     return sorted(built, key=lambda automation: automation.priority), spelled_out(loaded, chosen)
 
 
@@ -131,15 +135,15 @@ def _checked(loaded: LoadedOptions, chosen: Chosen, facts: RunFacts) -> Automati
 def spelled_out(loaded: LoadedOptions, chosen: list[Chosen]) -> LoadedOptions:
     """Return options in which automations have the names they are registered by, and those that run all arguments."""
     section = loaded.options.training_automations
-    arguments = {one.name: one.in_force for one in chosen}
+    arguments = {choice.name: choice.in_force for choice in chosen}
     switches = {
         AUTOMATIONS.shown(name): AutomationSwitch(enabled=switch.enabled, **arguments.get(name, switch.arguments))
         for name, switch in (section.model_extra or {}).items()
     }
     keys = (
-        f"{SECTION}.{AUTOMATIONS.shown(one.name)}.{key}"
-        for one in chosen
-        for key in one.in_force.keys() - one.given.keys()
+        f"{SECTION}.{AUTOMATIONS.shown(choice.name)}.{key}"
+        for choice in chosen
+        for key in choice.in_force.keys() - choice.given.keys()
     )
     options = loaded.options.model_copy(update={SECTION: Automations(enabled=section.enabled, **switches)})
     return replace(loaded, options=options, unwritten=frozenset(keys))

@@ -50,8 +50,8 @@ def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset,
 
 def _dataset_arguments(chosen: TrainDataset | ValDataset, taken: Set[str]) -> dict[str, Any]:
     """Return what the dataset takes, and what the file sets for it: what of that it does not take is then refused."""
-    asked = chosen.model_fields_set - NOT_OF_THE_DATASET
-    names = [name for name in type(chosen).model_fields if name in taken | asked]
+    given = chosen.model_fields_set - NOT_OF_THE_DATASET
+    names = [name for name in type(chosen).model_fields if name in taken | given]
     return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
@@ -166,7 +166,7 @@ def build_loader(
 
 def build_metrics(loaded: LoadedOptions) -> MetricsByName:
     """Return each metric with its arguments bound, and whether a higher value is better."""
-    found: MetricsByName = {}
+    metrics: MetricsByName = {}
     for name, chosen in loaded.options.val.metrics.items():
         path = ("val", "metrics", name)
         with locate_errors(loaded, (*path, "type")):
@@ -180,8 +180,8 @@ def build_metrics(loaded: LoadedOptions) -> MetricsByName:
             name=chosen.type,
             supplied=frozenset({"image", "reference"}),
         )
-        found[name] = (partial(function, **checked), better_is_higher(chosen.type))
-    return found
+        metrics[name] = (partial(function, **checked), better_is_higher(chosen.type))
+    return metrics
 
 
 def build_validator(

@@ -131,7 +131,7 @@ def _check_output(network: nn.Module, name: str, scale: int) -> None:
     was_training = network.training
     try:
         with torch.no_grad():
-            found = network.eval()(image)
+            output = network.eval()(image)
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -140,13 +140,13 @@ def _check_output(network: nn.Module, name: str, scale: int) -> None:
         raise InputError(Problem(f"{what}, at {place_of_error(error)}", advice=must)) from error
     finally:
         network.train(was_training)
-    if not isinstance(found, Tensor):
-        count = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
-        raise InputError(Problem(f"network '{name}' returns a {type(found).__name__}{count}, no image", advice=must))
-    if tuple(found.shape) != wanted:
-        what = f"network '{name}' makes {_sizes(found.shape)} of {_sizes(image.shape)}, which is not `scale: {scale}`"
-        if found.shape[2:] == wanted[2:]:
-            what = f"network '{name}' makes {_sizes(found.shape)} of {_sizes(image.shape)}"
+    if not isinstance(output, Tensor):
+        count = f" of {len(output)}" if isinstance(output, tuple | list | dict) else ""
+        raise InputError(Problem(f"network '{name}' returns a {type(output).__name__}{count}, no image", advice=must))
+    if tuple(output.shape) != wanted:
+        what = f"network '{name}' makes {_sizes(output.shape)} of {_sizes(image.shape)}, which is not `scale: {scale}`"
+        if output.shape[2:] == wanted[2:]:
+            what = f"network '{name}' makes {_sizes(output.shape)} of {_sizes(image.shape)}"
         raise InputError(
             Problem(what, advice=f"{must} Set scale to what the network does, or give it the scale it should do.")
         )
@@ -158,8 +158,8 @@ def _sizes(shape: Sequence[int]) -> str:
 
 def requirements_of(network: nn.Module) -> SizeRequirements:
     """Return the sizes a network asks for; one that does not say takes any."""
-    found = getattr(network, "size_requirements", SizeRequirements())
-    return found if isinstance(found, SizeRequirements) else SizeRequirements()
+    requirements = getattr(network, "size_requirements", SizeRequirements())
+    return requirements if isinstance(requirements, SizeRequirements) else SizeRequirements()
 
 
 def channels_of(network: nn.Module) -> int:

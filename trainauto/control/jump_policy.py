@@ -136,7 +136,7 @@ class Situation:
 
 def choose(now: Situation) -> PolicyDecision:
     """Decide before the first step, upon every probe, and upon every whole period."""
-    if not now.cost.knows:
+    if not now.cost.can_predict:
         return PolicyDecision(now.plan, "nothing was traced or measured yet")
     if now.peak_bytes is None:
         return _first(now)
@@ -147,7 +147,7 @@ def choose(now: Situation) -> PolicyDecision:
     if now.peak_bytes > now.target_bytes:
         above, best = f"{measured} is above the target {now.target:.0%}", best_plan(now) if now.is_fresh_jump else None
         if best is not None and work(best) < work(now.plan):  # it went too far: pressure is something else
-            return _told(now, best, f"{above}: {now.plan} -> {best}")
+            return _explained(now, best, f"{above}: {now.plan} -> {best}")
         return _yield(now, above)
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
     if now.reserved and now.available_bytes is not None:
@@ -231,10 +231,10 @@ def _first(now: Situation) -> PolicyDecision:
     fits = now.admits(now.plan)
     best = best_plan(now) if now.may_grow else None
     if best is not None and best != now.plan:
-        return _told(now, best, f"the best plan that is foreseen to fit is taken: {now.plan} -> {best}")
+        return _explained(now, best, f"the best plan that is foreseen to fit is taken: {now.plan} -> {best}")
     if fits:
         why = "the present plan is the best that fits" if now.may_grow else "growth is not allowed now"
-        return _told(now, now.plan, why)
+        return _explained(now, now.plan, why)
     return _yield(now, f"{now.plan} {now.refusal(now.plan)}")
 
 
@@ -243,10 +243,10 @@ def _after_probe(now: Situation, measured: str, peak_bytes: int) -> PolicyDecisi
     if peak_bytes > (1 - PROBE_ROOM) * now.target_bytes:
         if best is None or work(best) >= work(now.plan):
             return _yield(now, f"{measured} is above the target {now.target:.0%}")
-        return _told(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
+        return _explained(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
     if best is None or best == now.plan or now.cost.predict(shape_of(best)) < (1 + PROBE_GAIN) * peak_bytes:
         return PolicyDecision(now.plan, f"{measured}, {_why_not_larger(now, now.plan)}", peak_bytes)
-    return _told(now, best, f"{measured}: {now.plan} -> {best}")
+    return _explained(now, best, f"{measured}: {now.plan} -> {best}")
 
 
 def _correct(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
@@ -261,7 +261,7 @@ def _correct(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
         return stays
     if gain < least and not restores:
         return PolicyDecision(now.plan, f"{measured}, but {best} would use {gain:+.1%}: a change asks for {least:.0%}")
-    return _told(now, best, f"{measured}: {now.plan} -> {best}")
+    return _explained(now, best, f"{measured}: {now.plan} -> {best}")
 
 
 def _yield(now: Situation, why: str) -> PolicyDecision:
@@ -271,19 +271,19 @@ def _yield(now: Situation, why: str) -> PolicyDecision:
     batch = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=value)))
     if batch is not None:
         why = f"{why}: batch_size {now.plan.batch_size} -> {batch}"
-        return _told(now, now.plan.changed(batch_size=batch), why, is_pressure=True)
+        return _explained(now, now.plan.changed(batch_size=batch), why, is_pressure=True)
     least = min(now.plan.batch_size, batches[0])
     smaller = _upto(extents, now.plan[LQ_SIZE] - 1)
     extent = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=least, lq_size=value)))
     if extent is None:
         smallest = now.plan.changed(batch_size=least, lq_size=min(now.plan[LQ_SIZE], extents[0]))
         why = f"{why}, and so is every smaller plan: all axes go to their floor"
-        return _told(now, smallest, why, is_pressure=True)
+        return _explained(now, smallest, why, is_pressure=True)
     plan = now.plan.changed(batch_size=least, lq_size=extent)
-    return _told(now, plan, f"{why}: {now.plan} -> {plan}", is_pressure=True)
+    return _explained(now, plan, f"{why}: {now.plan} -> {plan}", is_pressure=True)
 
 
-def _told(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
+def _explained(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
     expected = now.cost.predict(shape_of(plan))
     reason = (
         f"{why}; expected {_text(expected)}, {expected / now.limit_bytes:.1%} of {_text(now.limit_bytes)}, "

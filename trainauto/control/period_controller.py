@@ -50,7 +50,7 @@ class PeriodController(DocumentedInterface):
         self.effective = effective
         self._bounds = bounds
         self._run_axes: tuple[Axis, ...] = ()
-        self._axes = bounds.narrowed(())
+        self._axes = bounds.clip(())
         # Plans are those that EffectiveBatch gives a controller; the run's own are made of them where they leave here.
         self._plan: Plan | None = None
         self._configured_batch: int | None = None
@@ -112,7 +112,7 @@ class PeriodController(DocumentedInterface):
     def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
         """Take in that a step ran out of memory; return whether its plan is to shrink, and by which rule."""
         self._statistics.oom_count += 1
-        has_fitted = self._steering.knows(failed)
+        has_fitted = self._steering.is_measured(failed)
         answer = self._failures.out_of_memory(failed, has_fitted=has_fitted, recovered=recovered)
         if answer.shrinks:
             self._cooldown = 2 * self.adjustment_frequency
@@ -263,7 +263,7 @@ class PeriodController(DocumentedInterface):
 
     def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
-        return self._bounds.narrowed(axes)
+        return self._bounds.clip(axes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs; bounds and switches come from the option file."""

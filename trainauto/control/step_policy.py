@@ -51,7 +51,7 @@ class Measured:
         """
         if plan in self.typical_bytes:
             return self.typical_bytes[plan]
-        points = sorted((work(one), peak) for one, peak in self.typical_bytes.items())
+        points = sorted((work(shape), peak) for shape, peak in self.typical_bytes.items())
         if not points:
             raise ValueError("no peak was measured yet")
         x, (x_last, peak_last) = work(plan), points[-1]
@@ -141,12 +141,12 @@ def _grow(now: Situation, measured: str) -> PolicyDecision:
     order = [BATCH_SIZE] if now.plan.batch_size < now.configured_batch else [LQ_SIZE, BATCH_SIZE]
     refusals = []
     for name in order:
-        found = _step_up(now, name)
-        if isinstance(found, Plan):
-            expected = now.measured.expected_bytes(found)
-            reason = f"{measured} is below the band: {name} {now.plan[name]} -> {found[name]}"
-            return PolicyDecision(found, reason, expected)
-        refusals.append(found)
+        step = _step_up(now, name)
+        if isinstance(step, Plan):
+            expected = now.measured.expected_bytes(step)
+            reason = f"{measured} is below the band: {name} {now.plan[name]} -> {step[name]}"
+            return PolicyDecision(step, reason, expected)
+        refusals.append(step)
     return PolicyDecision(now.plan, f"{measured} is below the band, but {'; '.join(refusals)}")
 
 

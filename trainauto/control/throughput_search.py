@@ -83,9 +83,9 @@ class ThroughputSearch:
         reason = f"{words}; {best} is the smallest within {PLATEAU:.0%} of it"
         return PolicyDecision(best, reason, self._memory.expected_bytes(best))
 
-    def knows(self, plan: Plan) -> bool:
+    def is_measured(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
-        return self._memory.knows(plan)
+        return self._memory.is_measured(plan)
 
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return the peak to expect of a plan."""

@@ -61,7 +61,7 @@ class WorkerProcess:
         threading.Thread(target=self._listen, daemon=True).start()
         self._is_ready = False
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def request(self, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send a request and wait for its answer.
 
         Raises:
@@ -71,7 +71,7 @@ class WorkerProcess:
             self._next(START_TIMEOUT_S)
             self._is_ready = True
         try:
-            self._stdin.write(json.dumps(request) + "\n")
+            self._stdin.write(json.dumps(message) + "\n")
             self._stdin.flush()
         except OSError:
             raise self._death() from None

@@ -92,16 +92,16 @@ def damage_heard(decode: Callable[[], Result]) -> tuple[Result, str]:
         return decode(), ""
     finally:
         catcher.busy.release()
-    found, others = "", []
+    message, others = "", []
     for line in said.splitlines(keepends=True):
-        if line.startswith(tuple(one.encode() for one in DAMAGE)):
-            found = found or line.decode(errors="replace").strip()
+        if line.startswith(tuple(prefix.encode() for prefix in DAMAGE)):
+            message = message or line.decode(errors="replace").strip()
         else:
             others.append(line)
     if others:
         with suppress(OSError):
             os.write(_STDERR, b"".join(others))
-    return result, found
+    return result, message
 
 
 def is_padding(path: str, damage: str) -> bool:
@@ -109,10 +109,10 @@ def is_padding(path: str, damage: str) -> bool:
 
     Others there may be what is left of pixels after damage.
     """
-    found = _BEFORE_THE_END.search(damage)
-    if found is None:
+    match = _BEFORE_THE_END.search(damage)
+    if match is None:
         return False
-    return bytes(int(found[1])) + b"\xff\xd9" in Path(path).read_bytes()
+    return bytes(int(match[1])) + b"\xff\xd9" in Path(path).read_bytes()
 
 
 def is_listened_to(path: str) -> bool:
@@ -120,7 +120,7 @@ def is_listened_to(path: str) -> bool:
     return Path(path).suffix.lower() in JPEG_SUFFIXES
 
 
-class _Told:
+class _ReportedDamage:
     """Damaged files that this process has read: named once each; those of a worker travel with its next batch."""
 
     def __init__(self) -> None:
@@ -128,21 +128,21 @@ class _Told:
         self.waiting: list[tuple[str, str]] = []
 
 
-_told = _Told()
+_reported = _ReportedDamage()
 
 
 def tell(path: str, damage: str) -> None:
     """Name a damaged file in the log, once; in a loader's worker, keep it for the training process to name."""
-    if path in _told.known:
+    if path in _reported.known:
         return
-    _told.known.add(path)
+    _reported.known.add(path)
     if torch.utils.data.get_worker_info() is not None:
-        _told.waiting.append((path, damage))
+        _reported.waiting.append((path, damage))
     else:
         logger.warning("%s is damaged, its pixels may be wrong from some row on (%s); replace it", path, damage)
 
 
 def take_waiting() -> list[tuple[str, str]]:
     """Return the damaged files that a worker has read and nobody has named yet."""
-    taken, _told.waiting = _told.waiting, []
+    taken, _reported.waiting = _reported.waiting, []
     return taken

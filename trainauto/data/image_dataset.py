@@ -89,12 +89,12 @@ class ImageDataset(DynamicDataset):
     def survey(self) -> DatasetScan:
         """Read the size of every file; see the base class."""
         with ThreadPoolExecutor(8) as threads:
-            found = list(threads.map(self._look_at, range(len(self))))
-        _refuse([problem for problem in found if isinstance(problem, Problem)])
+            sizes_or_problems = list(threads.map(self._look_at, range(len(self))))
+        _refuse([problem for problem in sizes_or_problems if isinstance(problem, Problem)])
         if self._decode_all:
             _refuse(list(damaged_among([file.path for file in self._files()], self.channels, self.name)))
         self._say_deep()
-        sizes = [size for size in found if not isinstance(size, Problem)]
+        sizes = [size for size in sizes_or_problems if not isinstance(size, Problem)]
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
         gt_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels

@@ -124,7 +124,7 @@ def read_header(path: str) -> Header:
     except Image.DecompressionBombError as error:
         raise InputError(
             Problem(
-                f"image {path} says it has {_pixels_told(error)} pixels, more than are decoded",
+                f"image {path} says it has {_pixels_in(error)} pixels, more than are decoded",
                 advice="It is damaged or made to fill memory: remove it. Cut a real image of that size to parts.",
             )
         ) from error
@@ -135,7 +135,7 @@ def read_header(path: str) -> Header:
     return Header(height, width, bits)
 
 
-def _pixels_told(error: Exception) -> str:
+def _pixels_in(error: Exception) -> str:
     """Return the pixels that Pillow names where it refuses an image before its size can be asked for."""
     count = re.search(r"\d+", str(error))
     return f"{int(count.group()):,}" if count else "too many"

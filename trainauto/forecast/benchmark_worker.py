@@ -1,4 +1,4 @@
-"""The process that tries plans: real steps on the device at hand.
+"""The process that benchmarks plans: real steps on the device at hand.
 
     python -m trainauto.forecast.benchmark_worker
 
@@ -24,10 +24,10 @@ from trainauto.core.worker_process import Answer, Request, serve
 
 def main() -> int:
     """Answer until stdin ends."""
-    return serve(_trier)
+    return serve(_benchmark_handler)
 
 
-def _trier() -> Answer:
+def _benchmark_handler() -> Answer:
     """Return what answers: the first request builds the run, the others are plans."""
     from trainauto.core.errors import TrainautoError
     from trainauto.core.plan import Plan

@@ -18,7 +18,7 @@ SWITCH = "memory:gradient_checkpointing=true"
 
 def warn_if_nothing_fits(
     loaded: LoadedOptions,
-    foresight: MemoryForecast,
+    forecast: MemoryForecast,
     axes: Sequence[Axis],
     device_type: str,
     limit_bytes: int,
@@ -32,7 +32,7 @@ def warn_if_nothing_fits(
 
     Args:
         loaded: the run's options.
-        foresight: of the run.
+        forecast: of the run.
         axes: crop and batch with their bounds.
         device_type: where it runs.
         limit_bytes: what it may use.
@@ -43,7 +43,7 @@ def warn_if_nothing_fits(
     """
     side = next(axis.clamp(axis.minimum) for axis in axes if axis.name == LQ_SIZE)
     smallest = Plan.of(**{BATCH_SIZE: 1, LQ_SIZE: side})
-    cost = CostModel(*foresight.peaks_on(device_type))
+    cost = CostModel(*forecast.peaks_on(device_type))
     expected, most = (cost.predict(shape_of(smallest), quantile) for quantile in (0.5, UPPER))
     if expected <= limit_bytes:
         return False
@@ -54,14 +54,14 @@ def warn_if_nothing_fits(
         expected / MIB,
         most / MIB,
         limit_bytes / MIB,
-        _advice(loaded, foresight, smallest, device_type, expected, limit_bytes, ranks),
+        _advice(loaded, forecast, smallest, device_type, expected, limit_bytes, ranks),
     )
     return True
 
 
 def _advice(
     loaded: LoadedOptions,
-    foresight: MemoryForecast,
+    forecast: MemoryForecast,
     smallest: Plan,
     device_type: str,
     expected: int,
@@ -78,7 +78,7 @@ def _advice(
             checkpointed = tracer.trace(smallest)
     except TraceError as error:
         return f"What gradient checkpointing would save is not known ({error}). {otherwise}"
-    saved = foresight.live.bytes(smallest.batch_size, smallest[LQ_SIZE]) - checkpointed.peak_bytes
+    saved = forecast.live.bytes(smallest.batch_size, smallest[LQ_SIZE]) - checkpointed.peak_bytes
     what = f"With gradient checkpointing it is {(expected - saved) / MIB:.0f} MiB"
     if expected - saved > limit_bytes:
         return f"{what}, which does not fit either. {otherwise}"

@@ -78,19 +78,19 @@ def _tracer(*, like_cuda: bool) -> Answer:
         try:
             of_run = (request[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark"))
             run = run_of(*of_run)
-            found = run.trace(Plan.from_dict(request["plan"]))
+            trace = run.trace(Plan.from_dict(request["plan"]))
         except TrainautoError as error:
             return {"id": request["id"], "cannot": str(error)}
         return {
             "id": request["id"],
-            "persistent_bytes": found.held_bytes,
-            "peak_bytes": found.peak_bytes,
-            "peak_with_copies_bytes": found.peak_with_copies_bytes,
-            "phase_peaks_bytes": dict(found.phase_peaks_bytes),
+            "persistent_bytes": trace.held_bytes,
+            "peak_bytes": trace.peak_bytes,
+            "peak_with_copies_bytes": trace.peak_with_copies_bytes,
+            "phase_peaks_bytes": dict(trace.phase_peaks_bytes),
             "reserved_bytes": (
-                found.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
+                trace.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
             ),
-            "kernels": run.kernels(found),
+            "kernels": run.kernels(trace),
             "seconds": time.perf_counter() - start,
         }
 

@@ -141,6 +141,6 @@ def _options_at(directory: RunDirectory, step: int) -> LoadedOptions:
         raise InputError(Problem(what, advice=advice))
     folder = Path.cwd()  # also where the run comes from another machine
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
-        folder = found if found.is_dir() else folder
+        recorded = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
+        folder = recorded if recorded.is_dir() else folder
     return replace(load_options(given), folder=folder)

@@ -94,11 +94,11 @@ def limited_meter(device: torch.device, budget_bytes: int | None) -> MemoryMeter
 
 def _free_bytes() -> int | None:
     """Return what this machine, or the container this runs in, can still give away; ``None`` where nobody says."""
-    found = [free_memory_bytes()]
+    sizes = [free_memory_bytes()]
     with suppress(OSError):
         bound = tightest_memory_limit()
-        found.append(bound.free_bytes if bound is not None else None)
-    return min((size for size in found if size is not None), default=None)
+        sizes.append(bound.free_bytes if bound is not None else None)
+    return min((size for size in sizes if size is not None), default=None)
 
 
 class Upscaler:
@@ -175,10 +175,10 @@ class Upscaler:
     def _out_channels(self) -> int:
         needs = self._tiles.requirements
         side = -(-max(needs.minimum, 8) // needs.multiple) * needs.multiple
-        found = int(self._network(torch.zeros(1, self._channels, side, side, device=self._meter.device)).shape[1])
-        if found not in (1, 3):
-            raise InputError(f"the network makes pictures of {found} channels; grey and RGB can be written")
-        return found
+        channels = int(self._network(torch.zeros(1, self._channels, side, side, device=self._meter.device)).shape[1])
+        if channels not in (1, 3):
+            raise InputError(f"the network makes pictures of {channels} channels; grey and RGB can be written")
+        return channels
 
     def _foreseen(self) -> CostModel:
         """Trace the network; a model without a prior lives by what is measured."""
@@ -194,7 +194,7 @@ class Upscaler:
     def _begin(self, size: tuple[int, int], read: Read) -> None:
         """Choose the tile for a picture."""
         if not self._is_fixed:
-            if not self._cost.knows:
+            if not self._cost.can_predict:
                 self._measure_upwards(size, read)
             self._tiles.tile_px = self._largest(size, 0)
             if self._tiles.tile_px and not self.figures.tiles:
@@ -210,11 +210,11 @@ class Upscaler:
         room_bytes = self._room_bytes()
         if room_bytes is None:
             return WITHOUT_LIMIT_PX
-        found = largest_tile(self._need, size, overlap_px, self._tiles.requirements, room_bytes)
-        if found is None:
+        tile = largest_tile(self._need, size, overlap_px, self._tiles.requirements, room_bytes)
+        if tile is None:
             what = f"no tile is predicted to fit {room_bytes / 2**20:.0f} MiB with an overlap of {overlap_px} px"
             raise InputError(Problem(what, advice="Give it a larger --budget, or a smaller --overlap."))
-        return found
+        return tile
 
     def _need(self, side_px: int) -> int:
         return self._cost.predict(BatchShape(1, side_px), UPPER)
@@ -254,11 +254,11 @@ class Upscaler:
     def _find_reach(self, size: tuple[int, int], read: Read) -> None:
         # Half of what fits: the parts that are compared are held beside the one that runs.
         largest_px = max(self._tiles.tile_px // 2, self._tiles.requirements.minimum)
-        found = measure_reach(
+        reach = measure_reach(
             lambda pixels: self._network(pixels.float().div_(255)).float(), self._tiles, size, read, largest_px
         )
-        self._tiles.overlap_px, self._reach_is_known = found.px, found.is_certain
-        self._say(_in_words(found))
+        self._tiles.overlap_px, self._reach_is_known = reach.px, reach.is_certain
+        self._say(_in_words(reach))
 
     def _correct(self, size: tuple[int, int]) -> None:
         """Choose the tile anew by what was measured, for the rows that follow."""
@@ -275,7 +275,7 @@ class Upscaler:
         """Run a tile, and learn from it."""
         height, width = pixels.shape[-2:]
         shape = BatchShape(1, extent_px(height, width))
-        expected = self._cost.predict(shape) if self._cost.knows else 0
+        expected = self._cost.predict(shape) if self._cost.can_predict else 0
         before = 0
         try:
             with self._meter.window() as window:
@@ -300,13 +300,13 @@ class Upscaler:
         self.figures = replace(known, is_whole=known.is_whole and not self._tiles.tile_px)
 
 
-def _in_words(found: Reach) -> str:
-    if found.is_certain:
-        return f"tiles overlap by {found.px} px: with more, pixels (0 to 1) change by at most {found.difference:.1e}"
-    if isinf(found.difference):
-        return f"tiles overlap by {found.px} px: memory allows no comparison with more, seams may show"
-    changes = f"more would change pixels by {found.difference:.1e}"
-    return f"tiles overlap by {found.px} px, the most that fits: {changes}, seams may show"
+def _in_words(reach: Reach) -> str:
+    if reach.is_certain:
+        return f"tiles overlap by {reach.px} px: with more, pixels (0 to 1) change by at most {reach.difference:.1e}"
+    if isinf(reach.difference):
+        return f"tiles overlap by {reach.px} px: memory allows no comparison with more, seams may show"
+    changes = f"more would change pixels by {reach.difference:.1e}"
+    return f"tiles overlap by {reach.px} px, the most that fits: {changes}, seams may show"
 
 
 def _alpha(alpha: NDArray[np.uint8], box: Box, scale: int) -> NDArray[np.uint8]:

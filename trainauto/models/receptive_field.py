@@ -102,28 +102,28 @@ class _Comparison:
         """Return the largest difference that the surroundings between the two make."""
         for reach_px in (narrow_px, wide_px):
             self._kept[reach_px] = self._kept.get(reach_px) or self._run(reach_px)
-        self._kept = {reach_px: found for reach_px, found in self._kept.items() if reach_px in (narrow_px, wide_px)}
+        self._kept = {reach_px: result for reach_px, result in self._kept.items() if reach_px in (narrow_px, wide_px)}
         return max(
             float((narrow - wide).abs().max())
             for narrow, wide in zip(self._kept[narrow_px], self._kept[wide_px], strict=True)
         )
 
     def _run(self, reach_px: int) -> list[Tensor]:
-        one = TiledEnlarger(self._tiles.scale, 0, reach_px, self._tiles.requirements)
-        return [one.enlarged(self._enlarge, spot, self._size, self._read).clone() for spot in self._spots]
+        enlarger = TiledEnlarger(self._tiles.scale, 0, reach_px, self._tiles.requirements)
+        return [enlarger.enlarged(self._enlarge, spot, self._size, self._read).clone() for spot in self._spots]
 
 
 def _spots(read: Read, size: tuple[int, int], core: int, multiple: int) -> Iterator[Box]:
     """Choose parts of the picture, off its edges where it is large enough: there is no seam at an edge."""
     rows, columns = (_starts(length, core, multiple) for length in size)
     boxes = [Box(y, min(y + core, size[0]), x, min(x + core, size[1])) for y in rows for x in columns]
-    found: list[tuple[float, float, Box]] = []
+    spots: list[tuple[float, float, Box]] = []
     for box in boxes:
         part = read(box).float()
-        found.append((float(part.diff(dim=-1).abs().mean()), float(part.mean()), box))
-    by_detail = sorted(found, key=lambda one: one[0], reverse=True)
-    brightest = max(found, key=lambda one: one[1])
-    chosen = [*by_detail[:2], brightest, found[len(found) // 2]]
+        spots.append((float(part.diff(dim=-1).abs().mean()), float(part.mean()), box))
+    by_detail = sorted(spots, key=lambda spot: spot[0], reverse=True)
+    brightest = max(spots, key=lambda spot: spot[1])
+    chosen = [*by_detail[:2], brightest, spots[len(spots) // 2]]
     yield from dict.fromkeys(box for _, _, box in chosen[:SPOTS])
 
 

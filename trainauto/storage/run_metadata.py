@@ -59,10 +59,10 @@ def was_launched_as(directory: RunDirectory, launch: str) -> bool:
 
 def _origin(directory: RunDirectory) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(directory.origin.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(directory.origin.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

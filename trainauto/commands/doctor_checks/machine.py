@@ -170,8 +170,8 @@ def current_limits() -> dict[str, int | None]:
     """
     import resource
 
-    found = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA, "-n": resource.RLIMIT_NOFILE}
-    soft = {flag: resource.getrlimit(one)[0] for flag, one in found.items()}
+    resources = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA, "-n": resource.RLIMIT_NOFILE}
+    soft = {flag: resource.getrlimit(resource_id)[0] for flag, resource_id in resources.items()}
     return {flag: None if value == resource.RLIM_INFINITY else value for flag, value in soft.items()}
 
 

@@ -162,7 +162,7 @@ class CachingAllocator:
 
         Of an expandable segment, every run of memory without a hole counts as one.
         """
-        found: list[list[BlockView]] = []
+        runs: list[list[BlockView]] = []
         for head in (*self._small.chains.values(), *self._large.chains.values()):
             run: list[BlockView] = []
             block: Block | None = head
@@ -170,12 +170,12 @@ class CachingAllocator:
                 if block.mapped:
                     run.append(BlockView(block.address, block.size_bytes, block.requested_bytes, not block.free))
                 elif run:
-                    found.append(run)
+                    runs.append(run)
                     run = []
                 block = block.next
             if run:
-                found.append(run)
-        return found
+                runs.append(run)
+        return runs
 
 
 def replay(events: Iterable[AllocationEvent], allocator: CachingAllocator) -> None:

@@ -107,12 +107,12 @@ def trace(
     try:
         first = follow(reads)
     except TraceError as error:
-        if not reads.found or isinstance(error.__cause__, UnanswerableError):
+        if not reads.values_read or isinstance(error.__cause__, UnanswerableError):
             raise
         first = None  # it may be the answer that the model did not like
-    if first is not None and not reads.found:
+    if first is not None and not reads.values_read:
         return first
-    return _under_other_answers(first, reads.found[0], follow)
+    return _under_other_answers(first, reads.values_read[0], follow)
 
 
 def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[ModelReads], Trace]) -> Trace:
@@ -124,7 +124,7 @@ def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[
         return first
     if first is None:
         return second
-    low, high = sorted((first, second), key=lambda found: found.peak_bytes)
+    low, high = sorted((first, second), key=lambda traced: traced.peak_bytes)
     if high.peak_bytes - low.peak_bytes > LARGEST_DIFFERENCE * high.peak_bytes:
         raise TraceError(
             f"the memory of a step depends on data: {read.place} asks a tensor for {read.what}, and the peak is "
@@ -150,7 +150,7 @@ def _follow(
                 live.begin_step()
                 with live.watch.watching(), live:
                     step()
-            if ends_early and live.is_as_found():
+            if ends_early and live.is_unchanged():
                 break
     except Exception as error:
         raise TraceError(_reason(error)) from error
