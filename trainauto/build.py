@@ -45,6 +45,7 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import NetworkMismatchError
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunSummary
+from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DatasetScan, DynamicDataset
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -73,8 +74,6 @@ from trainauto.storage.run_log import validated_sets
 from trainauto.storage.run_metadata import changed_options, configured_samples, write_run_metadata
 
 logger = logging.getLogger(__name__)
-
-GIB = 1024**3
 
 
 @contextmanager

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from trainauto.core.process import ALLOCATOR_SETTINGS, UNKNOWN_SETTINGS
-
-MIB = 2**20
+from trainauto.core.units import MIB
 
 ALLOC, FREE, RELEASE = "alloc", "free_completed", "release"
 NATIVE, EXPANDABLE, BOTH = "native", "expandable", "both"

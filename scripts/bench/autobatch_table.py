@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from autobatch_cases import ENOUGH_STEPS, PERIOD_STEPS, STEADY_STEPS, TARGET
+from autobatch_cases import ENOUGH_STEPS, MIB, PERIOD_STEPS, STEADY_STEPS, TARGET
 
 Record = dict[str, Any]
 OURS = ("jump", "step", "jump, crop free")
@@ -50,7 +50,7 @@ def with_references(results: Sequence[Record]) -> list[Record]:
         share = None
         if reference and not reference.get("failure") and result.get("typical_bytes"):
             share = result["typical_bytes"] / reference["typical_bytes"]
-        cells.append({**result, "use_of_best": share, "limit": result["budget_mib"] * 2**20})
+        cells.append({**result, "use_of_best": share, "limit": result["budget_mib"] * MIB})
     return cells
 
 

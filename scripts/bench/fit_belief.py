@@ -48,6 +48,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from trainauto.core.plan import BatchShape  # noqa: E402
+from trainauto.core.units import GIB, MIB  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, PLAIN, UPPER, RatioPrior, student4  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
@@ -55,7 +56,7 @@ from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 
 BATCHES = Path(__file__).parent / "data" / "published_timm_batches.csv"
 LEFT_GIB = "22.6"
-LEFT_BYTES = int(float(LEFT_GIB) * 2**30)
+LEFT_BYTES = int(float(LEFT_GIB) * GIB)
 """Of an RTX 3090's 24 GiB, what context, neighbours and headroom are taken to leave: nobody wrote it down."""
 
 OTHERS_LEFT = ("22.0", "23.2")
@@ -70,7 +71,7 @@ UNLISTED = (23, 6, 0.987, 1.079)
 UNLISTED_TRANSFORMERS = (0.997, 1.026)
 """Least and most of fifteen recorded steps of transformers: blocks over foretold bytes, cuBLAS's among them."""
 
-CONSTANTS_BYTES = (10 * 2**20, 48 * 2**20)
+CONSTANTS_BYTES = (10 * MIB, 48 * MIB)
 """What the first of these lie above, cuBLAS's two workspaces of 8.125 MiB included, which traces count."""
 
 HEAD = (
@@ -92,7 +93,6 @@ HEAD = (
 
 MOST_ABOVE, LEAST_SHARE, MOST_REFUSED = 1, 0.88, 4
 SAME = 0.003
-MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def judged(left_gib: str) -> tuple[list[str], list[str]]:
     The peak's quantile must stay within it, and the simulated allocator fit in it. A run asks for more: that the peak
     stays below its target, and that steps need not flush.
     """
-    left_bytes, ladder = int(float(left_gib) * 2**30), batches(left_gib)
+    left_bytes, ladder = int(float(left_gib) * GIB), batches(left_gib)
 
     def admits(live_bytes: int, allocator_fits: bool) -> bool:
         return allocator_fits and quantile_of(live_bytes, BENCHMARKED) <= left_bytes

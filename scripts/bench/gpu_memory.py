@@ -36,6 +36,7 @@ from trace_cases import Case, all_cases, small_cases
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.process import ALLOCATOR_SETTINGS
+from trainauto.core.units import MIB
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import ALLOCATED
 from trainauto.memory.cost.traced_fit import fit_prior
@@ -51,7 +52,6 @@ CAPS = ("10GB", "12GB", "24GB")
 LARGEST_SHARE = 0.85
 """Plans that should reserve more of the free memory are left out: they would measure retries."""
 WARM_UP_STEPS = 2
-MIB = 1024**2
 MEASURED = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 """As ``torch.cuda.memory_stats`` names them; their peaks of one step."""
 

@@ -42,13 +42,13 @@ from trainauto.control.jump_policy import Situation, choose  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
+from trainauto.core.units import MIB  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel, shape_of  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 from trainauto.memory.tracing.cuda_operators import compute_as_cuda  # noqa: E402
 from trainauto.memory.tracing.fake_tensors import group_as_cuda  # noqa: E402
 
-MIB = 2**20
 PERIODS_AFTER = 8
 """Periods whose largest peak is held against target and limit."""
 

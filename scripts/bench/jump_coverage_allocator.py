@@ -21,6 +21,7 @@ from trainauto.control import planners as steering  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Axis, Plan  # noqa: E402
 from trainauto.core.records import PeakReading, Probe  # noqa: E402
+from trainauto.core.units import MIB  # noqa: E402
 from trainauto.engine.probe import MOST_PROBES  # noqa: E402
 from trainauto.forecast.memory_forecast import spread  # noqa: E402
 from trainauto.forecast.traced_run import FakeRun  # noqa: E402
@@ -37,7 +38,6 @@ from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402
 from trainauto.memory.tracing.trace import Trace  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
 
-MIB = 2**20
 SMALLEST_LIMIT = 512 * MIB
 STEPS = 3
 """Steps of a plan before its reserved bytes count: the cache that one step leaves may not fit the next."""

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from trainauto.core.plan import BatchShape  # noqa: E402
+from trainauto.core.units import MIB  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.ratio_prior import BENCHMARKED, UPPER  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
@@ -38,7 +39,6 @@ DATA = Path(__file__).parent / "data" / "published_gpu_memory.csv"
 TRACED = ("fcn", "pspnet", "deeplabv3", "deeplabv3plus", "upernet")
 CLASSES = {"cityscapes": 19, "ade20k": 150, "voc12aug": 21, "pascal_context": 60}
 SAME = 0.001
-MIB = 2**20
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, StepRecord
 from trainauto.core.sharding import SampleSharding, _dealt, _places, _samples
+from trainauto.core.units import MIB
 from trainauto.distributed.communicator import SLOT_BYTES, Communicator, _as_read, _packed, _slots_of
 from trainauto.engine.reduce import reduce_step
 
@@ -243,7 +244,7 @@ def locally(quick: bool) -> dict[str, Any]:
     return {"ranks": results, "sha256_of_64_mib_s": seconds_of(_digest, 5)}
 
 
-def _digest(block: bytes = bytes(64 * 1024**2)) -> None:
+def _digest(block: bytes = bytes(64 * MIB)) -> None:
     hashlib.sha256(block).hexdigest()
 
 

@@ -20,6 +20,7 @@ from trainauto.archs import ARCHS
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.units import MIB
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, Group, init_distributed
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
@@ -31,7 +32,6 @@ from trainauto.models.parallel import overlapped
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
 
-MIB = 1024**2
 QUICKSTART = Path(__file__).resolve().parents[2] / "options/train/quickstart.yml"
 WEIGHTS = 100
 STEP_RECORD: dict[str, Any] = {

@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from trainauto.core.files import write_json_atomically
+from trainauto.core.units import MIB
 
-MIB = 1024**2
 ASSUMED_HOP_S = 50e-6
 """A message between two machines with cores to spare. Nobody measured it here."""
 

@@ -34,6 +34,7 @@ from trace_cases import Case, all_cases, small_cases
 
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import Plan
+from trainauto.core.units import MIB
 from trainauto.forecast.traced_run import TracedModel
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda
 from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
@@ -43,7 +44,6 @@ from trainauto.memory.tracing.profiler_events import REST, MemoryEvent, profiled
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MOST_ERROR, MOST_SECONDS = 0.01, 3.0
 LEAST_BYTES = 512  # below are numbers as tensors, which torch's C++ makes for itself
-MIB = 1024**2
 
 
 def measure(case: Case, dtype: torch.dtype) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from trace_cases import CPU, Case, all_cases
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.process import ENVIRONMENT
+from trainauto.core.units import MIB
 from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.forecast.traced_run import FakeRun
@@ -119,7 +120,7 @@ def errors_of(model: Callable[[], CostModel], plans: Sequence[Plan], peaks: Sequ
 
 def row_of(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a row of the table: largest errors, and the median of their sizes."""
-    mib = [row["measured_bytes"] / budget.MIB for row in rows]
+    mib = [row["measured_bytes"] / MIB for row in rows]
     cells = []
     for which in ("first_error", "corrected_error"):
         sizes = sorted((abs(row[which]), row[which]) for row in rows)

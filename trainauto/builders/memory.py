@@ -13,8 +13,8 @@ from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis
 from trainauto.core.run_events import DETAIL, RunSummary
+from trainauto.core.units import size_text
 from trainauto.options.cards import CardPreset, cpu_preset, find_card
-from trainauto.reporting.step_stats import size_text
 
 logger = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.process import unknown_to_predictions
+from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, benchmark_plans
@@ -29,7 +30,6 @@ from trainauto.options.cards import CardPreset, card_by_words, find_card
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.heat_map import draw_heat_map
 
-GIB = 1024**3
 USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
 
 CONTEXT_BYTES = 700 * 1024**2

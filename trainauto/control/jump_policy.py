@@ -21,6 +21,7 @@ from math import ceil
 
 from trainauto.control.step_policy import PolicyDecision, is_blocked, work
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.units import size_text
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
 
 CORRECTION_GAIN = 0.02
@@ -38,8 +39,6 @@ PROBE_ROOM = 0.01
 ROUND_PX, ROUND_LOSS, ROUND_REACH = 8, 0.02, 0.9
 """Crops are rounded to multiples of 8, which kernels and windows like, where that costs at most 2 % of the use; never
 below 90 % of the side."""
-
-MIB, GIB = 1024**2, 1024**3
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class Situation:
             return None
         quantile = 0.5 if self.is_probe else UPPER
         if (most := self.least_reserved(plan, quantile)) > self.available_bytes:
-            return f"may have to reserve {_text(most)} of {_text(self.available_bytes)} available"
+            return f"may have to reserve {size_text(most, 0)} of {size_text(self.available_bytes, 0)} available"
         return None
 
     def least_reserved(self, plan: Plan, quantile: float) -> int:
@@ -141,7 +140,7 @@ def choose(now: Situation) -> PolicyDecision:
     if now.peak_bytes is None:
         return _first(now)
     use = now.peak_bytes / now.limit_bytes
-    measured = f"peak {use:.1%} of {_text(now.limit_bytes)}"
+    measured = f"peak {use:.1%} of {size_text(now.limit_bytes, 0)}"
     if now.is_probe:
         return _after_probe(now, measured, now.peak_bytes)
     if now.peak_bytes > now.target_bytes:
@@ -153,7 +152,9 @@ def choose(now: Situation) -> PolicyDecision:
     if now.reserved and now.available_bytes is not None:
         taken = now.least_reserved(now.plan, 0.5)
         if taken > now.available_bytes:
-            return _yield(now, f"{_text(taken)} to reserve is above the {_text(now.available_bytes)} available")
+            return _yield(
+                now, f"{size_text(taken, 0)} to reserve is above the {size_text(now.available_bytes, 0)} available"
+            )
     if use >= now.target - now.margin:
         return PolicyDecision(
             now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}"
@@ -284,9 +285,9 @@ def _yield(now: Situation, why: str) -> PolicyDecision:
 
 
 def _explained(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
-    expected = now.cost.predict(shape_of(plan))
+    expected, limit = now.cost.predict(shape_of(plan)), size_text(now.limit_bytes, 0)
     reason = (
-        f"{why}; expected {_text(expected)}, {expected / now.limit_bytes:.1%} of {_text(now.limit_bytes)}, "
+        f"{why}; expected {size_text(expected, 0)}, {expected / now.limit_bytes:.1%} of {limit}, "
         f"at most {now.most(plan) / now.limit_bytes:.1%}; {_why_not_larger(now, plan)}"
     )
     return PolicyDecision(plan, reason, expected, is_pressure)
@@ -326,7 +327,3 @@ def _last(values: range, holds: Callable[[int], bool]) -> int | None:
         else:
             high = middle
     return values[low - 1] if low else None
-
-
-def _text(count: float) -> str:
-    return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"

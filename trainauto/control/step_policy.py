@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.units import MIB
 
 SMALLEST_STEP, LARGEST_STEP = 2, 8
 STEP_PER_HEADROOM = 40
 """Growth of an axis for the whole memory as headroom: 5 % of it gives a step of 2, 20 % one of 8 (E20's range)."""
 
 SHRINK_AFTER_OOM = 0.25
-MIB = 1024**2
 
 
 def work(plan: Plan) -> int:

@@ -10,10 +10,9 @@ import numpy as np
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import remove_leftovers, write_atomically
+from trainauto.core.units import GIB
 from trainauto.data.decoder_warnings import tell
 from trainauto.data.image_io import Pixels, decoded
-
-GIB = 1024**3
 
 DECODED = "|upright"
 """How pixels were decoded, as it stands in the names of their files; another word leaves older files behind."""

@@ -4,6 +4,7 @@ import logging
 
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.process import limit_private_memory
+from trainauto.core.units import MIB
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.probe import choose_first_plan, untrained_step
 from trainauto.engine.run import Run
@@ -12,8 +13,6 @@ from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
-
-MIB = 1024**2
 
 
 def warm_up_memory(run: Run) -> None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.units import MIB
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import Segments, TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
@@ -12,7 +13,6 @@ from trainauto.options.load import LoadedOptions
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024**2
 SWITCH = "memory:gradient_checkpointing=true"
 
 

@@ -9,6 +9,7 @@ import torch
 
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
@@ -17,7 +18,6 @@ from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024**2
 
 MUCH_COPIED = 0.1
 """Share of a peak: networks that keep their activations have 0 to 6 %."""

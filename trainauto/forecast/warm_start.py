@@ -31,7 +31,6 @@ from trainauto.options.load import LoadedOptions
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024**2
 SAMPLES = "target_batch_size"
 TRACES = 3
 """Counts what traces follow: forecasts of an older count are not reused."""

@@ -16,6 +16,7 @@ from trainauto.builders.model import requirements_of
 from trainauto.core.cgroup import tightest_memory_limit
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
+from trainauto.core.units import MIB
 from trainauto.data.image_io import Pixels
 from trainauto.data.large_images import Decoded, ImageWriter
 from trainauto.forecast.benchmark_steps import SHARE_OF_FREE, free_memory_bytes
@@ -212,7 +213,7 @@ class Upscaler:
             return WITHOUT_LIMIT_PX
         tile = largest_tile(self._need, size, overlap_px, self._tiles.requirements, room_bytes)
         if tile is None:
-            what = f"no tile is predicted to fit {room_bytes / 2**20:.0f} MiB with an overlap of {overlap_px} px"
+            what = f"no tile is predicted to fit {room_bytes / MIB:.0f} MiB with an overlap of {overlap_px} px"
             raise InputError(Problem(what, advice="Give it a larger --budget, or a smaller --overlap."))
         return tile
 

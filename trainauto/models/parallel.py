@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.errors import CheckpointError
+from trainauto.core.units import MIB
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of
 
 # What shards are made and written with takes more than half a second to load: functions import it, most runs never do.
@@ -27,7 +28,7 @@ Networks = Mapping[str, nn.Module]
 Optimizers = Mapping[str, tuple[nn.Module, Optimizer]]
 """Optimizers by name, each with the network it steps."""
 
-BUCKET_BYTES = 25 * 1024**2
+BUCKET_BYTES = 25 * MIB
 """Bound of a bucket of ``DistributedDataParallel`` but the first, its default."""
 
 Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]

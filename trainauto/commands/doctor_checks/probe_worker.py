@@ -12,7 +12,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from trainauto.core.worker_process import Answer, Request, WorkerDiedError, WorkerProcess, serve
+from trainauto.core.worker_process import Handler, Request, WorkerDiedError, WorkerProcess, serve
 
 # Nothing here may import torch at the top: whether it can be imported is what is asked.
 
@@ -46,22 +46,17 @@ class Prober:
             self._worker.end()
 
 
-def main() -> int:
-    """Answer until stdin ends."""
-    return serve(_prepare)
-
-
-def _prepare() -> Answer:
+def _probe_handler() -> Handler:
     from trainauto.commands.doctor_checks.probes import PROBES
 
-    def answer(request: Request) -> dict[str, Any]:
+    def handle(request: Request) -> dict[str, Any]:
         try:
             return PROBES[request["probe"]](*request["arguments"])
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
-    return answer
+    return handle
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_probe_handler))

@@ -8,7 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-MIB = 1024**2
+from trainauto.core.units import MIB
+
 TRIED_BUDGET_BYTES = 64 * MIB
 
 

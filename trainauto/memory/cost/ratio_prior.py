@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import acos, cos, log, sqrt
 from typing import Literal
 
-MIB = 1024**2
+from trainauto.core.units import MIB
+
 UPPER = 0.99
 """The quantile that plans are admitted by: one jump in a hundred may need more."""
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.pools import (
-    MIB,
     SMALL_SIZE_BYTES,
     Block,
     DeviceMemory,

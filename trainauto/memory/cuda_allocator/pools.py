@@ -11,7 +11,8 @@ address space without memory (not ``mapped``). Of two blocks that merge the left
 
 from bisect import bisect_left, insort
 
-MIB = 1024**2
+from trainauto.core.units import MIB
+
 MIN_BLOCK_BYTES = 512  # kMinBlockSize: sizes are rounded up to multiples of it
 SMALL_SIZE_BYTES = 1 * MIB  # kSmallSize: rounded sizes up to here are the small pool's
 SMALL_BUFFER_BYTES = 2 * MIB  # kSmallBuffer: a segment of the small pool; its granule where segments expand

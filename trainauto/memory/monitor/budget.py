@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from trainauto.core.process import limit_private_memory
+from trainauto.core.units import MIB
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024**2
 STATUS = Path("/proc/self/status")
 
 # glibc's own numbers of its malloc parameters (malloc.h)

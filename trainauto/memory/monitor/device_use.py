@@ -10,9 +10,11 @@ from typing import Any
 import pynvml
 import torch
 
+from trainauto.core.units import MIB
+
 logger = logging.getLogger(__name__)
 
-HEADROOM_BYTES = 256 * 1024**2
+HEADROOM_BYTES = 256 * MIB
 """Left free of a card: libraries load kernels and take workspaces outside of torch's allocator, when they like."""
 
 

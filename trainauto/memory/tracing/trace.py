@@ -14,12 +14,12 @@ from typing import Any
 from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
+from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent, least_reserved_bytes, peak_reserved_bytes
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.storage_tracker import LiveStorages, StepLog, UntraceableTensorError
 from trainauto.memory.tracing.workspaces import Libraries
 
-MIB = 1024**2
 LARGEST_DIFFERENCE = 0.01
 """Peaks that follow data by no more than this are one peak: it is the error that traces may have anyway."""
 
