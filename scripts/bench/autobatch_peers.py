@@ -6,7 +6,7 @@ Every optimizer step runs in the window of our meter, which renews the limit bef
 the limit is lifted, as it is for our loader. What a method does otherwise is its own, with one exception in the peers'
 favour: where oneDNN gets no memory it says no more than "could not create a primitive", which Lightning and Accelerate
 take for a fault that ends the run. They are told of it in the words of torch's allocator, and it is counted. Where that
-lack has broken oneDNN for good (see ``trainauto/memory/monitor/onednn.py``), they go on without it, as our runs do:
+lack has broken oneDNN for good (see ``trainauto/memory/monitor/onednn.py``), they continue without it, as our runs do:
 otherwise every smaller batch would fail, down to one sample.
 """
 
@@ -128,7 +128,7 @@ class Bench:
 
     @contextmanager
     def inside(self, batch: int) -> Iterator[None]:
-        """Hold a step to the budget and note its peak; a failure is counted and goes on to the method."""
+        """Hold a step to the budget and note its peak; a failure is counted and passed on to the method."""
         if batch != self.batch:
             self.batch, self.peaks = batch, []
         try:

@@ -175,7 +175,7 @@ def _by_plan(steps: Sequence[Record]) -> list[list[int]]:
 
 
 def _period_after(changes: Sequence[Record], steps: Sequence[Record], number: int) -> Record | None:
-    """Return what was foretold of the plan of a change, and what its first period showed."""
+    """Return what was predicted of the plan of a change, and what its first period showed."""
     if len(changes) <= number:
         return None
     plan = changes[number]["plan"]

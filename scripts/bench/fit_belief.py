@@ -4,22 +4,22 @@ The result stands in ``trainauto/memory/cost/ratio_prior.py``.
 
     python scripts/bench/fit_belief.py [--write FOLDER]
 
-The ratio of what was measured to what was foretold is taken as exp of Student's t with 4 degrees of freedom through
+The ratio of what was measured to what was predicted is taken as exp of Student's t with 4 degrees of freedom through
 two figures of a sample, the median and the 95th percentile: rare large ratios are what memory runs out of, and a fit
 to all of the sample would follow its many small ones. The samples:
 
 BENCHMARKED, for convolutions where cuDNN's benchmark mode is on (that they work in room of their own there was read off
 these very peaks, so that their spread says little of other kinds of networks):
 
-- 88 published peaks of segmentation networks over what ``published_gpu.py`` foretells;
+- 88 published peaks of segmentation networks over what ``published_gpu.py`` predicts;
 - of 43 published batches that did not fit a card of which 22.6 GiB were left, those which the simulated allocator
-  would have fitted in there: they needed so much more than foretold, or yet more.
+  would have fitted in there: they needed so much more than predicted, or yet more.
 
 ALLOCATED, for everything else: judgement rather than a fit, since no table here holds such peaks. What there is:
 
 - eight recorded runs of a transformer: blocks of torch's allocator over the bytes asked for (``recorded_steps.py``);
 - 29 peaks of training with benchmark mode off, of which only a summary is known to us: 23 lie 10 to 48 MiB above what
-  was foretold without cuBLAS's workspaces, all between 0.987 and 1.079 times that. The 23 count as 1 with a constant,
+  was predicted without cuBLAS's workspaces, all between 0.987 and 1.079 times that. The 23 count as 1 with a constant,
   the other six as spread evenly between both ends.
 
 PLAIN, where no kernel is known to take memory for itself, judgement as well: those eight, and the ends of fifteen
@@ -34,7 +34,7 @@ import ast
 import csv
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -69,7 +69,7 @@ UNLISTED = (23, 6, 0.987, 1.079)
 """Peaks with benchmark mode off: so many a constant above, so many others, least and most of all ratios."""
 
 UNLISTED_TRANSFORMERS = (0.997, 1.026)
-"""Least and most of fifteen recorded steps of transformers: blocks over foretold bytes, cuBLAS's among them."""
+"""Least and most of fifteen recorded steps of transformers: blocks over predicted bytes, cuBLAS's among them."""
 
 CONSTANTS_BYTES = (10 * MIB, 48 * MIB)
 """What the first of these lie above, cuBLAS's two workspaces of 8.125 MiB included, which traces count."""
@@ -107,7 +107,7 @@ class Batch:
 
 
 def batches(left_gib: str = LEFT_GIB) -> list[Batch]:
-    """Return the published batches, with what is foretold of both and what the allocator did with so much left."""
+    """Return the published batches, with what is predicted of both and what the allocator did with so much left."""
     with BATCHES.open(newline="") as lines:
         return [
             Batch(
@@ -194,20 +194,9 @@ def judged(left_gib: str) -> tuple[list[str], list[str]]:
     return refused, [batch.name for batch in ladder if admits(batch.failed_bytes, not batch.allocator_fails)]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, help="folder for belief.md")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    published, ladder = peaks(), batches()
-    cast_as_cuda()
-    recorded = recorded_sample()
-    samples: dict[str, tuple[RatioPrior, dict[str, list[float]]]] = {
-        "BENCHMARKED": (BENCHMARKED, benchmarked_sample(published, ladder)),
-        "ALLOCATED": (ALLOCATED, allocated_sample(recorded)),
-        "PLAIN": (PLAIN, {"eight": recorded, "ends of fifteen": list(UNLISTED_TRANSFORMERS)}),
-    }
-    lines = [*HEAD, ""]
+def _sections(samples: Mapping[str, tuple[RatioPrior, dict[str, list[float]]]]) -> tuple[list[str], bool]:
+    """Return the page's section of every prior, and whether all of them are what their samples give."""
+    lines: list[str] = []
     met = True
     for name, (belief, sample) in samples.items():
         middle, upper = fitted([ratio for ratios in sample.values() for ratio in ratios])
@@ -221,11 +210,29 @@ def main() -> int:
             *kept_out(sample),
             "",
         ]
+    return lines, met
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, help="folder for belief.md")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    published, ladder = peaks(), batches()
+    cast_as_cuda()
+    recorded = recorded_sample()
+    samples: dict[str, tuple[RatioPrior, dict[str, list[float]]]] = {
+        "BENCHMARKED": (BENCHMARKED, benchmarked_sample(published, ladder)),
+        "ALLOCATED": (ALLOCATED, allocated_sample(recorded)),
+        "PLAIN": (PLAIN, {"eight": recorded, "ends of fifteen": list(UNLISTED_TRANSFORMERS)}),
+    }
+    sections, met = _sections(samples)
+    lines = [*HEAD, "", *sections]
     middle_bytes, scale_bytes = constant()
     met = met and abs(ALLOCATED.constant_bytes - middle_bytes) < MIB
     met = met and abs(ALLOCATED.constant_scale_bytes - scale_bytes) < MIB
     lines += [f"Constant beside `ALLOCATED`: {middle_bytes / MIB:.1f} MiB, scale {scale_bytes / MIB:.1f} MiB.", ""]
-    shares = [peak.measured / quantile_of(peak.foretold, BENCHMARKED) for peak in published]
+    shares = [peak.measured / quantile_of(peak.predicted, BENCHMARKED) for peak in published]
     above = sum(share > 1 for share in shares)
     refused, admitted = judged(LEFT_GIB)
     lines += [

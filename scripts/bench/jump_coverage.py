@@ -129,6 +129,21 @@ def in_runs(file: Path) -> dict[str, list[Jump]]:
     return {PROBED: jumps}
 
 
+def _add_allocator(coverage: dict[str, dict[str, list[Jump]]], jumps_each: int, seed: int) -> None:
+    """Add jumps in the simulated allocator to the coverage, by mode of its segments."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, benchmarked in [(name, on) for name in NETWORKS for on in (False, True)]:
+            if benchmarked and name in TRANSFORMERS:
+                continue
+            traced = Traced(name, benchmarked, Path(folder))
+            for expandable in (False, True):
+                mode = "expandable" if expandable else "native"
+                place = coverage.setdefault(f"simulated allocator, {mode}", {})
+                for what, jumps in in_allocator(traced, expandable, jumps_each, seed).items():
+                    place.setdefault(what, []).extend(jumps)
+                print(f"{name}, {mode}, benchmark mode {benchmarked}: {len(place['first jump'])} jumps", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=int, default=2000)
@@ -143,17 +158,7 @@ def main() -> int:
     compute_as_cuda()
     group_as_cuda()
     coverage = {WORLDS: in_worlds(arguments.worlds)}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, benchmarked in [(name, on) for name in NETWORKS for on in (False, True)]:
-            if benchmarked and name in TRANSFORMERS:
-                continue
-            traced = Traced(name, benchmarked, Path(folder))
-            for expandable in (False, True):
-                mode = "expandable" if expandable else "native"
-                place = coverage.setdefault(f"simulated allocator, {mode}", {})
-                for what, jumps in in_allocator(traced, expandable, arguments.jumps, arguments.seed).items():
-                    place.setdefault(what, []).extend(jumps)
-                print(f"{name}, {mode}, benchmark mode {benchmarked}: {len(place['first jump'])} jumps", flush=True)
+    _add_allocator(coverage, arguments.jumps, arguments.seed)
     coverage["real budgets on the CPU"] = in_runs(arguments.real)
     known = {
         "command": "python scripts/bench/jump_coverage.py --write docs/benchmarks",

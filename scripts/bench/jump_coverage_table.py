@@ -24,7 +24,7 @@ REMARKS = (
 
 @dataclass(frozen=True)
 class Jump:
-    """A jump and what came of it: bytes of the plan, of the target, and whether it went beyond the limit."""
+    """A jump and its outcome: bytes of the plan, of the target, and whether it went beyond the limit."""
 
     above: bool
     beyond: bool

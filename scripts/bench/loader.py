@@ -128,7 +128,7 @@ def plan_change_seconds(roots: tuple[str, str], workers: int, cache: str | None,
 
 
 def ratios(repeats: int, first_run: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """Run both in turns; return the ratios of neighbours and the figures of ``one``."""
+    """Run both in turns; return the ratios of neighbours and the figures of the first."""
     quotients, figures = [], []
     for turn in range(repeats):
         first, second = (first_run(), other()) if turn % 2 == 0 else reversed((other(), first_run()))

@@ -1,11 +1,11 @@
-"""Peaks that others measured on real cards and published, against what traces of the same networks foretell.
+"""Peaks that others measured on real cards and published, against what traces of the same networks predict.
 
     python scripts/bench/published_gpu.py [--networks WORDS] [--write FOLDER]
 
 The 88 peaks are of segmentation networks (``scripts/bench/data/README.md``). FCN, PSPNet, DeepLabV3, DeepLabV3+ and
 UPerNet on ResNet are written in ``published_networks.py`` and traced here, as torch 1.x trained them, whose cuBLAS took
 its workspaces elsewhere; of the others (UNet, Semantic FPN, half precision) the file's own prediction is taken. What is
-foretold is the peak of the trace, which counts the room that convolutions work in where cuDNN's benchmark mode is on
+predicted is the peak of the trace, which counts the room that convolutions work in where cuDNN's benchmark mode is on
 (it was), and DDP's buckets. Quantiles are of ``BENCHMARKED``, what a run in that mode believes before its first step.
 
 Exit code 1 where a trace that does not count that room differs from the file's prediction by more than 0.1 %.
@@ -49,7 +49,7 @@ class Peak:
         name: of the configuration.
         family: of networks.
         measured: bytes, as published.
-        foretold: bytes at the peak, DDP's buckets among them.
+        predicted: bytes at the peak, DDP's buckets among them.
         tensors: the same without what convolutions work in.
         filed: that as the file has it.
         traced: it was traced here.
@@ -58,19 +58,19 @@ class Peak:
     name: str
     family: str
     measured: int
-    foretold: int
+    predicted: int
     tensors: int
     filed: int
     traced: bool
 
     @property
     def ratio(self) -> float:
-        """Measured over foretold bytes."""
-        return self.measured / self.foretold
+        """Measured over predicted bytes."""
+        return self.measured / self.predicted
 
     def of_quantile(self, quantile: float) -> float:
         """Return the measured bytes over what the run would have thought to stay within."""
-        cost = CostModel(fit_prior({(1, 1): {"step": self.foretold}}), BENCHMARKED)
+        cost = CostModel(fit_prior({(1, 1): {"step": self.predicted}}), BENCHMARKED)
         return self.measured / cost.predict(BatchShape(1, 1), quantile)
 
 
@@ -97,8 +97,8 @@ def traced_bytes(row: Mapping[str, str]) -> tuple[int, int] | None:
             optimizer.step()
 
         held, buckets = [network, optimizer, images, labels], int(row["ddp_bucket_bytes"])
-        foretold, tensors = (trace(step, held=held, libraries=Libraries(0, benchmark=on)) for on in (True, False))
-    return foretold.peak_bytes + buckets, tensors.peak_bytes + buckets
+        predicted, tensors = (trace(step, held=held, libraries=Libraries(0, benchmark=on)) for on in (True, False))
+    return predicted.peak_bytes + buckets, tensors.peak_bytes + buckets
 
 
 def peaks(words: Sequence[str] = ()) -> list[Peak]:
@@ -137,7 +137,7 @@ def page(rows: Sequence[Peak]) -> str:
         "|---|---:|---:|---:|---|",
     ]
     lines += [
-        f"| {peak.name} | {peak.measured / MIB:.0f} MiB | {peak.foretold / MIB:.0f} MiB | {peak.ratio:.3f} | "
+        f"| {peak.name} | {peak.measured / MIB:.0f} MiB | {peak.predicted / MIB:.0f} MiB | {peak.ratio:.3f} | "
         f"{'traced' if peak.traced else 'as filed'} |"
         for peak in rows
     ]

@@ -4,7 +4,7 @@
 
 Networks are autobatch's; budgets (32 to 160 MiB, evenly in the logarithm), seeds and whether the crop is free are drawn
 from the number of the jump. Every run goes through ``train.py`` for a period and a half, in a process of its own on one
-thread, and starts from nothing learned. A file of results is gone on with: its jumps are not run again.
+thread, and starts from nothing learned. A file of results is continued: its jumps are not run again.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def drawn(number: int) -> tuple[Case, bool]:
 
 
 def jump(number: int, images: Path, folder: Path) -> dict[str, Any]:
-    """Run one; return what was foretold of its first plan and what its steps took."""
+    """Run one; return what was predicted of its first plan and what its steps took."""
     case, free = drawn(number)
     crops = CROPS_PX[case.network] if free else (case.lq_size, case.lq_size)
     file = write_options(folder, case, images, STEPS, controller("jump", crops))

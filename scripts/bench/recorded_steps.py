@@ -255,7 +255,7 @@ def recorded(folder: Path, recording: Recording) -> tuple[int, int]:
 
 
 def compared(folder: Path, recording: Recording) -> dict[str, Any]:
-    """Return recorded and foretold bytes of one history."""
+    """Return recorded and predicted bytes of one history."""
     allocator = CachingAllocator(expandable=False, descending=False)  # as that card's driver places segments
     replay(traced(recording), allocator)
     live, reserved = recorded(folder, recording)

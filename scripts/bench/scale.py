@@ -2,7 +2,7 @@
 
     python scripts/bench/scale.py [--quick] [--only messages,...] [--json FILE]
 
-1. Latency of what ranks tell each other in every step, with nothing computed between; median and 90 % of 200.
+1. Latency of what ranks exchange in every step, with nothing computed between; median and 90 % of 200.
 2. Seconds and bytes of summing gradients after the backward pass.
 3. Real steps with gradients summed after the backward pass and inside it (``ddp_overlap``), blocks taking turns in one
    process a rank; ratios within each round, the noise (after against after) beside them, bootstrapped medians.

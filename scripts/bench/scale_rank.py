@@ -66,7 +66,7 @@ def timed(call: Callable[[], object], times: int) -> list[float]:
 
 
 def messages(ranks: Communicator, times: int) -> dict[str, Any]:
-    """Time what ranks tell each other in a step and at a checkpoint, with nothing to compute between."""
+    """Time what ranks exchange in a step and at a checkpoint, with nothing to compute between."""
     parameters = [nn.Parameter(torch.zeros(1)) for _ in range(WEIGHTS)]
     ranks.prepare(parameters)
     state = packed_state()

@@ -38,7 +38,7 @@ CONTROLLER = "DynamicBatchSizeOptimizer"
 SAMPLES, LEVELS_DB = 3000, (0.0, 0.4, 0.8, 1.2)
 SMALL_SAMPLES, SMALL_LEVELS_DB = 1000, (-1.6, -1.55)
 POINTS, SMALL_POINTS = 20, 10
-"""Validations of a run, as far as its batch can be foreseen."""
+"""Validations of a run, as far as its batch can be predicted."""
 
 PATIENCE_S = 1800
 

@@ -47,7 +47,7 @@ class InThisProcess:
         return PlanBytes(trace.held_bytes, peak, peaks, None, 0.0, peak_with_copies_bytes=copied)
 
 
-def foretold(case: Case, run: FakeRun) -> MemoryForecast:
+def forecast_of(case: Case, run: FakeRun) -> MemoryForecast:
     """Return what six traces between the bounds of the larger plans tell."""
     axes = []
     for name, unit, multiple in ((LQ_SIZE, "px", case.window_px), (BATCH_SIZE, "samples", 1)):
@@ -81,9 +81,9 @@ def measured(case: Case) -> list[int]:
 
 def against_process(case: Case, run: FakeRun) -> list[dict[str, Any]]:
     """Compare both predictions with the process, plan by plan; its steps run in a child."""
-    foresight = foretold(case, run)
+    forecast = forecast_of(case, run)
     peaks = _measured_in_child(case.name)
-    return errors_of(lambda: CostModel(*foresight.peaks_on("cpu")), case.larger, peaks)
+    return errors_of(lambda: CostModel(*forecast.peaks_on("cpu")), case.larger, peaks)
 
 
 def errors_of(model: Callable[[], CostModel], plans: Sequence[Plan], peaks: Sequence[int]) -> list[dict[str, Any]]:

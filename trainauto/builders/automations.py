@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from trainauto.automations import AUTOMATIONS, Automation, DynamicBatchSizeOptimizer
-from trainauto.builders.components import checked_arguments, component, locate_errors
-from trainauto.builders.memory import BOUNDS, controller_defaults, preset_for, say_bounds
+from trainauto.builders.components import build_component, checked_arguments, locate_errors
+from trainauto.builders.memory import BOUNDS, controller_defaults, log_bounds, preset_for
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem
 from trainauto.options.cards import CardPreset
@@ -22,7 +22,7 @@ CONTROLLER = "DynamicBatchSizeOptimizer"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class AutomationChoice:
     """An automation that is to run.
 
     Attributes:
@@ -59,7 +59,7 @@ class Chosen:
             InputError: it refuses its arguments.
         """
         path = (SECTION, self.name)
-        built: Automation = component(loaded, AUTOMATIONS, path, self.name, self.given, self.filled_in)()
+        built: Automation = build_component(loaded, AUTOMATIONS, path, self.name, self.given, self.filled_in)()
         return built
 
 
@@ -71,7 +71,7 @@ def is_controller(name: str) -> bool:
 
 def choose_automation(
     loaded: LoadedOptions, name: str, given: Mapping[str, Any], preset: CardPreset | None, facts: RunFacts
-) -> Chosen:
+) -> AutomationChoice:
     """Return an automation with what fills in for it on a card, or under a budget.
 
     Args:
@@ -91,7 +91,9 @@ def choose_automation(
     # Controllers of plugins may take null where ours take a number.
     numbers = {key: written[key] for key in fillable & written.keys() if isinstance(written[key], int | float)}
     defaults = controller_defaults(preset, facts, numbers)
-    return Chosen(name, given, written, {key: defaults[key] for key in BOUNDS if key in fillable - given.keys()})
+    return AutomationChoice(
+        name, given, written, {key: defaults[key] for key in BOUNDS if key in fillable - given.keys()}
+    )
 
 
 def build_automations(
@@ -118,11 +120,11 @@ def build_automations(
     built = [_checked(loaded, choice, facts) for choice in chosen]
     for choice in chosen:
         if is_controller(choice.name):
-            say_bounds(AUTOMATIONS.shown(choice.name), preset, choice.written, choice.filled_in)
-    return sorted(built, key=lambda automation: automation.priority), spelled_out(loaded, chosen)
+            log_bounds(AUTOMATIONS.shown(choice.name), preset, choice.written, choice.filled_in)
+    return sorted(built, key=lambda automation: automation.priority), with_all_arguments(loaded, chosen)
 
 
-def _checked(loaded: LoadedOptions, chosen: Chosen, facts: RunFacts) -> Automation:
+def _checked(loaded: LoadedOptions, chosen: AutomationChoice, facts: RunFacts) -> Automation:
     automation = chosen.build(loaded)
     with locate_errors(loaded, (SECTION, chosen.name)):
         try:
@@ -132,7 +134,7 @@ def _checked(loaded: LoadedOptions, chosen: Chosen, facts: RunFacts) -> Automati
     return automation
 
 
-def spelled_out(loaded: LoadedOptions, chosen: list[Chosen]) -> LoadedOptions:
+def with_all_arguments(loaded: LoadedOptions, chosen: list[AutomationChoice]) -> LoadedOptions:
     """Return options in which automations have the names they are registered by, and those that run all arguments."""
     section = loaded.options.training_automations
     arguments = {choice.name: choice.in_force for choice in chosen}

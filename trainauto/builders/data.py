@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainauto.builders.components import component, locate_errors
+from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
@@ -43,7 +43,7 @@ def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset,
         taken = inspect.signature(DATASETS.get(chosen.type)).parameters
     arguments = _dataset_arguments(chosen, taken.keys() - {"type"})
     given = {"scale": loaded.options.scale, "channels": channels_of(network)}
-    dataset: DynamicDataset = component(loaded, DATASETS, path, chosen.type, arguments, given)()
+    dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, given)()
     dataset.name = chosen.name  # whether it takes one or not: surveys, curves and folders go by it
     return dataset
 

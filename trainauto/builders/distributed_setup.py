@@ -106,14 +106,14 @@ def new_run(loaded: LoadedOptions, ranks: Communicator, lock: RunLock) -> RunDir
 def earlier_run(
     options: Options, ranks: Communicator, lock: RunLock, *, auto_resume: bool, restarted: bool
 ) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
-    """Return the run to go on with, its checkpoints, and the newest of them, where there are such.
+    """Return the run to resume, its checkpoints, and the newest of them, where there are such.
 
     Args:
         options: of the run.
         ranks: all of them must ask.
         lock: the first rank takes the run's folder with it, before anything there is touched.
         auto_resume: it is the latest one of its name.
-        restarted: it is that only if this launch has begun it, or gone on with it.
+        restarted: it is that only if this launch has begun it, or resumed it.
 
     Raises:
         InputError: another process has the run, all its checkpoints are damaged, or this rank does not see them.
@@ -136,7 +136,7 @@ def earlier_run(
 
     names = ranks.broadcast_object(look)
     if names is None:
-        raise refused[0] if refused else InputError("the run cannot be gone on with; rank 0 says why")
+        raise refused[0] if refused else InputError("the run cannot be resumed; rank 0 says why")
     paths = [Path(name) for name in names]
     for path in paths:
         if not path.is_dir():

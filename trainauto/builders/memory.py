@@ -74,7 +74,7 @@ def _band(suggested: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str,
     return {"safety_margin": target / 2, "target_vram_usage": min(1.0, (1 + margin) / 2)}
 
 
-def say_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> None:
+def log_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> None:
     """Say in the log which bounds hold for a controller and where each comes from, or that nothing limits its memory.
 
     Args:

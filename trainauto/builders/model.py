@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.archs.legacy_keys import modern_keys
-from trainauto.builders.components import component, locate_errors
+from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
@@ -86,7 +86,7 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
             raise InputError(
                 Problem(f"network '{chosen.type}' judges images and enlarges none", advice="Write it as network_d.")
             )
-    network: nn.Module = component(
+    network: nn.Module = build_component(
         loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
     with locate_errors(loaded, ("network_g",)):
@@ -181,7 +181,7 @@ def build_model(
     for position, chosen in enumerate(options.train.losses):
         name = chosen.type.lower()
         label = name if name not in losses else f"{name}_{position + 1}"
-        losses[label] = component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
+        losses[label] = build_component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
     with locate_errors(loaded, ("model_type",)):
         model_class = MODELS.get(options.model_type)
     network_d, optim_d = discriminator_options(loaded, model_class, list(losses.values()))
@@ -219,12 +219,14 @@ def _checkpoint_gradients(model: BaseModel) -> None:
 
 
 def _optimizer(loaded: LoadedOptions, key: str, chosen: Component) -> Callable[..., Optimizer]:
-    return component(loaded, OPTIMIZERS, ("train", key), chosen.type, chosen.arguments, later=frozenset({"params"}))
+    return build_component(
+        loaded, OPTIMIZERS, ("train", key), chosen.type, chosen.arguments, later=frozenset({"params"})
+    )
 
 
 def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int, *, pretrained: bool) -> nn.Module:
     """Build the discriminator, check that it judges the images there are, and load pretrained weights if wanted."""
-    network: nn.Module = component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
+    network: nn.Module = build_component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
     with locate_errors(loaded, ("network_d",)):
         if hasattr(network, "scale") and not is_discriminator(type(network)):
             known = ", ".join(name for name in ARCHS if is_discriminator(ARCHS.get(name)))
@@ -249,7 +251,9 @@ def build_schedule(loaded: LoadedOptions, model: BaseModel) -> RateSchedule:
     """Build the schedule of the learning rate, from the rates the optimizers have now."""
     options, chosen = loaded.options, loaded.options.train.scheduler
     total, unit = run_length(options)
-    shape = component(loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total})()
+    shape = build_component(
+        loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total}
+    )()
     warmup = options.train.warmup_steps or options.train.warmup_ratio * total
     for optimizer in model.optimizers.values():
         RateSchedule.remember_rates(optimizer)

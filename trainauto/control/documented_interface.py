@@ -30,7 +30,7 @@ class DocumentedInterface(Automation):
 
     Once: :meth:`set_current_parameters` (or :meth:`set_dynamic_wrappers` with a loader that knows its plan), then
     :meth:`start_monitoring_period`. After every step: :meth:`update_vram_monitoring`. When a step runs out of memory:
-    :meth:`handle_oom_recovery` with the sizes to go on with.
+    :meth:`handle_oom_recovery` with the sizes to continue with.
 
     Attributes:
         adjustment_frequency: steps of a period.
@@ -223,7 +223,7 @@ class DocumentedInterface(Automation):
         return deltas[0], deltas[1]
 
     def handle_oom_recovery(self, new_batch_size: int, new_lq_size: int) -> None:
-        """Go on with these values after running out of memory, within the bounds; the plan that failed is remembered.
+        """Continue with these values after running out of memory, within the bounds; the failed plan is remembered.
 
         Growth waits two periods. Values that are no smaller than what failed are replaced by smaller ones. Call it
         outside of the ``except`` block, where the error's traceback no longer holds the tensors of the failed step.

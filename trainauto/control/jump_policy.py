@@ -138,7 +138,7 @@ def choose(now: Situation) -> PolicyDecision:
     if not now.cost.can_predict:
         return PolicyDecision(now.plan, "nothing was traced or measured yet")
     if now.peak_bytes is None:
-        return _first(now)
+        return _initial_decision(now)
     use = now.peak_bytes / now.limit_bytes
     measured = f"peak {use:.1%} of {size_text(now.limit_bytes, 0)}"
     if now.is_probe:
@@ -147,12 +147,12 @@ def choose(now: Situation) -> PolicyDecision:
         above, best = f"{measured} is above the target {now.target:.0%}", best_plan(now) if now.is_fresh_jump else None
         if best is not None and work(best) < work(now.plan):  # it went too far: pressure is something else
             return _explained(now, best, f"{above}: {now.plan} -> {best}")
-        return _yield(now, above)
+        return _shrink(now, above)
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
     if now.reserved and now.available_bytes is not None:
         taken = now.least_reserved(now.plan, 0.5)
         if taken > now.available_bytes:
-            return _yield(
+            return _shrink(
                 now, f"{size_text(taken, 0)} to reserve is above the {size_text(now.available_bytes, 0)} available"
             )
     if use >= now.target - now.margin:
@@ -228,22 +228,22 @@ def frontier(
     return plans
 
 
-def _first(now: Situation) -> PolicyDecision:
+def _initial_decision(now: Situation) -> PolicyDecision:
     fits = now.admits(now.plan)
     best = best_plan(now) if now.may_grow else None
     if best is not None and best != now.plan:
-        return _explained(now, best, f"the best plan that is foreseen to fit is taken: {now.plan} -> {best}")
+        return _explained(now, best, f"the best plan that is predicted to fit is taken: {now.plan} -> {best}")
     if fits:
         why = "the present plan is the best that fits" if now.may_grow else "growth is not allowed now"
         return _explained(now, now.plan, why)
-    return _yield(now, f"{now.plan} {now.refusal(now.plan)}")
+    return _shrink(now, f"{now.plan} {now.refusal(now.plan)}")
 
 
 def _after_probe(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
     best = best_plan(now)
     if peak_bytes > (1 - PROBE_ROOM) * now.target_bytes:
         if best is None or work(best) >= work(now.plan):
-            return _yield(now, f"{measured} is above the target {now.target:.0%}")
+            return _shrink(now, f"{measured} is above the target {now.target:.0%}")
         return _explained(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
     if best is None or best == now.plan or now.cost.predict(shape_of(best)) < (1 + PROBE_GAIN) * peak_bytes:
         return PolicyDecision(now.plan, f"{measured}, {_why_not_larger(now, now.plan)}", peak_bytes)
@@ -265,7 +265,7 @@ def _correct(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
     return _explained(now, best, f"{measured}: {now.plan} -> {best}")
 
 
-def _yield(now: Situation, why: str) -> PolicyDecision:
+def _shrink(now: Situation, why: str) -> PolicyDecision:
     """Return the largest smaller plan that is admitted: smaller in batch, then at the smallest batch in crop."""
     batches, extents = _values(now.axis(BATCH_SIZE)), _values(now.axis(LQ_SIZE))
     smaller = _upto(batches, now.plan.batch_size - 1)

@@ -26,7 +26,7 @@ MORE_MEMORY = 1.02
 """Ratio of limits from which a resumed run has another card or budget: readings of one card are the same."""
 
 EARLY_STEPS = 3
-"""Whole steps after which what was foreseen is corrected: the first one at a new plan may take less or more."""
+"""Whole steps after which what was predicted is corrected: the first one at a new plan may take less or more."""
 
 _FIGURES = re.compile(r"[\d.]+")
 
@@ -152,7 +152,7 @@ class PeriodController(DocumentedInterface):
         if self.warmup_period and not self._statistics.history:
             return None
         if self._steering.can_predict():
-            # A run that goes on with more memory, or under options that need other memory, chooses anew at once.
+            # A run that resumes with more memory, or under options that need other memory, chooses anew at once.
             self._seen = PeriodStats(available=reading.available)
             return self._even(self._steering.judge(self._period(limit)))
         if self._steering.awaits_correction() and len(peaks) == EARLY_STEPS:
@@ -290,7 +290,7 @@ class PeriodController(DocumentedInterface):
         self._seen, self._settled = PeriodStats.from_state(state["seen"]), state["settled"]
         self._has_forgotten = bool(state["has_forgotten"])
         if self._has_forgotten:
-            self._steering = self._afresh()  # what was foreseen of this run is not what it needs
+            self._steering = self._afresh()  # what was predicted of this run is not what it needs
         if state["kind"] == self.kind:
             self._limit_bytes = state["limit_bytes"]
             self._steering.load_state_dict(state["steering"])

@@ -69,7 +69,7 @@ class Planner(Protocol):
         """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
 
     def judge(self, period: Period) -> PolicyDecision:
-        """Take in a period, if one was measured, and say how to go on."""
+        """Take in a period, if one was measured, and decide how to continue."""
 
     def is_measured(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
@@ -184,7 +184,7 @@ class Jump:
 
     Args:
         cost: what plans need; with a prior it can be asked before the first step.
-        reserved: the least with which the allocator need not flush, where that was foreseen; else what it held.
+        reserved: the least with which the allocator need not flush, where that was predicted; else what it held.
     """
 
     def __init__(self, cost: CostModel, reserved: CostModel | None = None) -> None:
@@ -244,10 +244,10 @@ class Jump:
         return judgement
 
     def _see_reserved(self, shape: BatchShape, reserved_bytes: int) -> None:
-        """Take in what the allocator held: foreseen or not, the least that it can do with is no more.
+        """Take in what the allocator held: predicted or not, the least that it can do with is no more.
 
         What it keeps of other plans, and in pieces that fit nothing, it gives back before it fails: that it held more
-        than foreseen says nothing.
+        than predicted says nothing.
         """
         if self.reserved.prior is None or reserved_bytes < self.reserved.predict(shape):
             self.reserved.observe(shape, reserved_bytes)

@@ -110,7 +110,7 @@ class PolicyDecision:
     """What the policy says.
 
     Attributes:
-        plan: the plan to go on with; the same one to stay.
+        plan: the plan to continue with; the same one to stay.
         reason: why, in words and figures.
         expected_bytes: the peak expected of it.
         is_pressure: the plan is left because memory is short, not because it is the better one.

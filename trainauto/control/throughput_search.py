@@ -24,7 +24,7 @@ class ThroughputSearch:
     """Steers by memory until that rests, then down to the edge of the plateau of speed.
 
     Args:
-        memory: what steers by memory, and goes on guarding it.
+        memory: what steers by memory, and keeps guarding it.
         even: makes of a plan the one that the run will train, see ``EffectiveBatch``.
     """
 

@@ -43,7 +43,7 @@ def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     files: list[ImageFile] = []
     for root in [roots] if isinstance(roots, str) else roots:
         path = _resolve(root, set_name, argument)
-        images = [_lone_image(path)] if path.is_file() else images_below(path)
+        images = [_single_image(path)] if path.is_file() else images_below(path)
         if not images:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             raise InputError(
@@ -104,7 +104,7 @@ def _in_package(root: str, set_name: str, argument: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)), inside)
 
 
-def _lone_image(path: Path) -> ImageFile:
+def _single_image(path: Path) -> ImageFile:
     return ImageFile(_readable(path), _key_of(path.stem), path.resolve().parent.name)
 
 

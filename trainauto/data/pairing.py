@@ -62,11 +62,11 @@ def pair_images(
     if not pairs:
         advice += " None has: do dataroot_gt and dataroot_lq name folders of the same images?"
     problems = [Problem(counts, advice=advice)]
-    problems += _lone(lone_gt, "gt", lq, set_name) + _lone(lone_lq, "lq", gt, set_name)
+    problems += _unpaired(lone_gt, "gt", lq, set_name) + _unpaired(lone_lq, "lq", gt, set_name)
     raise InputError(problems)
 
 
-def _lone(
+def _unpaired(
     lone: Sequence[tuple[ImageFile, str]], side: str, others: Sequence[ImageFile], set_name: str
 ) -> list[Problem]:
     """Return one problem: how many have no partner, and the first of them with the name that is nearest."""

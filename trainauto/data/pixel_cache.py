@@ -11,7 +11,7 @@ import numpy as np
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import remove_leftovers, write_atomically
 from trainauto.core.units import GIB
-from trainauto.data.decoder_warnings import tell
+from trainauto.data.decoder_warnings import report_damage
 from trainauto.data.image_io import Pixels, decoded
 
 DECODED = "|upright"
@@ -47,7 +47,7 @@ class PixelCache:
             return self._opened(cached)
         pixels, damage = decoded(path, self.channels)
         if damage:
-            tell(path, damage)
+            report_damage(path, damage)
             return pixels
         self._keep(cached, path, pixels)
         with suppress(OSError, ValueError):

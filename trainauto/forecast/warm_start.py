@@ -94,7 +94,6 @@ def prepare_warm_start(
     if (controller := next(controllers, None)) is None:
         return WarmStart(facts.plan, facts.plan.batch_size)
     plan = controller.initial_plan(facts.plan)
-    samples = plan.batch_size
     calibration = Calibration(kind)
     controller.kind = calibration.digest
     if limit_bytes is None or controller.policy != "jump":
@@ -114,8 +113,8 @@ def prepare_warm_start(
         controller.set_prior(forecast.peaks_on(device.type), forecast.least_reserved())
         warn_if_nothing_fits(loaded, forecast, axes, device.type, limit_bytes, ranks=facts.ranks)
     settled = _settled_plan(controller, state, facts, limit_bytes)
-    plan = settled if settled is not None else plan
-    return WarmStart(plan, samples, forecast, calibration if calibrated else None, controller, refused)
+    begins = plan if settled is None else settled
+    return WarmStart(begins, plan.batch_size, forecast, calibration if calibrated else None, controller, refused)
 
 
 def _settled_plan(

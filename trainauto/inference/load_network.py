@@ -47,7 +47,7 @@ class LoadedNetwork:
 
 
 def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetwork:
-    """Return the network of a run, which may be going on; its averaged weights where it keeps some.
+    """Return the network of a run, which may be running; its averaged weights where it keeps some.
 
     Args:
         run: folder of a run, or of an experiment for its newest run.

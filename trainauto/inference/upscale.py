@@ -30,7 +30,7 @@ from trainauto.memory.monitor.budget import calm_allocator
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.trace import TraceError
-from trainauto.models.receptive_field import Reach, measure_reach
+from trainauto.models.receptive_field import ReceptiveField, measure_receptive_field
 from trainauto.models.tiles import Box, Read, TiledEnlarger
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Upscaler:
         meter: reads memory, and knows its limit.
         tile_px: side of tiles without overlap; ``None`` takes the largest that fits, 0 runs pictures whole.
         overlap_px: pixels a tile sees beyond its own; ``None`` measures what the network needs.
-        say: told what was found, in words for people.
+        say: called with what was measured, in words for people.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class Upscaler:
         self._meter, self._say = meter, say
         self._is_fixed = tile_px is not None
         self._tiles = TiledEnlarger(trained.scale, tile_px or 0, overlap_px or 0, requirements_of(trained.network))
-        self._reach_is_known = overlap_px is not None
+        self._overlap_is_known = overlap_px is not None
         self.out_channels = self._out_channels()
-        self._cost = self._foreseen()
+        self._cost = self._initial_cost()
 
     @property
     def overlap_px(self) -> int:
@@ -138,7 +138,7 @@ class Upscaler:
 
     @torch.no_grad()
     def enlarge(self, picture: Decoded, canvas: ImageWriter, done: Callable[[int], object]) -> None:
-        """Enlarge a picture onto a canvas; ``done`` is told how many pixels of the input have been added.
+        """Enlarge a picture onto a canvas; ``done`` is called with how many pixels of the input have been added.
 
         Raises:
             InputError: not even the smallest tile fits the memory there is.
@@ -181,7 +181,7 @@ class Upscaler:
             raise InputError(f"the network makes pictures of {channels} channels; grey and RGB can be written")
         return channels
 
-    def _foreseen(self) -> CostModel:
+    def _initial_cost(self) -> CostModel:
         """Trace the network; a model without a prior lives by what is measured."""
         window_px, device = self._tiles.requirements.multiple, self._meter.device
         sides = [-(-max(side, self._tiles.requirements.minimum) // window_px) * window_px for side in TRACED_PX]
@@ -202,8 +202,8 @@ class Upscaler:
                 # A ninth of the work tells how kernels and trace compare.
                 self._try(self._tiles.tile_px // 3, size, read)
                 self._tiles.tile_px = self._largest(size, 0)
-        if self._tiles.tile_px and not self._reach_is_known and max(size) > self._tiles.tile_px:
-            self._find_reach(size, read)
+        if self._tiles.tile_px and not self._overlap_is_known and max(size) > self._tiles.tile_px:
+            self._measure_overlap(size, read)
         if not self._is_fixed:
             self._tiles.tile_px = self._largest(size, self._tiles.overlap_px)
 
@@ -252,13 +252,13 @@ class Upscaler:
         box = Box(0, min(side_px, size[0]), 0, min(side_px, size[1]))
         TiledEnlarger(self._tiles.scale, 0, 0, self._tiles.requirements).enlarged(self._measured, box, size, read)
 
-    def _find_reach(self, size: tuple[int, int], read: Read) -> None:
+    def _measure_overlap(self, size: tuple[int, int], read: Read) -> None:
         # Half of what fits: the parts that are compared are held beside the one that runs.
         largest_px = max(self._tiles.tile_px // 2, self._tiles.requirements.minimum)
-        reach = measure_reach(
+        reach = measure_receptive_field(
             lambda pixels: self._network(pixels.float().div_(255)).float(), self._tiles, size, read, largest_px
         )
-        self._tiles.overlap_px, self._reach_is_known = reach.px, reach.is_certain
+        self._tiles.overlap_px, self._overlap_is_known = reach.px, reach.is_certain
         self._say(_in_words(reach))
 
     def _correct(self, size: tuple[int, int]) -> None:
@@ -301,7 +301,7 @@ class Upscaler:
         self.figures = replace(known, is_whole=known.is_whole and not self._tiles.tile_px)
 
 
-def _in_words(reach: Reach) -> str:
+def _in_words(reach: ReceptiveField) -> str:
     if reach.is_certain:
         return f"tiles overlap by {reach.px} px: with more, pixels (0 to 1) change by at most {reach.difference:.1e}"
     if isinf(reach.difference):

@@ -132,7 +132,7 @@ class BaseModel(ABC):
             load_shards(*self._parts(), folder)
             return
         if self.is_sharded:
-            advice = "go on without it, or begin with its weights (path: pretrain_network_g)"
+            advice = "continue without it, or begin with its weights (path: pretrain_network_g)"
             raise CheckpointError(f"{folder} was written without fully_shard: {advice}")
         for name, network in self.networks.items():
             load_weights(network, folder / f"{name}.safetensors")

@@ -36,7 +36,7 @@ Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
 
 
 def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
-    """Sum gradients while the backward pass goes on, as ``DistributedDataParallel`` does."""
+    """Sum gradients while the backward pass runs, as ``DistributedDataParallel`` does."""
     from torch.nn.parallel import DistributedDataParallel
 
     del averages

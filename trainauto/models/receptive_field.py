@@ -24,8 +24,8 @@ GRID = 12
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What was found.
+class ReceptiveField:
+    """The overlap that a network's receptive field asks for on a picture.
 
     Attributes:
         px: the smallest overlap that hides seams.
@@ -38,14 +38,14 @@ class Reach:
     is_certain: bool
 
 
-def measure_reach(
+def measure_receptive_field(
     enlarge: Enlarge,
     tiles: TiledEnlarger,
     size: tuple[int, int],
     read: Read,
     largest_px: int,
     tolerance: float = TOLERANCE,
-) -> Reach:
+) -> ReceptiveField:
     """Return the smallest overlap, a multiple of what the network asks for, that hides seams on this picture.
 
     Overlaps are doubled until twice as much makes no difference, then halved towards the last that did.
@@ -65,7 +65,7 @@ def measure_reach(
     core = _rounded(min(CORE_PX, max(largest_px // 3, tiles.requirements.minimum)), multiple)
     most = max(0, (largest_px - core) // 2 // multiple * multiple)
     if most == 0:
-        return Reach(multiple, float("inf"), is_certain=False)
+        return ReceptiveField(multiple, float("inf"), is_certain=False)
     comparison = _Comparison(enlarge, tiles, size, read, list(_spots(read, size, core, multiple)))
     failed, reach = 0, min(most, _rounded(4, multiple))
     while True:
@@ -74,7 +74,7 @@ def measure_reach(
         if difference <= tolerance:
             break
         if wider >= most:
-            return Reach(most, difference, is_certain=False)
+            return ReceptiveField(most, difference, is_certain=False)
         failed, reach = reach, wider
     step = _rounded(reach // 8, multiple)
     while reach - failed > step:
@@ -86,7 +86,7 @@ def measure_reach(
             reach, difference = middle, between
         else:
             failed = middle
-    return Reach(reach, difference, is_certain=True)
+    return ReceptiveField(reach, difference, is_certain=True)
 
 
 class _Comparison:

@@ -1,4 +1,4 @@
-"""When a run was gone on with, and under which changed options: as its log tells."""
+"""When a run was resumed, and under which changed options: as its log tells."""
 
 import re
 from dataclasses import dataclass, replace

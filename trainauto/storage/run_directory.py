@@ -146,7 +146,7 @@ class RunDirectory:
 
     @property
     def forecast(self) -> Path:
-        """What traces told of its memory before the first step; not there where nothing was traced."""
+        """What traces predicted of its memory before the first step; not there where nothing was traced."""
         return self.path / "foresight.json"
 
     @property
@@ -154,7 +154,7 @@ class RunDirectory:
         """Folder of event files.
 
         It lies beside the folders of runs: TensorBoard follows links, and would find what lies in a run a second time
-        through ``current``. A run of an earlier version goes on where its files are.
+        through ``current``. A run of an earlier version continues where its files are.
         """
         within = self.path / "tb"
         return within if within.is_dir() else self.path.parent / "tb" / self.path.name
@@ -178,7 +178,7 @@ class RunDirectory:
         write_json_atomically(self.config, dict(config))
 
     def rewind(self, step: int) -> None:
-        """Drop what was recorded after ``step``, the one a resumed run goes on from, and any half-written last line.
+        """Drop what was recorded after ``step``, the one a resumed run continues from, and any half-written last line.
 
         Call it before reporters open the files. Each file is changed whole or not at all.
         """

@@ -226,7 +226,7 @@ def _refusal(folder: Path, owner: Owner) -> RunLockedError:
     return RunLockedError(
         Problem(
             f"{folder} is in use by {owner}",
-            advice=f"Wait for it or {stop}, then go on; without --auto_resume a run of its own begins.",
+            advice=f"Wait for it or {stop}, then resume; without --auto_resume a run of its own begins.",
         )
     )
 

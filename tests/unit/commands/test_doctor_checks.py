@@ -102,7 +102,7 @@ def test_who_else_is_on_a_card() -> None:
     assert what.fact == "H200, 100.00 GiB, capability 9.0 (bf16), ECC on, MIG off"
     assert memory.state == LOOK
     assert "60.00 GiB of 100.00 GiB free" in memory.fact
-    assert "pid 8 (blender): 30.00 GiB, pid 9 (of another container or user): bytes not told" in memory.fact
+    assert "pid 8 (blender): 30.00 GiB, pid 9 (of another container or user): bytes unknown" in memory.fact
     assert "pid 7" not in memory.fact
     alone = {**CARD, "used_bytes": GIB, "processes": [ours]}
     assert gpus.card_findings(alone, [7])[1].state == OK

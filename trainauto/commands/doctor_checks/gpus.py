@@ -76,7 +76,7 @@ _MODES = {"ecc": "ECC", "mig": "MIG"}
 
 def _process_text(process: Mapping[str, Any]) -> str:
     name = process["name"] or "of another container or user"
-    size = size_text(process["bytes"]) if process["bytes"] is not None else "bytes not told"
+    size = size_text(process["bytes"]) if process["bytes"] is not None else "bytes unknown"
     return f"pid {process['pid']} ({name}): {size}"
 
 
@@ -102,6 +102,6 @@ def allocator_finding(settings: Mapping[str, str], expandable: bool | None, syst
     if expandable:
         return Finding("allocator", OK, f"{what}; segments do grow here")
     if requested:
-        advice = "A run warns and goes on; changing plans then leaves more memory in pieces."
+        advice = "A run warns and continues; changing plans then leaves more memory in pieces."
         return Finding("allocator", LOOK, f"{what}, but driver or platform does not give them", advice)
     return Finding("allocator", LOOK, what, "Unset it, or add expandable_segments:True.")

@@ -184,7 +184,7 @@ class CostModel:
     def _measured_prior(self) -> Prior:
         peaks = {size: peak.bytes for size, peak in self._peaks.items()}
         prior = measured_prior(peaks, self._window_px, self._quartic)
-        # A failure that the peaks did not foretell is a point of its own: the need is at least the limit there.
+        # A failure that the peaks did not predict is a point of its own: the need is at least the limit there.
         short = {f.size: float(f.limit) for f in self._failures if prior.bytes(*f.size) < f.limit}
         return measured_prior(short | peaks, self._window_px, self._quartic) if short else prior
 

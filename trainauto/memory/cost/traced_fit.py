@@ -8,7 +8,7 @@ phase of a step (forward and backward, optimizer) peaks at
 and the step at the largest of its phases. Activations give the square term. Attention that writes out its matrix gives
 the quartic one, which is fitted only where the other two leave a residual. One line through everything would be wrong
 by 18 % below the kink where the optimizer stops being the peak. By phase, four traces of at most 8 samples of 64 pixels
-foretold traces of 4 times the pixels, crops of 256 among them, to 0.01 % (RRDB, SPAN, Swin, global attention).
+predicted traces of 4 times the pixels, crops of 256 among them, to 0.01 % (RRDB, SPAN, Swin, global attention).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +120,7 @@ def reserved_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
     """Fit what an allocator takes from the card to live bytes, of which it is at least all: a share and a constant.
 
     Differences are counted in bytes: segments come in lumps, and what they add grows no further once they are there.
-    Counted in shares, as fits of live bytes are, the smallest plans ruled, and large ones were foretold 4 to 13 % too
+    Counted in shares, as fits of live bytes are, the smallest plans ruled, and large ones were predicted 4 to 13 % too
     high (four networks, 80 to 1500 MiB); so expandable segments are within 5 %, native ones within 13 %.
 
     Args:

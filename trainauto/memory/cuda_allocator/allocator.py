@@ -99,7 +99,7 @@ class CachingAllocator:
         """Allocate at least one byte under a name that is not in use.
 
         Raises:
-            SimulatedOutOfMemoryError: the device has too little memory; the allocator goes on as torch's does.
+            SimulatedOutOfMemoryError: the device has too little memory; the allocator continues as torch's does.
             ValueError: no bytes, or ``ident`` is live.
         """
         if size_bytes <= 0 or ident in self._live:
@@ -275,7 +275,7 @@ def repeated(
         ValueError: an ident is allocated while live.
     """
     yield from before
-    heirs = _heirs(step, before)
+    heirs = _successors(step, before)
     fresh = count(1 + max((event.ident for event in (*before, *step)), default=0))
     inherited = {ident: ident for ident, _ in step}
     for _ in range(times):
@@ -292,7 +292,7 @@ def repeated(
         yield from (AllocationEvent(name, 0) for name in names.values())
 
 
-def _heirs(step: Sequence[AllocationEvent], before: Sequence[AllocationEvent]) -> dict[int, int]:
+def _successors(step: Sequence[AllocationEvent], before: Sequence[AllocationEvent]) -> dict[int, int]:
     """Map idents that ``step`` frees but found live to those of the same size that it leaves live, oldest first."""
     sizes, _ = _outcome(before)
     left, taken = _outcome(step)

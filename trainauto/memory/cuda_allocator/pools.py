@@ -3,7 +3,7 @@
 Written after ``c10/cuda/CUDACachingAllocator.cpp`` and ``c10/core/AllocatorConfig.h``; their constants and functions
 are named beside ours. The constants were checked in the headers of torch 2.13; the rules are the same in the sources of
 2024 and of 2026.
-``trainauto/memory/cuda_allocator/allocator.py`` is the door to this file.
+``trainauto/memory/cuda_allocator/allocator.py`` is the interface to this file.
 
 A pool holds chains of blocks without gaps. A block is live, cached (``free``) or, in an expandable segment only,
 address space without memory (not ``mapped``). Of two blocks that merge the left one stays: a chain keeps its head.

@@ -52,10 +52,10 @@ def _processes(handle: Any | None) -> list[dict[str, Any]] | None:
             readings += [(int(process.pid), process.usedGpuMemory) for process in query(handle)]
     except pynvml.NVMLError:
         return None
-    return together(readings, PROCESSES)
+    return merge_processes(readings, PROCESSES)
 
 
-def together(used_bytes_by_pid: Iterable[tuple[int, int | None]], processes: Path) -> list[dict[str, Any]]:
+def merge_processes(used_bytes_by_pid: Iterable[tuple[int, int | None]], processes: Path) -> list[dict[str, Any]]:
     """Return one entry a process, the largest first: pid, name, bytes.
 
     Args:

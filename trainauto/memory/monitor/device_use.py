@@ -55,7 +55,7 @@ def driver_version() -> str | None:
 
 
 def nvml_handle(device: torch.device) -> Any | None:
-    """Return NVML's handle of a CUDA device; ``None`` where NVML is of no use."""
+    """Return NVML's handle of a CUDA device; ``None`` where NVML is unavailable."""
     return _handle(_uuid(device))
 
 
@@ -71,5 +71,5 @@ def _handle(uuid: str) -> Any | None:
         pynvml.nvmlInit()
         return pynvml.nvmlDeviceGetHandleByUUID(uuid)
     except pynvml.NVMLError as error:
-        logger.info("NVML is of no use here (%s); the driver tells what is in use on the card", error)
+        logger.info("NVML unavailable (%s); the driver tells what is in use on the card", error)
         return None

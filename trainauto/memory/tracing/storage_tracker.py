@@ -181,7 +181,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         return written
 
     def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
-        """Answer a read: the model's own by its rules; others (losses, overflows) by 0, and the step goes on."""
+        """Answer a read: the model's own by its rules; others (losses, overflows) by 0, and the step continues."""
         if func is torch.ops.aten.equal.default:
             return self._equal(args[0], args[1])
         kind, phase = kind_of(func, args), self.watch.now()

@@ -84,8 +84,8 @@ def trace(
     """Run a step a few times and follow its memory; the last one counts.
 
     Fake tensors have no data. What the step reads of them outside of forward and backward (losses, norms, loss scaling)
-    is answered so that it goes on. Where the model itself asks, the step is run under both answers, and traced only if
-    its peak does not depend on them.
+    is answered so that it continues. Where the model itself asks, the step is run under both answers, and traced only
+    if its peak does not depend on them.
 
     Args:
         step: one whole training step, from the batch to the averages. Fake tensors are its caller's business: their
