@@ -48,7 +48,7 @@ def prepare_or_exit(extras: Sequence[str] = (), *, here: bool = False) -> Enviro
     except (InstallError, OSError) as error:
         sys.exit(f"environment: {error}")
     except KeyboardInterrupt:
-        print("environment: interrupted; the next call goes on from here", flush=True)
+        print("environment: interrupted; the next call continues from here", flush=True)
         sys.exit(130)
 
 
@@ -98,7 +98,7 @@ def make(root: Path, extras: Sequence[str], lock_fd: int) -> None:
 def use_running(root: Path, extras: Sequence[str]) -> Environment:
     """Take the running interpreter, whose torch is never replaced; the project is found through PYTHONPATH.
 
-    What is missing is installed if it can be; if not, it is named and the run goes on without it.
+    What is missing is installed if it can be; if not, it is named and the run continues without it.
     """
     python = Path(sys.executable)
     missing = [requirement for requirement in requirements(root, extras) if not is_satisfied(requirement)]
@@ -122,4 +122,4 @@ def install_missing(python: Path, missing: Sequence[str]) -> None:
             with phase(f"adding to {sys.prefix}: {names}"):
                 pip(python, "install", "--retries", "1", "-c", str(constraints), *missing)  # offline is likely here
         except InstallError as error:
-            print(f"environment: {error}\nenvironment: going on with PYTHONPATH only; missing: {names}", flush=True)
+            print(f"environment: {error}\nenvironment: continuing with PYTHONPATH only; missing: {names}", flush=True)

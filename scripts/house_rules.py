@@ -70,10 +70,10 @@ def long_loop(root: Path) -> Iterator[str]:
         yield f"{place}:1: the training loop is gone; if it moved, tell {Path(__file__).name}"
         return
     tree = ast.parse((root / place).read_text(encoding="utf-8"))
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
-    if not found:
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
+    if not functions:
         yield f"{place}:1: no function {name}()"
-    for function in found:
+    for function in functions:
         lines = (function.end_lineno or function.lineno) - function.lineno + 1
         if lines > LONGEST_LOOP:
             yield f"{place}:{function.lineno}: {name}() has {lines} lines, more than {LONGEST_LOOP}"
@@ -106,7 +106,7 @@ def imported(path: Path, name: str, modules: dict[str, Path]) -> Iterator[str]:
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*parents, *filter(None, [node.module])])
             names = (f"{base}.{alias.name}" for alias in node.names)
-            yield from (found for found in (n if n in modules else base for n in names) if found in modules)
+            yield from (module for module in (n if n in modules else base for n in names) if module in modules)
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -129,8 +129,8 @@ def machine_names(files: Iterable[Path], root: Path) -> Iterator[str]:
             continue
         for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):
             for pattern, kind in ((MACHINE_PATH, "path of a machine"), (INDEX_HOST, "package index host")):
-                if found := pattern.search(line):
-                    yield f"{path.relative_to(root)}:{number}: {kind}: {found[0]}"
+                if match := pattern.search(line):
+                    yield f"{path.relative_to(root)}:{number}: {kind}: {match[0]}"
 
 
 if __name__ == "__main__":

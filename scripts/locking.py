@@ -13,11 +13,11 @@ POLL_S = 0.2
 def locked(path: Path, waiting_for: str) -> Iterator[int]:
     """Hold the lock on a file, waiting for it if need be; yields its descriptor, to be shared with children."""
     with path.open("a") as file:
-        told = False
+        has_said = False
         while not try_lock(file.fileno()):
-            if not told:
+            if not has_said:
                 print(f"environment: waiting for {waiting_for}", flush=True)
-                told = True
+                has_said = True
             time.sleep(POLL_S)
         yield file.fileno()  # closing the file releases the lock
 

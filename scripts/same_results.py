@@ -198,9 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             for side in sides:
                 side.folder.mkdir(parents=True)
-            found = case(*sides, QUICK_START_STEPS if name == "quick start" else given.steps)
-            print(f"{name}: {'; '.join(found) or 'same losses, same weights'}", flush=True)
-            differ += bool(found)
+            differences = case(*sides, QUICK_START_STEPS if name == "quick start" else given.steps)
+            print(f"{name}: {'; '.join(differences) or 'same losses, same weights'}", flush=True)
+            differ += bool(differences)
     return 1 if differ else 0
 
 

@@ -25,8 +25,8 @@ def stamp_path(root: Path) -> Path:
 def stamp_key(root: Path) -> str:
     """Digest of all that an install depends on; the settings of linters in pyproject.toml are not among it."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    asked = [project.get("build-system"), project.get("project"), project.get("tool", {}).get("setuptools")]
-    facts = [asked, TORCH, venv_version(root), str(root)]  # an editable install points at its place
+    sections = [project.get("build-system"), project.get("project"), project.get("tool", {}).get("setuptools")]
+    facts = [sections, TORCH, venv_version(root), str(root)]  # an editable install points at its place
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -35,8 +35,8 @@ def venv_version(root: Path) -> str:
     config = root / ".venv" / "pyvenv.cfg"
     if not config.exists():
         return ""
-    found = re.search(r"^version\w*\s*=\s*(\S+)", config.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^version\w*\s*=\s*(\S+)", config.read_text(encoding="utf-8"), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def read_stamp(root: Path) -> tuple[str, list[str]]:

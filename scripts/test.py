@@ -164,9 +164,9 @@ def copy_output(pipe: BufferedReader) -> str:
 def count_tests(output: str) -> dict[str, int]:
     """Read pytest's last summary line; errors count as failures."""
     lines = SUMMARY_LINE.findall(COLOUR.sub("", output))
-    found = {word: int(number) for number, word in COUNT.findall(lines[-1])} if lines else {}
-    failed = found.get("failed", 0) + found.get("error", 0)
-    return {"passed": found.get("passed", 0), "failed": failed, "skipped": found.get("skipped", 0)}
+    counts = {word: int(number) for number, word in COUNT.findall(lines[-1])} if lines else {}
+    failed = counts.get("failed", 0) + counts.get("error", 0)
+    return {"passed": counts.get("passed", 0), "failed": failed, "skipped": counts.get("skipped", 0)}
 
 
 def run_coverage(python: str, env: Mapping[str, str]) -> Outcome:

@@ -46,6 +46,7 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import NetworkMismatchError
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunSummary
+from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DatasetScan, DynamicDataset
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -55,7 +56,7 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.random_state import seed_everything, seed_rank
 from trainauto.engine.run import Frequencies, Run
 from trainauto.forecast.memory_forecast import keep_forecast
-from trainauto.forecast.warm_start import foretell, foretold, kind_of_run
+from trainauto.forecast.warm_start import broadcast_warm_start, kind_of_run, prepare_warm_start
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.batch_scaling import BatchScaling
@@ -74,8 +75,6 @@ from trainauto.storage.run_log import validated_sets
 from trainauto.storage.run_metadata import changed_options, configured_samples, write_run_metadata
 
 logger = logging.getLogger(__name__)
-
-GIB = 1024**3
 
 
 @contextmanager
@@ -134,7 +133,7 @@ def build_run(
         limit_bytes, division = limit_and_division(loaded, ranks, budget_bytes or meter.limit_bytes)
         steered = any(isinstance(one, DynamicBatchSizeOptimizer) for one in automations)
         tell = partial(
-            foretell,
+            prepare_warm_start,
             loaded,
             kind_of_run(loaded, network, precision.device, ranks.world_size) if steered and ranks.is_first else {},
             facts,
@@ -157,7 +156,7 @@ def build_run(
                 if tracer is not None:
                     tracer.end()  # nobody wants its answers now
                 raise
-        known = foretold(ranks, facts.plan, foreknowledge)
+        known = broadcast_warm_start(ranks, facts.plan, foreknowledge)
         if tracer is not None:
             tracer.end()  # what an earlier run has learned may have made it idle
         configured = division.total(known.configured_samples), known.configured_samples
@@ -170,7 +169,7 @@ def build_run(
         with Reporter(sinks) as reporter, loader:
             held.pass_on(reporter)
             summary = _summary(loaded, directory, model, known.plan, precision, surveys, ranks)
-            is_open = known.foresight is not None and checkpoint is None
+            is_open = known.forecast is not None and checkpoint is None
             summary = replace(summary, plan_is_open=is_open)
             run = Run(
                 summary=with_memory(
@@ -213,7 +212,7 @@ def build_run(
             if ranks.is_first:
                 configured = run.batch_scaling.configured_samples, known.configured_samples
                 write_run_metadata(directory, resolved, train_set, configured, run.progress.steps, ranks.world_size)
-                keep_forecast(directory, known.foresight, limit_bytes, precision.device)
+                keep_forecast(directory, known.forecast, limit_bytes, precision.device)
             try:
                 yield run
             finally:

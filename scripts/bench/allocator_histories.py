@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from trainauto.core.process import ALLOCATOR_SETTINGS, UNKNOWN_SETTINGS
-
-MIB = 2**20
+from trainauto.core.units import MIB
 
 ALLOC, FREE, RELEASE = "alloc", "free_completed", "release"
 NATIVE, EXPANDABLE, BOTH = "native", "expandable", "both"
@@ -98,14 +97,14 @@ def read_snapshot(file: Path) -> Mapping[str, Any]:
     """
     try:
         with file.open("rb") as stream:
-            found = PlainUnpickler(stream).load()
+            snapshot = PlainUnpickler(stream).load()
     except UnreadableError as error:
         raise UnreadableError(f"{file}: {error}") from None
     except Exception as error:  # damaged pickles raise whatever they like
         raise UnreadableError(f"{file}: no pickle ({type(error).__name__}: {error})") from None
-    if not isinstance(found, dict) or not isinstance(found.get("device_traces"), list):
+    if not isinstance(snapshot, dict) or not isinstance(snapshot.get("device_traces"), list):
         raise UnreadableError(f"{file}: no snapshot of torch.cuda.memory: it has no device_traces")
-    return found
+    return snapshot
 
 
 def of_snapshot(name: str, snapshot: Mapping[str, Any]) -> list[History]:
@@ -114,14 +113,14 @@ def of_snapshot(name: str, snapshot: Mapping[str, Any]) -> list[History]:
     if not traces:
         return [History(name, [], refused="has no trace: _record_memory_history was not called")]
     settings = _unknown_settings(snapshot.get("allocator_settings") or {})
-    found = []
+    histories = []
     for device, trace in traces.items():
-        segments = [one for one in snapshot["segments"] if one.get("device", 0) == device]
-        ends = sum(int(one["total_size"]) for one in segments)
+        segments = [segment for segment in snapshot["segments"] if segment.get("device", 0) == device]
+        ends = sum(int(segment["total_size"]) for segment in segments)
         history = of_trace(name if len(traces) == 1 else f"{name}, device {device}", trace, ends, segments)
         history.refused = settings or history.refused
-        found.append(history)
-    return found
+        histories.append(history)
+    return histories
 
 
 def of_csv(file: Path) -> History:
@@ -149,7 +148,9 @@ def of_trace(
     if unknown := actions - {ALLOC, FREE, *GROWS, *IGNORED}:
         raise ValueError(f"unknown events: {', '.join(sorted(map(str, unknown)))}")
     begins = ends - sum(GROWS.get(entry["action"], 0) * int(entry["size"]) for entry in trace)
-    expands = any(one.get("is_expandable") for one in segments) or bool(actions & {"segment_map", "segment_unmap"})
+    expands = any(segment.get("is_expandable") for segment in segments) or bool(
+        actions & {"segment_map", "segment_unmap"}
+    )
     is_native = not expands or bool(actions & {"segment_alloc", "segment_free"})
     kind = BOTH if expands and is_native else NATIVE if is_native else EXPANDABLE
     history = History(name, list(_events(trace, begins)), kind, begins)
@@ -196,7 +197,7 @@ def _refused(history: History, trace: Sequence[Mapping[str, Any]], segments: Seq
     streams = {entry["stream"] for entry in trace if entry["action"] == ALLOC}
     if len(streams) > 1:
         return f"allocates on {len(streams)} streams, and one is simulated"
-    pools = [*(one.get("pool_id") for one in trace), *(one.get("segment_pool_id") for one in segments)]
+    pools = [*(entry.get("pool_id") for entry in trace), *(segment.get("segment_pool_id") for segment in segments)]
     if any(tuple(pool or (0, 0)) != (0, 0) for pool in pools):
         return "has private pools (CUDA graphs), which the simulation does not follow"
     return "has native and expandable segments, and one kind is simulated" if history.segments == BOTH else ""
@@ -205,13 +206,13 @@ def _refused(history: History, trace: Sequence[Mapping[str, Any]], segments: Seq
 def _unknown_settings(settings: Mapping[str, Any]) -> str:
     """Say which settings of a snapshot the simulation does not follow, from their text or torch's table of them."""
     given = " ".join(str(settings.get(name, "")) for name in ALLOCATOR_SETTINGS)
-    found = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", given)]
-    if not found:  # set by a call, not by the environment
+    unknown = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", given)]
+    if not unknown:  # set by a call, not by the environment
         unset = {"max_split_size": -1, "garbage_collection_threshold": 0}
-        found = [name for name, value in unset.items() if settings.get(name, value) != value]
+        unknown = [name for name, value in unset.items() if settings.get(name, value) != value]
         if any((settings.get("roundup_power2_divisions") or {}).values()):
-            found.append("roundup_power2_divisions")
-    return f"was recorded with {', '.join(found)}, which the simulation does not follow" if found else ""
+            unknown.append("roundup_power2_divisions")
+    return f"was recorded with {', '.join(unknown)}, which the simulation does not follow" if unknown else ""
 
 
 def _name_of(file: Path) -> str:

@@ -82,7 +82,7 @@ def wanted_cells(small: bool, only: Sequence[str]) -> list[tuple[str, Case]]:
 def read_results(file: Path) -> list[Record]:
     """Return one record a cell, the newest where there are several."""
     lines = file.read_text().splitlines() if file.exists() else []
-    return list({_key(one): one for one in map(json.loads, lines)}.values())
+    return list({_key(result): result for result in map(json.loads, lines)}.values())
 
 
 def _key(record: Record) -> tuple[Any, ...]:
@@ -91,7 +91,7 @@ def _key(record: Record) -> tuple[Any, ...]:
 
 def fill(file: Path, wanted: Sequence[tuple[str, Case]], redo: Sequence[str], peers: Path) -> None:
     """Run every cell that has no result yet, or whose method is to be run again; append what comes."""
-    have = {_key(one) for one in read_results(file) if one["method"] not in redo}
+    have = {_key(result) for result in read_results(file) if result["method"] not in redo}
     missing = [
         (method, case) for method, case in wanted if (method, case.network, case.budget_mib, case.seed) not in have
     ]
@@ -101,17 +101,17 @@ def fill(file: Path, wanted: Sequence[tuple[str, Case]], redo: Sequence[str], pe
         for place, (method, case) in enumerate(missing):
             began = time.monotonic()
             inside = Path(folder) / f"{place}"
-            found = run_cell(method, case, images, inside, python)
+            outcome = run_cell(method, case, images, inside, python)
             record = {
                 "method": method,
                 "network": case.network,
                 "budget_mib": case.budget_mib,
                 "seed": case.seed,
-                **found,
+                **outcome,
             }
             with file.open("a") as results:
                 results.write(json.dumps(record) + "\n")
-            said = found.get("failure") or f"batch {found['batch']} x {found['lq_size']}"
+            said = outcome.get("failure") or f"batch {outcome['batch']} x {outcome['lq_size']}"
             seconds = time.monotonic() - began
             print(f"{place + 1}/{len(missing)} {method}, {case.name}: {said} ({seconds:.0f} s)", flush=True)
 

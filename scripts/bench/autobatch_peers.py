@@ -6,7 +6,7 @@ Every optimizer step runs in the window of our meter, which renews the limit bef
 the limit is lifted, as it is for our loader. What a method does otherwise is its own, with one exception in the peers'
 favour: where oneDNN gets no memory it says no more than "could not create a primitive", which Lightning and Accelerate
 take for a fault that ends the run. They are told of it in the words of torch's allocator, and it is counted. Where that
-lack has broken oneDNN for good (see ``trainauto/memory/monitor/onednn.py``), they go on without it, as our runs do:
+lack has broken oneDNN for good (see ``trainauto/memory/monitor/onednn.py``), they continue without it, as our runs do:
 otherwise every smaller batch would fail, down to one sample.
 """
 
@@ -88,11 +88,11 @@ class Bench:
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=RATE)
         self.data = Crops(images, case.seed, case.lq_size)
         self.meter = MemoryMeter(CPU)
-        self.ooms = self.told = self.steps = 0
+        self.ooms = self.translated = self.steps = 0
         self.batch = 0
         self.peaks: list[int] = []
         self.began = float(os.environ["AUTOBATCH_BEGAN"])
-        self.found: dict[str, Any] = {}
+        self.result: dict[str, Any] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -128,7 +128,7 @@ class Bench:
 
     @contextmanager
     def inside(self, batch: int) -> Iterator[None]:
-        """Hold a step to the budget and note its peak; a failure is counted and goes on to the method."""
+        """Hold a step to the budget and note its peak; a failure is counted and passed on to the method."""
         if batch != self.batch:
             self.batch, self.peaks = batch, []
         try:
@@ -138,15 +138,15 @@ class Bench:
             self.ooms += is_out_of_memory(error)
             if str(error) != PRIMITIVE:
                 raise
-            self.told += 1
+            self.translated += 1
             limit_private_memory(None)
             onednn.leave_if_broken()
             raise RuntimeError(f"DefaultCPUAllocator: can't allocate memory: {PRIMITIVE}") from None
         finally:
             limit_private_memory(None)
         self.steps += 1
-        if self.found and self.steps == self.found["steps"] + ENOUGH_STEPS:
-            self.found.setdefault("trained_seconds", time.time() - self.began)
+        if self.result and self.steps == self.result["steps"] + ENOUGH_STEPS:
+            self.result.setdefault("trained_seconds", time.time() - self.began)
         if window.reading is not None:
             self.peaks.append(window.reading.allocated)
 
@@ -155,9 +155,9 @@ class Bench:
         self.optimizer.zero_grad(set_to_none=True)
         self.network.load_state_dict(self.initial)
 
-    def note_found(self, trials: int, lost_steps: int, steps: int) -> None:
+    def note_result(self, trials: int, lost_steps: int, steps: int) -> None:
         """Note how the search ended: from here on everything is training."""
-        self.found = {
+        self.result = {
             "changes": trials,
             "lost_steps": lost_steps,
             "steps": steps,
@@ -191,7 +191,7 @@ def bisection(bench: Bench) -> None:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
         gc.collect()
-    bench.note_found(trials, bench.steps, bench.steps)
+    bench.note_result(trials, bench.steps, bench.steps)
     for number in range(STEADY_STEPS):
         bench.train_step(low, number)
 
@@ -210,8 +210,8 @@ def accelerate(bench: Bench) -> None:
         for number in range(STEADY_STEPS + ENOUGH_STEPS):
             bench.train_step(batch_size, number)
             if number + 1 == ENOUGH_STEPS:
-                bench.note_found(len(attempts), lost, bench.steps)
-                bench.found["trained_seconds"] = bench.found["seconds"]
+                bench.note_result(len(attempts), lost, bench.steps)
+                bench.result["trained_seconds"] = bench.result["seconds"]
 
     train()
 
@@ -236,7 +236,7 @@ def lightning(bench: Bench, mode: str) -> None:
             return bench.loss(tensors)
 
         def optimizer_step(self, epoch: int, number: int, optimizer: Any, closure: Callable[[], Any]) -> None:
-            if number == 0 and not bench.found:
+            if number == 0 and not bench.result:
                 trials.append(self.batch_size)
             with bench.inside(self.batch_size):
                 super().optimizer_step(epoch, number, optimizer, closure)
@@ -249,8 +249,8 @@ def lightning(bench: Bench, mode: str) -> None:
 
     class Found(Callback):
         def on_train_start(self, trainer: Any, _module: Any) -> None:
-            if not bench.found and trainer.max_steps == STEADY_STEPS and trainer.callbacks:
-                bench.note_found(len(trials), bench.steps, bench.steps)
+            if not bench.result and trainer.max_steps == STEADY_STEPS and trainer.callbacks:
+                bench.note_result(len(trials), bench.steps, bench.steps)
 
     with tempfile.TemporaryDirectory() as folder:
         trainer = pl.Trainer(
@@ -289,19 +289,19 @@ def main() -> None:
     except Exception as error:  # the method died of it: that is a result
         failure = f"{type(error).__name__}: {error}".splitlines()[0][:300]
     limit_private_memory(None)
-    steady = bench.steps - bench.found.get("steps", bench.steps)
+    steady = bench.steps - bench.result.get("steps", bench.steps)
     peaks = bench.peaks[-steady:] if steady else bench.peaks
     record = {
         "failure": failure,
         "batch": bench.batch,
         "lq_size": bench.case.lq_size,
-        **bench.found,
-        "ooms": bench.found.get("ooms", bench.ooms),
-        "ooms_after": bench.ooms - bench.found.get("ooms", bench.ooms),
+        **bench.result,
+        "ooms": bench.result.get("ooms", bench.ooms),
+        "ooms_after": bench.ooms - bench.result.get("ooms", bench.ooms),
         "typical_bytes": int(median(peaks)) if peaks else 0,
         "largest_bytes": max(peaks, default=0),
         "steady_steps": steady,
-        "told": bench.told,
+        "told": bench.translated,
     }
     Path(result).write_text(json.dumps(record))
 

@@ -41,33 +41,35 @@ def steered(case: Case, policy: str, free_crop: bool, images: Path, folder: Path
     log, failure = _train(file, until=lambda records: _held(records) >= PERIOD_STEPS + STEADY_STEPS)
     if failure or not log:
         return {"failure": failure or "no step was made"}
-    steps = [one for one in log if "step_s" in one]
+    steps = [record for record in log if "step_s" in record]
     plan = steps[-1]["plan"]
     held = _held(steps)
     settled = len(steps) - held + PERIOD_STEPS
     steady = steps[settled:]
     decisions = _lines(file, "decisions.jsonl")
-    asked = [one for one in decisions if one.get("kind") == "plan_change"]
-    changes = [one for one in asked if not (one["early"] and one["step"] == 1)]  # that one chose the first batch
+    plan_changes = [decision for decision in decisions if decision.get("kind") == "plan_change"]
+    changes = [
+        decision for decision in plan_changes if not (decision["early"] and decision["step"] == 1)
+    ]  # that one chose the first batch
     if held < PERIOD_STEPS + STEADY_STEPS:
         failure = f"not settled after {len(steps)} steps"
     return {
         "failure": failure,
         "batch": plan["batch_size"],
         "lq_size": plan["lq_size"],
-        "ooms": sum(one["ooms"] for one in steps),
-        "ooms_after": sum(one["ooms"] for one in steady),
+        "ooms": sum(step["ooms"] for step in steps),
+        "ooms_after": sum(step["ooms"] for step in steady),
         "changes": len(changes),
         "steps": settled,
         "seconds": steps[min(settled, len(steps)) - 1]["time"] - began,
         "trained_seconds": steps[min(len(steps) - held + ENOUGH_STEPS, len(steps)) - 1]["time"] - began,
         "lost_steps": _lost(steps),
-        "typical_bytes": int(median(one["peak"]["allocated"] for one in steady)) if steady else 0,
-        "largest_bytes": max((one["peak"]["allocated"] for one in steady), default=0),
+        "typical_bytes": int(median(step["peak"]["allocated"] for step in steady)) if steady else 0,
+        "largest_bytes": max((step["peak"]["allocated"] for step in steady), default=0),
         "first_batch": steps[0]["plan"]["batch_size"],
-        "reasons": [one["reason"][:300] for one in asked],
+        "reasons": [decision["reason"][:300] for decision in plan_changes],
         "peaks": _by_plan(steps),
-        "first_jump": _period_after(asked, steps, 0),
+        "first_jump": _period_after(plan_changes, steps, 0),
     }
 
 
@@ -83,8 +85,8 @@ def best(case: Case, free_crop: bool, images: Path, folder: Path) -> Record:
     if free_crop:
         multiple = 8 if case.network == "swinir" else 1
         sides = range(case.lq_size, CROPS_PX[case.network][1] + 1, multiple)
-        found = _frontier(case, [(FIRST_BATCH, side) for side in sides], walked, images, folder / "crops")
-        crop = found[1] if found else crop
+        largest = _frontier(case, [(FIRST_BATCH, side) for side in sides], walked, images, folder / "crops")
+        crop = largest[1] if largest else crop
     batches = [(batch, crop) for batch in range(2, LARGEST_BATCH + 1)]
     plan = _frontier(case, batches, walked, images, folder / "batches")
     if plan is None:
@@ -95,7 +97,7 @@ def best(case: Case, free_crop: bool, images: Path, folder: Path) -> Record:
         "lq_size": plan[1],
         "typical_bytes": int(median(walked[plan])),
         "largest_bytes": max(walked[plan]),
-        "walked": [[*one, int(median(peaks)), max(peaks)] for one, peaks in sorted(walked.items())],
+        "walked": [[*size, int(median(peaks)), max(peaks)] for size, peaks in sorted(walked.items())],
     }
 
 
@@ -119,9 +121,9 @@ def _frontier(case: Case, plans: Sequence[Size], walked: Walked, images: Path, f
 def _expected(case: Case, plans: Sequence[Size], walked: Walked) -> int:
     """Return the place of the last plan expected to fit, from lines between the plans that were walked."""
     known = sorted((batch * side**2, max(peaks)) for (batch, side), peaks in walked.items())
-    fitting = [one for one in known if one[1] <= case.target_bytes] or known[:1]
+    fitting = [point for point in known if point[1] <= case.target_bytes] or known[:1]
     work, peak = fitting[-1]
-    below = [one for one in known if one[0] < 0.8 * work] or [(0, 0)]
+    below = [point for point in known if point[0] < 0.8 * work] or [(0, 0)]
     slope = max(1e-9, (peak - below[-1][1]) / (work - below[-1][0]))
     room = work + (case.target_bytes - peak) / slope
     return max([place for place, (batch, side) in enumerate(plans) if batch * side**2 <= room], default=0)
@@ -138,7 +140,7 @@ def _walked(case: Case, plans: Sequence[Size], images: Path, folder: Path, stop_
 
     def passed(records: Sequence[Record]) -> bool:
         peaks = _peaks(records)
-        return any(len(found) >= PERIOD_STEPS and max(found) > stop_bytes for found in peaks.values())
+        return any(len(readings) >= PERIOD_STEPS and max(readings) > stop_bytes for readings in peaks.values())
 
     log, failure = _train(file, until=passed)
     if failure:
@@ -148,48 +150,48 @@ def _walked(case: Case, plans: Sequence[Size], images: Path, folder: Path, stop_
 
 
 def _peaks(records: Sequence[Record]) -> Walked:
-    found: Walked = {}
-    for one in records:
-        whole = not one["ooms"] and one["samples"] == one["plan"]["batch_size"]
-        if whole and one["extent"] == one["plan"]["lq_size"] and one["plan"]["micro_batches"] == 1:
-            found.setdefault((one["plan"]["batch_size"], one["extent"]), []).append(one["peak"]["allocated"])
-        elif one["ooms"]:  # a failure says that the plan needs more than there is
-            size = (one["plan"]["batch_size"], one["plan"]["lq_size"])
-            found[size] = [one["peak"]["limit"] + 1] * PERIOD_STEPS
-    return found
+    peaks: Walked = {}
+    for record in records:
+        whole = not record["ooms"] and record["samples"] == record["plan"]["batch_size"]
+        if whole and record["extent"] == record["plan"]["lq_size"] and record["plan"]["micro_batches"] == 1:
+            peaks.setdefault((record["plan"]["batch_size"], record["extent"]), []).append(record["peak"]["allocated"])
+        elif record["ooms"]:  # a failure says that the plan needs more than there is
+            size = (record["plan"]["batch_size"], record["plan"]["lq_size"])
+            peaks[size] = [record["peak"]["limit"] + 1] * PERIOD_STEPS
+    return peaks
 
 
 def _by_plan(steps: Sequence[Record]) -> list[list[int]]:
     """Return for each plan in order: batch, crop, and the peaks of its whole steps."""
-    found: list[list[int]] = []
-    for one in steps:
-        key = [one["plan"]["batch_size"], one["plan"]["lq_size"]]
-        if one["samples"] != key[0] or one["extent"] != key[1]:
+    groups: list[list[int]] = []
+    for step in steps:
+        key = [step["plan"]["batch_size"], step["plan"]["lq_size"]]
+        if step["samples"] != key[0] or step["extent"] != key[1]:
             continue
-        if not found or found[-1][:2] != key:
-            found.append(key)
-        found[-1].append(one["peak"]["allocated"])
-    return found
+        if not groups or groups[-1][:2] != key:
+            groups.append(key)
+        groups[-1].append(step["peak"]["allocated"])
+    return groups
 
 
 def _period_after(changes: Sequence[Record], steps: Sequence[Record], number: int) -> Record | None:
-    """Return what was foretold of the plan of a change, and what its first period showed."""
+    """Return what was predicted of the plan of a change, and what its first period showed."""
     if len(changes) <= number:
         return None
     plan = changes[number]["plan"]
-    under = [one for one in steps if one["plan"] == plan and one["samples"] == plan["batch_size"]][:PERIOD_STEPS]
+    under = [step for step in steps if step["plan"] == plan and step["samples"] == plan["batch_size"]][:PERIOD_STEPS]
     if not under:
         return None
-    peaks = [one["peak"]["allocated"] for one in under]
+    peaks = [step["peak"]["allocated"] for step in under]
     return {"plan": plan, "expected": changes[number]["predicted"], "peaks": peaks}
 
 
 def _held(records: Sequence[Record]) -> int:
     """Count the last steps that trained whole batches of one plan without running out of memory."""
-    steps = [one for one in records if "step_s" in one]
+    steps = [record for record in records if "step_s" in record]
     held = 0
-    for one in reversed(steps):
-        if one["plan"] != steps[-1]["plan"] or one["ooms"] or one["samples"] != one["plan"]["batch_size"]:
+    for step in reversed(steps):
+        if step["plan"] != steps[-1]["plan"] or step["ooms"] or step["samples"] != step["plan"]["batch_size"]:
             break
         held += 1
     return held
@@ -197,7 +199,7 @@ def _held(records: Sequence[Record]) -> int:
 
 def _lost(steps: Sequence[Record]) -> int:
     """Count steps whose samples were trained twice or skipped: each step begins where the last one ended."""
-    return sum(one["first_sample"] + one["samples"] != after["first_sample"] for one, after in pairwise(steps))
+    return sum(step["first_sample"] + step["samples"] != after["first_sample"] for step, after in pairwise(steps))
 
 
 def _train(file: Path, until: Callable[[Sequence[Record]], bool]) -> tuple[list[Record], str | None]:
@@ -209,15 +211,15 @@ def _train(file: Path, until: Callable[[Sequence[Record]], bool]) -> tuple[list[
         process = subprocess.Popen(
             command, cwd=file.parent, env=child_environment(), stdout=output, stderr=subprocess.STDOUT
         )
-        asked = False
+        signalled = False
         while process.poll() is None:
             time.sleep(POLL_S)
-            if not asked and until(_lines(file, "training_log.jsonl")):
+            if not signalled and until(_lines(file, "training_log.jsonl")):
                 process.send_signal(signal.SIGTERM)
-                asked = True
+                signalled = True
             if time.monotonic() - began > PATIENCE_S:
                 process.kill()
-    ended = asked or process.returncode == 0
+    ended = signalled or process.returncode == 0
     last = (file.parent / "output.txt").read_text().splitlines()[-3:]
     return _lines(file, "training_log.jsonl"), None if ended else f"exit code {process.returncode}: {' '.join(last)}"
 
@@ -229,4 +231,4 @@ def _lines(file: Path, name: str) -> list[Record]:
     text = path.read_text()
     whole = text[: text.rfind("\n") + 1]
     records = [json.loads(line) for line in whole.splitlines()]
-    return [one for one in records if name != "training_log.jsonl" or "step_s" in one]
+    return [record for record in records if name != "training_log.jsonl" or "step_s" in record]

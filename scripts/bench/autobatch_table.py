@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from autobatch_cases import ENOUGH_STEPS, PERIOD_STEPS, STEADY_STEPS, TARGET
+from autobatch_cases import ENOUGH_STEPS, MIB, PERIOD_STEPS, STEADY_STEPS, TARGET
 
 Record = dict[str, Any]
 OURS = ("jump", "step", "jump, crop free")
@@ -43,27 +43,27 @@ def with_references(results: Sequence[Record]) -> list[Record]:
     """Return the cells of the methods, each with the use of the best admissible plan of its case."""
     best = {(r["network"], r["budget_mib"], r["method"]): r for r in results if r["method"].startswith("best")}
     cells = []
-    for one in results:
-        if one["method"] not in METHODS:
+    for result in results:
+        if result["method"] not in METHODS:
             continue
-        reference = best.get((one["network"], one["budget_mib"], REFERENCES.get(one["method"], "best")))
+        reference = best.get((result["network"], result["budget_mib"], REFERENCES.get(result["method"], "best")))
         share = None
-        if reference and not reference.get("failure") and one.get("typical_bytes"):
-            share = one["typical_bytes"] / reference["typical_bytes"]
-        cells.append({**one, "use_of_best": share, "limit": one["budget_mib"] * 2**20})
+        if reference and not reference.get("failure") and result.get("typical_bytes"):
+            share = result["typical_bytes"] / reference["typical_bytes"]
+        cells.append({**result, "use_of_best": share, "limit": result["budget_mib"] * MIB})
     return cells
 
 
 def targets(cells: Sequence[Record], method: str = "jump") -> list[tuple[str, str, bool]]:
     """Return each target with what was found and whether it was met."""
-    mine = [one for one in cells if one["method"] == method]
-    whole = [one for one in mine if not one["failure"] and one["use_of_best"] is not None]
+    mine = [cell for cell in cells if cell["method"] == method]
+    whole = [cell for cell in mine if not cell["failure"] and cell["use_of_best"] is not None]
     if not whole:
         return [("cells that settled", "0", False)]
-    changes = [one["changes"] for one in whole]
-    shares = [one["use_of_best"] for one in whole]
-    steps = [one["steps"] for one in whole]
-    ooms = sum(one["ooms"] + one["ooms_after"] for one in whole)
+    changes = [cell["changes"] for cell in whole]
+    shares = [cell["use_of_best"] for cell in whole]
+    steps = [cell["steps"] for cell in whole]
+    ooms = sum(cell["ooms"] + cell["ooms_after"] for cell in whole)
     seconds = next(column for column in COLUMNS if column.title == "seconds until settled")
     ours = _value(cells, method, seconds) or 0.0
     least = min((value for peer in PEERS if (value := _value(cells, peer, seconds)) is not None), default=float("inf"))
@@ -103,10 +103,12 @@ def page(results: Sequence[Record], facts: Record) -> str:
         "",
     ]
     for method in ("jump", "jump, crop free"):
-        if method != "jump" and not any(one["method"] == method for one in cells):
+        if method != "jump" and not any(cell["method"] == method for cell in cells):
             continue
         parts += [f"| {method} | found | |", "|---|---|---|"]
-        parts += [f"| {name} | {found} | {'met' if met else 'missed'} |" for name, found, met in targets(cells, method)]
+        parts += [
+            f"| {name} | {figure} | {'met' if met else 'missed'} |" for name, figure, met in targets(cells, method)
+        ]
         parts.append("")
     parts += _each(cells)
     return "\n".join(parts) + "\n"
@@ -139,11 +141,11 @@ INTRODUCTION = (
 
 
 def _figures(cells: Sequence[Record], method: str, column: Column) -> list[float]:
-    mine = [one for one in cells if one["method"] == method]
+    mine = [cell for cell in cells if cell["method"] == method]
     values = []
-    for one in mine:
+    for cell in mine:
         try:
-            values.append(float(column.of(one)))
+            values.append(float(column.of(cell)))
         except (KeyError, TypeError):
             continue  # the method failed before it had such a figure
     return values
@@ -157,7 +159,7 @@ def _value(cells: Sequence[Record], method: str, column: Column) -> float | None
 
 
 def _summary(cells: Sequence[Record]) -> list[str]:
-    present = [method for method in METHODS if any(one["method"] == method for one in cells)]
+    present = [method for method in METHODS if any(cell["method"] == method for cell in cells)]
     lines = ["| median of the cells (worst) | " + " | ".join(present) + " |", "|---|" + "---:|" * len(present)]
     for column in COLUMNS:
         row = []
@@ -170,19 +172,21 @@ def _summary(cells: Sequence[Record]) -> list[str]:
                 worst = min(values) if column.better > 0 else max(values)
                 row.append(f"{column.text.format(middle)} ({column.text.format(worst)})")
         lines.append(f"| {column.title} | " + " | ".join(row) + " |")
-    counts = [[one for one in cells if one["method"] == method] for method in present]
+    counts = [[cell for cell in cells if cell["method"] == method] for method in present]
     lines.append("| cells | " + " | ".join(str(len(mine)) for mine in counts) + " |")
-    failed = [sum(bool(one["failure"]) for one in mine) for mine in counts]
+    failed = [sum(bool(cell["failure"]) for cell in mine) for mine in counts]
     lines.append("| of them ended by an error | " + " | ".join(str(count) for count in failed) + " |")
-    told = [sum(one.get("told", 0) for one in mine) for mine in counts]
-    lines.append("| oneDNN's failures among the OOMs, translated | " + " | ".join(str(count) for count in told) + " |")
+    translated = [sum(cell.get("told", 0) for cell in mine) for mine in counts]
+    lines.append(
+        "| oneDNN's failures among the OOMs, translated | " + " | ".join(str(count) for count in translated) + " |"
+    )
     return lines
 
 
 def _ahead(cells: Sequence[Record]) -> list[str]:
     """Say column by column which peers are ahead of jump; written by comparison, not by hand."""
     lines = ["Where a peer is ahead of `jump` (same crop for all):", ""]
-    found = False
+    any_ahead = False
     for column in COLUMNS:
         ours = _value(cells, "jump", column)
         if ours is None:
@@ -193,9 +197,9 @@ def _ahead(cells: Sequence[Record]) -> list[str]:
             if theirs is not None and column.better * (theirs - ours) > 0:
                 ahead.append(f"{peer} ({column.text.format(theirs)} against {column.text.format(ours)})")
         if ahead:
-            found = True
+            any_ahead = True
             lines.append(f"- {column.title}: {', '.join(ahead)}")
-    return [*lines, *([] if found else ["- in no column"])]
+    return [*lines, *([] if any_ahead else ["- in no column"])]
 
 
 def _each(cells: Sequence[Record]) -> list[str]:
@@ -206,27 +210,27 @@ def _each(cells: Sequence[Record]) -> list[str]:
         "Batch (and crop where it is free); changes or trials; real OOMs; use of the best plan.",
         "",
     ]
-    present = [method for method in METHODS if any(one["method"] == method for one in cells)]
+    present = [method for method in METHODS if any(cell["method"] == method for cell in cells)]
     lines += ["| case | " + " | ".join(present) + " |", "|---|" + "---|" * len(present)]
-    keys = list(dict.fromkeys((one["network"], one["budget_mib"], one["seed"]) for one in cells))
+    keys = list(dict.fromkeys((cell["network"], cell["budget_mib"], cell["seed"]) for cell in cells))
     for key in keys:
         row = []
         for method in present:
-            one = next(
+            cell = next(
                 (c for c in cells if (c["network"], c["budget_mib"], c["seed"]) == key and c["method"] == method), None
             )
-            row.append(_cell(one))
+            row.append(_cell(cell))
         lines.append(f"| {key[0]} {key[1]} MiB, seed {key[2]} | " + " | ".join(row) + " |")
-    errors = sorted({f"{one['method']}: {one['failure']}" for one in cells if one["failure"]})
+    errors = sorted({f"{cell['method']}: {cell['failure']}" for cell in cells if cell["failure"]})
     return [*lines, *(["", "Errors:", "", *(f"- {error}" for error in errors)] if errors else [])]
 
 
-def _cell(one: Record | None) -> str:
-    if one is None:
+def _cell(cell: Record | None) -> str:
+    if cell is None:
         return ""
-    if one.get("use_of_best") is None or "changes" not in one:
+    if cell.get("use_of_best") is None or "changes" not in cell:
         return "error"
-    size = f"{one['batch']}x{one['lq_size']}" if one["method"] in REFERENCES else f"{one['batch']}"
-    ended = ", then error" if one["failure"] else ""
-    ooms = one["ooms"] + one["ooms_after"]
-    return f"{size}; {one['changes']}; {ooms}; {one['use_of_best']:.0%}{ended}"
+    size = f"{cell['batch']}x{cell['lq_size']}" if cell["method"] in REFERENCES else f"{cell['batch']}"
+    ended = ", then error" if cell["failure"] else ""
+    ooms = cell["ooms"] + cell["ooms_after"]
+    return f"{size}; {cell['changes']}; {ooms}; {cell['use_of_best']:.0%}{ended}"

@@ -39,7 +39,7 @@ def trained(network: str, budget_mib: int, seed: int, steps: int, images: Path, 
     records, failure = _train(file, until=lambda _records: False)
     if failure:
         raise RuntimeError(failure)
-    changes = [one for one in _lines(file, "decisions.jsonl") if one["kind"] == "plan_change"]
+    changes = [decision for decision in _lines(file, "decisions.jsonl") if decision["kind"] == "plan_change"]
     last = records[-PERIOD_STEPS:]
     return {
         "network": network,
@@ -48,21 +48,21 @@ def trained(network: str, budget_mib: int, seed: int, steps: int, images: Path, 
         "first_batch": records[0]["plan"]["batch_size"],
         "batch": records[-1]["plan"]["batch_size"],
         "changes": len(changes),
-        "reasons": [one["reason"] for one in changes],
-        "ooms": sum(one["ooms"] for one in records),
-        "use": round(max(one["peak"]["allocated"] for one in last) / case.limit_bytes, 4),
+        "reasons": [change["reason"] for change in changes],
+        "ooms": sum(record["ooms"] for record in records),
+        "use": round(max(record["peak"]["allocated"] for record in last) / case.limit_bytes, 4),
         "seconds_to_first_step": round(records[0]["time"] - began, 1),
     }
 
 
-def page(found: list[dict[str, Any]], later: list[dict[str, Any]]) -> str:
+def page(runs: list[dict[str, Any]], later: list[dict[str, Any]]) -> str:
     rows = [
-        f"| {one['network']} | {one['budget_mib']} MiB | {'first' if one not in later else 'later'} | "
-        f"{one['first_batch']} | {one['batch']} | {one['changes']} | {one['ooms']} | {one['use']:.1%} | "
-        f"{one['seconds_to_first_step']} s |"
-        for one in found
+        f"| {run['network']} | {run['budget_mib']} MiB | {'first' if run not in later else 'later'} | "
+        f"{run['first_batch']} | {run['batch']} | {run['changes']} | {run['ooms']} | {run['use']:.1%} | "
+        f"{run['seconds_to_first_step']} s |"
+        for run in runs
     ]
-    still = sum(not one["changes"] for one in later)
+    still = sum(not run["changes"] for run in later)
     return "\n".join(
         [
             "# Runs that start where an earlier one settled",
@@ -70,7 +70,7 @@ def page(found: list[dict[str, Any]], later: list[dict[str, Any]]) -> str:
             f"`python scripts/bench/calibration.py --write docs/benchmarks`, {date.today()}: {os.cpu_count()} cores of",
             f"a virtual machine, Python {platform.python_version()}, torch {torch.__version__}, one thread.",
             "",
-            f"{still} of {len(later)} later runs changed no plan; out of memory: {sum(one['ooms'] for one in later)}.",
+            f"{still} of {len(later)} later runs changed no plan; out of memory: {sum(run['ooms'] for run in later)}.",
             "",
             "| network | budget | run | first batch | last batch | changes | OOMs | highest use at end | to step 1 |",
             "|---|---|---|---:|---:|---:|---:|---:|---:|",
@@ -85,23 +85,23 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5, help="later runs of each network")
     parser.add_argument("--write", type=Path, help="folder for calibration.md and calibration.json")
     arguments = parser.parse_args()
-    found, later = [], []
+    runs, later = [], []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRAINAUTO_CACHE"] = str(Path(folder) / "cache")
         images = write_images(Path(folder) / "images")
         for network, budget_mib in CASES:
             place = Path(folder) / network
-            found.append(trained(network, budget_mib, 0, FIRST_STEPS, images, place))
+            runs.append(trained(network, budget_mib, 0, FIRST_STEPS, images, place))
             for seed in range(1, arguments.runs + 1):
                 later.append(trained(network, budget_mib, seed, LATER_STEPS, images, place))
-                found.append(later[-1])
-                print(json.dumps(found[-1]), flush=True)
-    text = page(found, later)
+                runs.append(later[-1])
+                print(json.dumps(runs[-1]), flush=True)
+    text = page(runs, later)
     print(text)
     if arguments.write:
         (arguments.write / "calibration.md").write_text(text)
-        (arguments.write / "calibration.json").write_text(json.dumps(found, indent=1) + "\n")
-    return 0 if sum(bool(one["changes"]) for one in later) <= ALLOWED * len(later) else 1
+        (arguments.write / "calibration.json").write_text(json.dumps(runs, indent=1) + "\n")
+    return 0 if sum(bool(run["changes"]) for run in later) <= ALLOWED * len(later) else 1
 
 
 if __name__ == "__main__":

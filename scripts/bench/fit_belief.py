@@ -4,22 +4,22 @@ The result stands in ``trainauto/memory/cost/ratio_prior.py``.
 
     python scripts/bench/fit_belief.py [--write FOLDER]
 
-The ratio of what was measured to what was foretold is taken as exp of Student's t with 4 degrees of freedom through
+The ratio of what was measured to what was predicted is taken as exp of Student's t with 4 degrees of freedom through
 two figures of a sample, the median and the 95th percentile: rare large ratios are what memory runs out of, and a fit
 to all of the sample would follow its many small ones. The samples:
 
 BENCHMARKED, for convolutions where cuDNN's benchmark mode is on (that they work in room of their own there was read off
 these very peaks, so that their spread says little of other kinds of networks):
 
-- 88 published peaks of segmentation networks over what ``published_gpu.py`` foretells;
+- 88 published peaks of segmentation networks over what ``published_gpu.py`` predicts;
 - of 43 published batches that did not fit a card of which 22.6 GiB were left, those which the simulated allocator
-  would have fitted in there: they needed so much more than foretold, or yet more.
+  would have fitted in there: they needed so much more than predicted, or yet more.
 
 ALLOCATED, for everything else: judgement rather than a fit, since no table here holds such peaks. What there is:
 
 - eight recorded runs of a transformer: blocks of torch's allocator over the bytes asked for (``recorded_steps.py``);
 - 29 peaks of training with benchmark mode off, of which only a summary is known to us: 23 lie 10 to 48 MiB above what
-  was foretold without cuBLAS's workspaces, all between 0.987 and 1.079 times that. The 23 count as 1 with a constant,
+  was predicted without cuBLAS's workspaces, all between 0.987 and 1.079 times that. The 23 count as 1 with a constant,
   the other six as spread evenly between both ends.
 
 PLAIN, where no kernel is known to take memory for itself, judgement as well: those eight, and the ends of fifteen
@@ -34,7 +34,7 @@ import ast
 import csv
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -48,6 +48,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from trainauto.core.plan import BatchShape  # noqa: E402
+from trainauto.core.units import GIB, MIB  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, PLAIN, UPPER, RatioPrior, student4  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
@@ -55,7 +56,7 @@ from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 
 BATCHES = Path(__file__).parent / "data" / "published_timm_batches.csv"
 LEFT_GIB = "22.6"
-LEFT_BYTES = int(float(LEFT_GIB) * 2**30)
+LEFT_BYTES = int(float(LEFT_GIB) * GIB)
 """Of an RTX 3090's 24 GiB, what context, neighbours and headroom are taken to leave: nobody wrote it down."""
 
 OTHERS_LEFT = ("22.0", "23.2")
@@ -68,9 +69,9 @@ UNLISTED = (23, 6, 0.987, 1.079)
 """Peaks with benchmark mode off: so many a constant above, so many others, least and most of all ratios."""
 
 UNLISTED_TRANSFORMERS = (0.997, 1.026)
-"""Least and most of fifteen recorded steps of transformers: blocks over foretold bytes, cuBLAS's among them."""
+"""Least and most of fifteen recorded steps of transformers: blocks over predicted bytes, cuBLAS's among them."""
 
-CONSTANTS_BYTES = (10 * 2**20, 48 * 2**20)
+CONSTANTS_BYTES = (10 * MIB, 48 * MIB)
 """What the first of these lie above, cuBLAS's two workspaces of 8.125 MiB included, which traces count."""
 
 HEAD = (
@@ -92,7 +93,6 @@ HEAD = (
 
 MOST_ABOVE, LEAST_SHARE, MOST_REFUSED = 1, 0.88, 4
 SAME = 0.003
-MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Batch:
 
 
 def batches(left_gib: str = LEFT_GIB) -> list[Batch]:
-    """Return the published batches, with what is foretold of both and what the allocator did with so much left."""
+    """Return the published batches, with what is predicted of both and what the allocator did with so much left."""
     with BATCHES.open(newline="") as lines:
         return [
             Batch(
@@ -128,12 +128,14 @@ def fitted(ratios: Sequence[float]) -> tuple[float, float]:
     return middle, middle * math.exp(scale * student4(UPPER))
 
 
-def benchmarked_sample(found: Sequence[Peak], failed: Sequence[Batch]) -> dict[str, list[float]]:
+def benchmarked_sample(peaks: Sequence[Peak], failed: Sequence[Batch]) -> dict[str, list[float]]:
     """Return ratios by family."""
     sample: dict[str, list[float]] = {}
-    for one in found:
-        sample.setdefault(one.family, []).append(one.ratio)
-    sample["batches that did not fit"] = [LEFT_BYTES / one.failed_bytes for one in failed if not one.allocator_fails]
+    for peak in peaks:
+        sample.setdefault(peak.family, []).append(peak.ratio)
+    sample["batches that did not fit"] = [
+        LEFT_BYTES / batch.failed_bytes for batch in failed if not batch.allocator_fails
+    ]
     return sample
 
 
@@ -157,7 +159,7 @@ def kept_out(sample: dict[str, list[float]]) -> list[str]:
     """Return lines: each family against what the others tell."""
     lines, every, surprises = [], 0, 0
     for family, ratios in sample.items():
-        rest = [ratio for other, found in sample.items() if other != family for ratio in found]
+        rest = [ratio for other, ratios in sample.items() if other != family for ratio in ratios]
         _, upper = fitted(rest)
         above = sum(ratio > upper for ratio in ratios)
         lines.append(f"| {family} | {len(ratios)} | {max(ratios):.3f} | {upper:.3f} | {above} |")
@@ -183,13 +185,32 @@ def judged(left_gib: str) -> tuple[list[str], list[str]]:
     The peak's quantile must stay within it, and the simulated allocator fit in it. A run asks for more: that the peak
     stays below its target, and that steps need not flush.
     """
-    left_bytes, ladder = int(float(left_gib) * 2**30), batches(left_gib)
+    left_bytes, ladder = int(float(left_gib) * GIB), batches(left_gib)
 
     def admits(live_bytes: int, allocator_fits: bool) -> bool:
         return allocator_fits and quantile_of(live_bytes, BENCHMARKED) <= left_bytes
 
-    refused = [one.name for one in ladder if not admits(one.fitted_bytes, one.allocator_fits)]
-    return refused, [one.name for one in ladder if admits(one.failed_bytes, not one.allocator_fails)]
+    refused = [batch.name for batch in ladder if not admits(batch.fitted_bytes, batch.allocator_fits)]
+    return refused, [batch.name for batch in ladder if admits(batch.failed_bytes, not batch.allocator_fails)]
+
+
+def _sections(samples: Mapping[str, tuple[RatioPrior, dict[str, list[float]]]]) -> tuple[list[str], bool]:
+    """Return the page's section of every prior, and whether all of them are what their samples give."""
+    lines: list[str] = []
+    met = True
+    for name, (belief, sample) in samples.items():
+        middle, upper = fitted([ratio for ratios in sample.values() for ratio in ratios])
+        met = met and abs(belief.median_ratio - middle) <= SAME and abs(belief.upper_ratio - upper) <= SAME
+        lines += [
+            f"`{name}`: median {middle:.4f}, 99 % quantile {upper:.4f} of {sum(map(len, sample.values()))} ratios; "
+            f"`belief.py` has {belief.median_ratio} and {belief.upper_ratio}.",
+            "",
+            "| kept out | ratios | most | 99 % quantile by the others | above it |",
+            "|---|---:|---:|---:|---:|",
+            *kept_out(sample),
+            "",
+        ]
+    return lines, met
 
 
 def main() -> int:
@@ -205,25 +226,13 @@ def main() -> int:
         "ALLOCATED": (ALLOCATED, allocated_sample(recorded)),
         "PLAIN": (PLAIN, {"eight": recorded, "ends of fifteen": list(UNLISTED_TRANSFORMERS)}),
     }
-    lines = [*HEAD, ""]
-    met = True
-    for name, (belief, sample) in samples.items():
-        middle, upper = fitted([ratio for ratios in sample.values() for ratio in ratios])
-        met = met and abs(belief.median_ratio - middle) <= SAME and abs(belief.upper_ratio - upper) <= SAME
-        lines += [
-            f"`{name}`: median {middle:.4f}, 99 % quantile {upper:.4f} of {sum(map(len, sample.values()))} ratios; "
-            f"`belief.py` has {belief.median_ratio} and {belief.upper_ratio}.",
-            "",
-            "| kept out | ratios | most | 99 % quantile by the others | above it |",
-            "|---|---:|---:|---:|---:|",
-            *kept_out(sample),
-            "",
-        ]
+    sections, met = _sections(samples)
+    lines = [*HEAD, "", *sections]
     middle_bytes, scale_bytes = constant()
     met = met and abs(ALLOCATED.constant_bytes - middle_bytes) < MIB
     met = met and abs(ALLOCATED.constant_scale_bytes - scale_bytes) < MIB
     lines += [f"Constant beside `ALLOCATED`: {middle_bytes / MIB:.1f} MiB, scale {scale_bytes / MIB:.1f} MiB.", ""]
-    shares = [one.measured / quantile_of(one.foretold, BENCHMARKED) for one in published]
+    shares = [peak.measured / quantile_of(peak.predicted, BENCHMARKED) for peak in published]
     above = sum(share > 1 for share in shares)
     refused, admitted = judged(LEFT_GIB)
     lines += [

@@ -36,6 +36,7 @@ from trace_cases import Case, all_cases, small_cases
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.process import ALLOCATOR_SETTINGS
+from trainauto.core.units import MIB
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import ALLOCATED
 from trainauto.memory.cost.traced_fit import fit_prior
@@ -51,7 +52,6 @@ CAPS = ("10GB", "12GB", "24GB")
 LARGEST_SHARE = 0.85
 """Plans that should reserve more of the free memory are left out: they would measure retries."""
 WARM_UP_STEPS = 2
-MIB = 1024**2
 MEASURED = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 """As ``torch.cuda.memory_stats`` names them; their peaks of one step."""
 
@@ -75,10 +75,10 @@ def predict(case: Case, dtype: torch.dtype) -> list[dict[str, Any]]:
     run = case.fake(dtype)
     rows = []
     for plan in case.on_cards:
-        found = run.trace(plan)
-        reserved = {mode: found.reserved_bytes(expandable=mode == "expandable") for mode in SEGMENTS}
-        phases = dict(found.phase_peaks_bytes)
-        rows.append({"plan": plan.to_dict(), "live_bytes": found.peak_bytes, "phases": phases, "reserved": reserved})
+        trace = run.trace(plan)
+        reserved = {mode: trace.reserved_bytes(expandable=mode == "expandable") for mode in SEGMENTS}
+        phases = dict(trace.phase_peaks_bytes)
+        rows.append({"plan": plan.to_dict(), "live_bytes": trace.peak_bytes, "phases": phases, "reserved": reserved})
     return rows
 
 
@@ -101,13 +101,13 @@ def measure(case: Case, dtype: torch.dtype, plans: Sequence[Plan]) -> dict[str, 
             torch.cuda.reset_peak_memory_stats()
             retries = torch.cuda.memory_stats()["num_alloc_retries"]
         model.step(plan)
-        found: dict[str, int | None] = dict.fromkeys((*MEASURED, "alloc_retries"))
+        figures: dict[str, int | None] = dict.fromkeys((*MEASURED, "alloc_retries"))
         if on_card:
             torch.cuda.synchronize()
             statistics_ = torch.cuda.memory_stats()
-            found = {name: statistics_[f"{name}.all.peak"] for name in MEASURED}
-            found["alloc_retries"] = statistics_["num_alloc_retries"] - retries
-        rows.append({"plan": plan.to_dict(), **found})
+            figures = {name: statistics_[f"{name}.all.peak"] for name in MEASURED}
+            figures["alloc_retries"] = statistics_["num_alloc_retries"] - retries
+        rows.append({"plan": plan.to_dict(), **figures})
     expandable = uses_expandable_segments(torch.device("cuda", torch.cuda.current_device())) if on_card else None
     return {"expandable_took_effect": expandable, "rows": rows}
 
@@ -153,7 +153,7 @@ def memory_of(case: Case, name: str, *, dry: bool) -> list[dict[str, Any]]:
     common = {"network": case.name, "format": name, "dry": dry}
     predicted = in_child("native", what="predict", **common)
     free = None if dry else torch.cuda.mem_get_info()[0]
-    found = []
+    groups = []
     for segments in SEGMENTS:
         fitting = [row for row in predicted if free is None or row["reserved"][segments] <= LARGEST_SHARE * free]
         measured = in_child(segments, what="measure", plans=[row["plan"] for row in fitting], **common)
@@ -164,8 +164,8 @@ def memory_of(case: Case, name: str, *, dry: bool) -> list[dict[str, Any]]:
         ]
         took = measured["expandable_took_effect"]
         group = {"network": case.name, "format": name, "segments": segments, "expandable_took_effect": took}
-        found.append({**group, "plans": rows, "window_px": case.window_px, **summary_of(rows, case.window_px)})
-    return found
+        groups.append({**group, "plans": rows, "window_px": case.window_px, **summary_of(rows, case.window_px)})
+    return groups
 
 
 def summary_of(rows: Sequence[Mapping[str, Any]], window_px: int) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def _result_of(path: Path, *, dry: bool) -> dict[str, Any]:
 
 def _add(result: dict[str, Any], part: str, row: Mapping[str, Any], key: Sequence[str], path: Path) -> None:
     """Put a row in the place of an older one of the same key; write both files."""
-    kept = [one for one in result[part] if any(one[name] != row[name] for name in key)]
+    kept = [earlier for earlier in result[part] if any(earlier[name] != row[name] for name in key)]
     result[part] = [*kept, row]
     write_json_atomically(path, result)
     write_text_atomically(path.with_suffix(".md"), table_of(result))

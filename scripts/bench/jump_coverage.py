@@ -42,13 +42,13 @@ from trainauto.control.jump_policy import Situation, choose  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
+from trainauto.core.units import MIB  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel, shape_of  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 from trainauto.memory.tracing.cuda_operators import compute_as_cuda  # noqa: E402
 from trainauto.memory.tracing.fake_tensors import group_as_cuda  # noqa: E402
 
-MIB = 2**20
 PERIODS_AFTER = 8
 """Periods whose largest peak is held against target and limit."""
 
@@ -58,16 +58,16 @@ PERIODS_AFTER = 8
 
 def in_worlds(number: int) -> dict[str, list[Jump]]:
     """Return the first jump, the corrected one, and the plan that probes lead to, of so many worlds."""
-    found: dict[str, list[Jump]] = {"first jump": [], "after one correction": []}
+    jumps: dict[str, list[Jump]] = {"first jump": [], "after one correction": []}
     probed = [_probed(world) for world in worlds(FIRST_TEST_SEED, number)]
     for world in worlds(FIRST_TEST_SEED, number):
         cost = CostModel(fit_prior(world.traced(), world.window_px), world.belief)
         plan, peak = _start(world), None
-        for period, name in enumerate(found):
+        for period, name in enumerate(jumps):
             plan = choose(_in_world(world, plan, cost, peak)).plan
             expected = cost.predict(shape_of(plan))
             peak = world.of(plan, period)
-            found[name].append(
+            jumps[name].append(
                 Jump(
                     peak > TARGET * world.limit,
                     peak > world.limit,
@@ -76,12 +76,12 @@ def in_worlds(number: int) -> dict[str, list[Jump]]:
                 )
             )
             cost.observe(shape_of(plan), peak)
-    return {**found, PROBED: probed}
+    return {**jumps, PROBED: probed}
 
 
 def _probed(world: World) -> Jump:
     automation = a_controller(world.axes)
-    automation.foresee((fit_prior(world.traced(), world.window_px), world.belief))
+    automation.set_prior((fit_prior(world.traced(), world.window_px), world.belief))
     periods = count(1)
 
     def measured(plan: Plan) -> PeakReading | None:
@@ -115,18 +115,33 @@ def _in_world(world: World, plan: Plan, cost: CostModel, peak: int | None) -> Si
 def in_runs(file: Path) -> dict[str, list[Jump]]:
     """Return the first plans of real runs, chosen by probes."""
     lines = file.read_text().splitlines() if file.exists() else []
-    found = []
-    for one in map(json.loads, lines):
-        limit = one["budget_mib"] * MIB
-        if one.get("failure"):
-            found.append(Jump(True, True, 1.0, 0.0))
+    jumps = []
+    for result in map(json.loads, lines):
+        limit = result["budget_mib"] * MIB
+        if result.get("failure"):
+            jumps.append(Jump(True, True, 1.0, 0.0))
             continue
-        peaks, expected = one["first_jump"]["peaks"], one["first_jump"]["expected"]
+        peaks, expected = result["first_jump"]["peaks"], result["first_jump"]["expected"]
         largest, typical = max(peaks), median(peaks)
         error = abs(expected / typical - 1) if expected else 0.0
-        beyond = one["ooms"] > 0 or largest > limit
-        found.append(Jump(largest > TARGET * limit, beyond, largest / (TARGET * limit), error))
-    return {PROBED: found}
+        beyond = result["ooms"] > 0 or largest > limit
+        jumps.append(Jump(largest > TARGET * limit, beyond, largest / (TARGET * limit), error))
+    return {PROBED: jumps}
+
+
+def _add_allocator(coverage: dict[str, dict[str, list[Jump]]], jumps_each: int, seed: int) -> None:
+    """Add jumps in the simulated allocator to the coverage, by mode of its segments."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, benchmarked in [(name, on) for name in NETWORKS for on in (False, True)]:
+            if benchmarked and name in TRANSFORMERS:
+                continue
+            traced = Traced(name, benchmarked, Path(folder))
+            for expandable in (False, True):
+                mode = "expandable" if expandable else "native"
+                place = coverage.setdefault(f"simulated allocator, {mode}", {})
+                for what, jumps in in_allocator(traced, expandable, jumps_each, seed).items():
+                    place.setdefault(what, []).extend(jumps)
+                print(f"{name}, {mode}, benchmark mode {benchmarked}: {len(place['first jump'])} jumps", flush=True)
 
 
 def main() -> int:
@@ -142,26 +157,16 @@ def main() -> int:
     cast_as_cuda()
     compute_as_cuda()
     group_as_cuda()
-    found = {WORLDS: in_worlds(arguments.worlds)}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, benchmarked in [(name, on) for name in NETWORKS for on in (False, True)]:
-            if benchmarked and name in TRANSFORMERS:
-                continue
-            traced = Traced(name, benchmarked, Path(folder))
-            for expandable in (False, True):
-                mode = "expandable" if expandable else "native"
-                place = found.setdefault(f"simulated allocator, {mode}", {})
-                for what, jumps in in_allocator(traced, expandable, arguments.jumps, arguments.seed).items():
-                    place.setdefault(what, []).extend(jumps)
-                print(f"{name}, {mode}, benchmark mode {benchmarked}: {len(place['first jump'])} jumps", flush=True)
-    found["real budgets on the CPU"] = in_runs(arguments.real)
+    coverage = {WORLDS: in_worlds(arguments.worlds)}
+    _add_allocator(coverage, arguments.jumps, arguments.seed)
+    coverage["real budgets on the CPU"] = in_runs(arguments.real)
     known = {
         "command": "python scripts/bench/jump_coverage.py --write docs/benchmarks",
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores of {arguments.machine}, Python {platform.python_version()}, "
         f"torch {torch.__version__}",
     }
-    text = page(found, known)
+    text = page(coverage, known)
     print(text)
     if arguments.write:
         (arguments.write / "coverage.md").write_text(text)
@@ -169,17 +174,17 @@ def main() -> int:
             place: {
                 what: {
                     "jumps": len(jumps),
-                    "above_target": sum(one.above for one in jumps),
-                    "beyond_limit": sum(one.beyond for one in jumps),
-                    "uses": [round(one.use, 4) for one in jumps],
-                    "errors": [round(one.error, 5) for one in jumps],
+                    "above_target": sum(jump.above for jump in jumps),
+                    "beyond_limit": sum(jump.beyond for jump in jumps),
+                    "uses": [round(jump.use, 4) for jump in jumps],
+                    "errors": [round(jump.error, 5) for jump in jumps],
                 }
                 for what, jumps in kinds.items()
             }
-            for place, kinds in found.items()
+            for place, kinds in coverage.items()
         }
         (arguments.write / "coverage.json").write_text(json.dumps({**known, "found": counts}) + "\n")
-    return 1 if any(one.beyond for kinds in found.values() for one in kinds[PROBED]) else 0
+    return 1 if any(jump.beyond for kinds in coverage.values() for jump in kinds[PROBED]) else 0
 
 
 if __name__ == "__main__":

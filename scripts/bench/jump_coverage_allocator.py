@@ -21,6 +21,7 @@ from trainauto.control import planners as steering  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Axis, Plan  # noqa: E402
 from trainauto.core.records import PeakReading, Probe  # noqa: E402
+from trainauto.core.units import MIB  # noqa: E402
 from trainauto.engine.probe import MOST_PROBES  # noqa: E402
 from trainauto.forecast.memory_forecast import spread  # noqa: E402
 from trainauto.forecast.traced_run import FakeRun  # noqa: E402
@@ -37,7 +38,6 @@ from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402
 from trainauto.memory.tracing.trace import Trace  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
 
-MIB = 2**20
 SMALLEST_LIMIT = 512 * MIB
 STEPS = 3
 """Steps of a plan before its reserved bytes count: the cache that one step leaves may not fit the next."""
@@ -121,8 +121,8 @@ class Traced:
     def priors(self, expandable: bool) -> tuple[Prior, Prior]:
         """Fit peaks and the least reserved bytes as a run does before its first step."""
         traces = {(plan.forward_batch_size, plan["lq_size"]): self.trace(plan) for plan in spread(self.axes)}
-        live = fit_prior({size: one.phase_peaks_bytes for size, one in traces.items()}, self.window_px)
-        least = {size: one.least_reserved_bytes(expandable=expandable) for size, one in traces.items()}
+        live = fit_prior({size: trace.phase_peaks_bytes for size, trace in traces.items()}, self.window_px)
+        least = {size: trace.least_reserved_bytes(expandable=expandable) for size, trace in traces.items()}
         return live, reserved_prior(live, least)
 
 
@@ -225,7 +225,7 @@ def in_allocator(traced: Traced, expandable: bool, jumps: int, seed: int) -> dic
     random = Random(f"{seed} {traced.name} {traced.benchmarked} {expandable}")
     live, least = traced.priors(expandable)
     lq, batch = traced.axes
-    found: dict[str, list[Jump]] = {"first jump": [], "after one correction": [], PROBED: []}
+    by_kind: dict[str, list[Jump]] = {"first jump": [], "after one correction": [], PROBED: []}
     corners = [Plan.of(batch_size=batch.minimum, lq_size=lq.minimum)]
     corners.append(Plan.of(batch_size=batch.maximum, lq_size=lq.maximum))
     for _ in range(jumps):
@@ -240,10 +240,10 @@ def in_allocator(traced: Traced, expandable: bool, jumps: int, seed: int) -> dic
             seen = _taken(traced, workspaces, [before, plan], expandable, limit)
             # What it would take of a card without a limit, where this one is too small.
             need = seen or needed(traced, workspaces, [plan], expandable, None)
-            found[name].append(_jump(need.requested, limit, expected, beyond=seen is None))
+            by_kind[name].append(_jump(need.requested, limit, expected, beyond=seen is None))
             seen = need
-        found[PROBED].append(_probed(traced, workspaces, expandable, limit, (live, least)))
-    return found
+        by_kind[PROBED].append(_probed(traced, workspaces, expandable, limit, (live, least)))
+    return by_kind
 
 
 def _period(traced: Traced, plan: Plan, limit: int, seen: Needed | None) -> steering.Period:
@@ -269,7 +269,7 @@ def _jump(peak: int, limit: int, expected: int, *, beyond: bool) -> Jump:
 def _probed(traced: Traced, workspaces: Workspaces, expandable: bool, limit: int, priors: tuple[Prior, Prior]) -> Jump:
     """Return what came of the plan that probes lead to; every probe leaves an empty cache."""
     automation = a_controller(traced.axes)
-    automation.foresee((priors[0], traced.belief), (priors[1], RESERVED))
+    automation.set_prior((priors[0], traced.belief), (priors[1], RESERVED))
 
     def measured(plan: Plan) -> PeakReading | None:
         need = _taken(traced, workspaces, [plan], expandable, limit)

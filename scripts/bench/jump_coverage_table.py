@@ -24,7 +24,7 @@ REMARKS = (
 
 @dataclass(frozen=True)
 class Jump:
-    """A jump and what came of it: bytes of the plan, of the target, and whether it went beyond the limit."""
+    """A jump and its outcome: bytes of the plan, of the target, and whether it went beyond the limit."""
 
     above: bool
     beyond: bool
@@ -52,14 +52,14 @@ def row(name: str, what: str, jumps: Sequence[Jump]) -> str:
     count = len(jumps)
     if not count:
         return f"| {name} | {what} | 0 | - | - | - | - |"
-    counts = [sum(one.above for one in jumps), sum(one.beyond for one in jumps)]
+    counts = [sum(jump.above for jump in jumps), sum(jump.beyond for jump in jumps)]
     rates = [f"{misses} (at most {highest_rate(misses, count):.2%})" for misses in counts]
-    errors = sorted(one.error for one in jumps)
+    errors = sorted(jump.error for jump in jumps)
     p95 = f"{errors[min(count - 1, int(0.95 * count))]:.2%}" if any(errors) else "-"
-    return f"| {name} | {what} | {count} | {rates[0]} | {rates[1]} | {median(one.use for one in jumps):.0%} | {p95} |"
+    return f"| {name} | {what} | {count} | {rates[0]} | {rates[1]} | {median(jump.use for jump in jumps):.0%} | {p95} |"
 
 
-def page(found: dict[str, dict[str, list[Jump]]], known: dict[str, str]) -> str:
+def page(places: dict[str, dict[str, list[Jump]]], known: dict[str, str]) -> str:
     """Return the page in Markdown."""
     lines = [
         "# How often a jump goes too far",
@@ -76,10 +76,10 @@ def page(found: dict[str, dict[str, list[Jump]]], known: dict[str, str]) -> str:
         "| where | what | jumps | above target | beyond the limit | use | error, p95 |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
-    for name, kinds in found.items():
+    for name, kinds in places.items():
         lines += [row(name, what, jumps) for what, jumps in kinds.items()]
-    firsts = {name: kinds[PROBED] for name, kinds in found.items()}
-    lines.append(row("all", PROBED, [one for jumps in firsts.values() for one in jumps]))
-    beside = [one for name, jumps in firsts.items() if name != WORLDS for one in jumps]
+    firsts = {name: kinds[PROBED] for name, kinds in places.items()}
+    lines.append(row("all", PROBED, [jump for jumps in firsts.values() for jump in jumps]))
+    beside = [jump for name, jumps in firsts.items() if name != WORLDS for jump in jumps]
     lines += [row("all but simulated worlds", PROBED, beside), "", *REMARKS]
     return "\n".join(lines) + "\n"

@@ -127,14 +127,14 @@ def plan_change_seconds(roots: tuple[str, str], workers: int, cache: str | None,
         return time.perf_counter() - start
 
 
-def ratios(repeats: int, one: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """Run both in turns; return the ratios of neighbours and the figures of ``one``."""
-    found, figures = [], []
+def ratios(repeats: int, first_run: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
+    """Run both in turns; return the ratios of neighbours and the figures of the first."""
+    quotients, figures = [], []
     for turn in range(repeats):
-        first, second = (one(), other()) if turn % 2 == 0 else reversed((other(), one()))
-        found.append(first / second)
+        first, second = (first_run(), other()) if turn % 2 == 0 else reversed((other(), first_run()))
+        quotients.append(first / second)
         figures.append(first)
-    return found, figures
+    return quotients, figures
 
 
 def main() -> None:
@@ -159,12 +159,12 @@ def main() -> None:
         }
         rows = {}
         for label, run in cases.items():
-            found, figures = ratios(repeats, run, peer)
+            quotients, figures = ratios(repeats, run, peer)
             rows[label] = {
                 "crops_per_s": statistics.median(figures),
-                "ratio_median": statistics.median(found),
-                "ratio_min": min(found),
-                "ratio_max": max(found),
+                "ratio_median": statistics.median(quotients),
+                "ratio_min": min(quotients),
+                "ratio_max": max(quotients),
             }
         larger, smaller = Plan.of(batch_size=12, lq_size=64), Plan.of(batch_size=4, lq_size=32)
         changes = {

@@ -263,7 +263,7 @@ def measure_blocks(rounds: int, block: int, with_budget: bool) -> dict[str, Any]
         blocks = Blocks(run, rounds, block)
         run.reporter = blocks
         train(run)
-    ratios = {other: [found["on"] / found[other] for found in blocks.seconds] for other in ("off", "again")}
+    ratios = {other: [block["on"] / block[other] for block in blocks.seconds] for other in ("off", "again")}
     return {"on/off": interval(ratios["off"]), "on/on": interval(ratios["again"])}
 
 
@@ -291,12 +291,13 @@ def main() -> int:
         print(f"  {name:22}{part_ms:8.3f} ms")
     print(f"  {'together':22}{share['share']:8.2%} of the step (at most {MOST_SHARE:.0%});", end=" ")
     print(f"{share['share_with_spinning']:.2%} with torch's threads spinning meanwhile")
-    for name, found in blocks.items():
-        print(f"{name:8}{found['median']:.4f}  95 % [{found['low']:.4f}, {found['high']:.4f}], {found['pairs']} pairs")
+    for name, interval in blocks.items():
+        bounds = f"[{interval['low']:.4f}, {interval['high']:.4f}]"
+        print(f"{name:8}{interval['median']:.4f}  95 % {bounds}, {interval['pairs']} pairs")
     if arguments.json:
         machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-        found_all = {"share": share, "blocks": blocks, "block": arguments.block, "budget": not arguments.no_budget}
-        write_json_atomically(arguments.json, {**found_all, **machine})
+        results = {"share": share, "blocks": blocks, "block": arguments.block, "budget": not arguments.no_budget}
+        write_json_atomically(arguments.json, {**results, **machine})
     return int(share["share"] > MOST_SHARE or blocks["on/off"]["low"] > MOST_RATIO)
 
 

@@ -1,11 +1,11 @@
-"""Peaks that others measured on real cards and published, against what traces of the same networks foretell.
+"""Peaks that others measured on real cards and published, against what traces of the same networks predict.
 
     python scripts/bench/published_gpu.py [--networks WORDS] [--write FOLDER]
 
 The 88 peaks are of segmentation networks (``scripts/bench/data/README.md``). FCN, PSPNet, DeepLabV3, DeepLabV3+ and
 UPerNet on ResNet are written in ``published_networks.py`` and traced here, as torch 1.x trained them, whose cuBLAS took
 its workspaces elsewhere; of the others (UNet, Semantic FPN, half precision) the file's own prediction is taken. What is
-foretold is the peak of the trace, which counts the room that convolutions work in where cuDNN's benchmark mode is on
+predicted is the peak of the trace, which counts the room that convolutions work in where cuDNN's benchmark mode is on
 (it was), and DDP's buckets. Quantiles are of ``BENCHMARKED``, what a run in that mode believes before its first step.
 
 Exit code 1 where a trace that does not count that room differs from the file's prediction by more than 0.1 %.
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from trainauto.core.plan import BatchShape  # noqa: E402
+from trainauto.core.units import MIB  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.ratio_prior import BENCHMARKED, UPPER  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
@@ -38,7 +39,6 @@ DATA = Path(__file__).parent / "data" / "published_gpu_memory.csv"
 TRACED = ("fcn", "pspnet", "deeplabv3", "deeplabv3plus", "upernet")
 CLASSES = {"cityscapes": 19, "ade20k": 150, "voc12aug": 21, "pascal_context": 60}
 SAME = 0.001
-MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Peak:
         name: of the configuration.
         family: of networks.
         measured: bytes, as published.
-        foretold: bytes at the peak, DDP's buckets among them.
+        predicted: bytes at the peak, DDP's buckets among them.
         tensors: the same without what convolutions work in.
         filed: that as the file has it.
         traced: it was traced here.
@@ -58,19 +58,19 @@ class Peak:
     name: str
     family: str
     measured: int
-    foretold: int
+    predicted: int
     tensors: int
     filed: int
     traced: bool
 
     @property
     def ratio(self) -> float:
-        """Measured over foretold bytes."""
-        return self.measured / self.foretold
+        """Measured over predicted bytes."""
+        return self.measured / self.predicted
 
     def of_quantile(self, quantile: float) -> float:
         """Return the measured bytes over what the run would have thought to stay within."""
-        cost = CostModel(fit_prior({(1, 1): {"step": self.foretold}}), BENCHMARKED)
+        cost = CostModel(fit_prior({(1, 1): {"step": self.predicted}}), BENCHMARKED)
         return self.measured / cost.predict(BatchShape(1, 1), quantile)
 
 
@@ -78,13 +78,13 @@ def traced_bytes(row: Mapping[str, str]) -> tuple[int, int] | None:
     """Trace a row's network with and without what convolutions work in; ``None`` where it is not written here."""
     family = row["family"].split()[-1]
     name = row["id"].split("/")[-1]
-    found = re.search(r"_r(\d+)(b?)[-_]", name)
-    if family not in TRACED or found is None:
+    match = re.search(r"_r(\d+)(b?)[-_]", name)
+    if family not in TRACED or match is None:
         return None
     classes = next(number for dataset, number in CLASSES.items() if dataset in name)
     batch, height, width = (int(row[key]) for key in ("batch", "height", "width"))
     with fake_world():
-        network = Segmenter(family, int(found[1]), classes, plain_stem=bool(found[2]))
+        network = Segmenter(family, int(match[1]), classes, plain_stem=bool(match[2]))
         weights = sum(weight.numel() for weight in network.parameters())
         if weights != int(row["params"]):
             raise SystemExit(f"{name}: {weights} weights are not {row['params']}")
@@ -97,13 +97,13 @@ def traced_bytes(row: Mapping[str, str]) -> tuple[int, int] | None:
             optimizer.step()
 
         held, buckets = [network, optimizer, images, labels], int(row["ddp_bucket_bytes"])
-        foretold, tensors = (trace(step, held=held, libraries=Libraries(0, benchmark=on)) for on in (True, False))
-    return foretold.peak_bytes + buckets, tensors.peak_bytes + buckets
+        predicted, tensors = (trace(step, held=held, libraries=Libraries(0, benchmark=on)) for on in (True, False))
+    return predicted.peak_bytes + buckets, tensors.peak_bytes + buckets
 
 
 def peaks(words: Sequence[str] = ()) -> list[Peak]:
     """Return the published peaks whose names hold one of these words, all without any."""
-    found = []
+    rows = []
     with DATA.open(newline="") as lines:
         for row in csv.DictReader(lines):
             if words and not any(word in row["id"] for word in words):
@@ -111,45 +111,45 @@ def peaks(words: Sequence[str] = ()) -> list[Peak]:
             filed, traced = int(row["predicted_live_bytes"]), traced_bytes(row)
             name = row["id"].split("/")[-1].split("_20")[0]
             measured = int(float(row["measured_bytes"]))
-            found.append(Peak(name, row["family"], measured, *(traced or (filed, filed)), filed, traced is not None))
-    return found
+            rows.append(Peak(name, row["family"], measured, *(traced or (filed, filed)), filed, traced is not None))
+    return rows
 
 
-def page(found: Sequence[Peak]) -> str:
+def page(rows: Sequence[Peak]) -> str:
     """Return the tables in Markdown."""
     lines = [
         "# Published peaks of real cards against traces",
         "",
-        f"`python scripts/bench/published_gpu.py`: {len(found)} peaks of training steps, "
-        f"{sum(one.traced for one in found)} of them traced here, torch {torch.__version__}.",
+        f"`python scripts/bench/published_gpu.py`: {len(rows)} peaks of training steps, "
+        f"{sum(peak.traced for peak in rows)} of them traced here, torch {torch.__version__}.",
         "Where the figures come from: `scripts/bench/data/README.md`. Nothing was measured on a card by us.",
         "",
         "| networks | peaks | measured / foretold, median | least | most | within 5 % "
         f"| above the {UPPER:.0%} quantile | measured / quantile, median |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    families = {family: [one for one in found if one.family == family] for family in {one.family for one in found}}
+    families = {family: [peak for peak in rows if peak.family == family] for family in {peak.family for peak in rows}}
     lines += [_row(name, families[name]) for name in sorted(families)]
     lines += [
-        _row("all", found),
+        _row("all", rows),
         "",
         "| network | measured | foretold | measured / foretold | |",
         "|---|---:|---:|---:|---|",
     ]
     lines += [
-        f"| {one.name} | {one.measured / MIB:.0f} MiB | {one.foretold / MIB:.0f} MiB | {one.ratio:.3f} | "
-        f"{'traced' if one.traced else 'as filed'} |"
-        for one in found
+        f"| {peak.name} | {peak.measured / MIB:.0f} MiB | {peak.predicted / MIB:.0f} MiB | {peak.ratio:.3f} | "
+        f"{'traced' if peak.traced else 'as filed'} |"
+        for peak in rows
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, found: Sequence[Peak]) -> str:
-    ratios = [one.ratio for one in found]
-    shares = [one.of_quantile(UPPER) for one in found]
+def _row(name: str, rows: Sequence[Peak]) -> str:
+    ratios = [peak.ratio for peak in rows]
+    shares = [peak.of_quantile(UPPER) for peak in rows]
     near = sum(abs(ratio - 1) <= 0.05 for ratio in ratios)
     return (
-        f"| {name} | {len(found)} | {median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | {near} "
+        f"| {name} | {len(rows)} | {median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | {near} "
         f"| {sum(share > 1 for share in shares)} | {median(shares):.1%} |"
     )
 
@@ -160,13 +160,13 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="folder for published_gpu.md")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if not (found := peaks(arguments.networks)):
+    if not (rows := peaks(arguments.networks)):
         raise SystemExit(f"no published peak is called like {' or '.join(arguments.networks)}")
-    text = page(found)
+    text = page(rows)
     print(text)
     if arguments.write:
         (arguments.write / "published_gpu.md").write_text(text)
-    return 0 if all(abs(one.tensors / one.filed - 1) <= SAME for one in found) else 1
+    return 0 if all(abs(peak.tensors / peak.filed - 1) <= SAME for peak in rows) else 1
 
 
 if __name__ == "__main__":

@@ -94,11 +94,11 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> list[Tensor]:
         """Compute."""
         x = self.stem(x)
-        found = []
+        features = []
         for stage in self.stages:
             x = stage(x)
-            found.append(x)
-        return found
+            features.append(x)
+        return features
 
 
 class Classifier(nn.Sequential):
@@ -113,7 +113,7 @@ class Pyramid(nn.Module):
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
-        self.levels = nn.ModuleList([nn.Sequential(nn.AdaptiveAvgPool2d(one), Unit(inputs, width)) for one in BINS])
+        self.levels = nn.ModuleList([nn.Sequential(nn.AdaptiveAvgPool2d(bins), Unit(inputs, width)) for bins in BINS])
         self.join = Unit(inputs + len(BINS) * width, width, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ class Atrous(nn.Module):
         super().__init__()
         self.average = nn.Sequential(nn.AdaptiveAvgPool2d(1), Unit(inputs, width))
         self.branches = nn.ModuleList(
-            [Unit(inputs, width) if one == 1 else convolution(inputs, width, one) for one in DILATIONS]
+            [Unit(inputs, width) if dilation == 1 else convolution(inputs, width, dilation) for dilation in DILATIONS]
         )
         self.join = Unit((1 + len(DILATIONS)) * width, width, 3)
 
@@ -175,7 +175,9 @@ class DeepLabV3(nn.Module):
 
     def __init__(self, inputs: int, width: int, classes: int) -> None:
         super().__init__()
-        self.atrous = Atrous(inputs, width, lambda one, other, dilation: Unit(one, other, 3, dilation=dilation))
+        self.atrous = Atrous(
+            inputs, width, lambda channels_in, other, dilation: Unit(channels_in, other, 3, dilation=dilation)
+        )
         self.classify = Classifier(width, classes)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
@@ -205,19 +207,19 @@ class UPerNet(nn.Module):
     def __init__(self, inputs: Sequence[int], width: int, classes: int) -> None:
         super().__init__()
         self.pyramid = Pyramid(inputs[-1], width)
-        self.sides = nn.ModuleList([Unit(one, width) for one in inputs[:-1]])
+        self.sides = nn.ModuleList([Unit(channels, width) for channels in inputs[:-1]])
         self.smooth = nn.ModuleList([Unit(width, width, 3) for _ in inputs[:-1]])
         self.join = Unit(len(inputs) * width, width, 3)
         self.classify = Classifier(width, classes)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Compute."""
-        levels = [side(one) for side, one in zip(self.sides, features[:-1], strict=True)]
+        levels = [side(feature) for side, feature in zip(self.sides, features[:-1], strict=True)]
         levels.append(self.pyramid(features[-1]))
         for place in range(len(levels) - 1, 0, -1):
             levels[place - 1] = levels[place - 1] + resized(levels[place], levels[place - 1])
-        levels[:-1] = [smooth(one) for smooth, one in zip(self.smooth, levels[:-1], strict=True)]
-        levels[1:] = [resized(one, levels[0]) for one in levels[1:]]
+        levels[:-1] = [smooth(level) for smooth, level in zip(self.smooth, levels[:-1], strict=True)]
+        levels[1:] = [resized(level, levels[0]) for level in levels[1:]]
         return self.classify(self.join(torch.cat(levels, 1)))
 
 

@@ -4,7 +4,7 @@
 
 Networks are autobatch's; budgets (32 to 160 MiB, evenly in the logarithm), seeds and whether the crop is free are drawn
 from the number of the jump. Every run goes through ``train.py`` for a period and a half, in a process of its own on one
-thread, and starts from nothing learned. A file of results is gone on with: its jumps are not run again.
+thread, and starts from nothing learned. A file of results is continued: its jumps are not run again.
 """
 
 import argparse
@@ -43,25 +43,25 @@ def drawn(number: int) -> tuple[Case, bool]:
 
 
 def jump(number: int, images: Path, folder: Path) -> dict[str, Any]:
-    """Run one; return what was foretold of its first plan and what its steps took."""
+    """Run one; return what was predicted of its first plan and what its steps took."""
     case, free = drawn(number)
     crops = CROPS_PX[case.network] if free else (case.lq_size, case.lq_size)
     file = write_options(folder, case, images, STEPS, controller("jump", crops))
     command = [sys.executable, str(ROOT / "train.py"), "-opt", file.name]
-    found = {"method": "jump", "network": case.network, "budget_mib": case.budget_mib, "seed": number, "free": free}
+    record = {"method": "jump", "network": case.network, "budget_mib": case.budget_mib, "seed": number, "free": free}
     with (folder / "output.txt").open("w") as output:
         ended = subprocess.run(
             command, cwd=folder, env=child_environment(), stdout=output, stderr=subprocess.STDOUT, timeout=PATIENCE_S
         )
     log = folder / "experiments" / "run" / "current" / "training_log.jsonl"
     if ended.returncode:
-        return {**found, "failure": (folder / "output.txt").read_text()[-300:]}
-    steps = [one for one in map(json.loads, log.read_text().splitlines()) if "step_s" in one]
-    first = [one for one in steps if one["plan"] == steps[0]["plan"]]
-    ooms = sum(one["ooms"] for one in steps)
-    peaks = [one["peak"]["allocated"] for one in first]
+        return {**record, "failure": (folder / "output.txt").read_text()[-300:]}
+    steps = [record for record in map(json.loads, log.read_text().splitlines()) if "step_s" in record]
+    first = [step for step in steps if step["plan"] == steps[0]["plan"]]
+    ooms = sum(step["ooms"] for step in steps)
+    peaks = [step["peak"]["allocated"] for step in first]
     return {
-        **found,
+        **record,
         "plan": steps[0]["plan"],
         "first_jump": {"expected": steps[0]["predicted"], "peaks": peaks},
         "ooms": ooms,
@@ -76,14 +76,21 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     lines = arguments.results.read_text().splitlines() if arguments.results.exists() else []
-    known = {one["seed"] for one in map(json.loads, lines)}
+    known = {result["seed"] for result in map(json.loads, lines)}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.processes) as pool:
         images = write_images(Path(folder) / "images")
         wanted = [number for number in range(1, arguments.jumps + 1) if number not in known]
-        for one in pool.map(lambda number: jump(number, images, Path(folder) / str(number)), wanted):
+        for result in pool.map(lambda number: jump(number, images, Path(folder) / str(number)), wanted):
             with arguments.results.open("a") as results:
-                results.write(json.dumps(one) + "\n")
-            print(one["seed"], one["network"], one["budget_mib"], one.get("plan"), one.get("ooms"), flush=True)
+                results.write(json.dumps(result) + "\n")
+            print(
+                result["seed"],
+                result["network"],
+                result["budget_mib"],
+                result.get("plan"),
+                result.get("ooms"),
+                flush=True,
+            )
     return 0
 
 

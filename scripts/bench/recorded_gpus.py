@@ -72,7 +72,7 @@ def replayed(history: History) -> Row:
     for descending in (False,) if history.segments == EXPANDABLE else (False, True):
         allocator = CachingAllocator(history.segments == EXPANDABLE, descending=descending)
         tries.append((_differing(history.events, allocator), allocator))
-    differing, allocator = min(tries, key=lambda one: one[0])
+    differing, allocator = min(tries, key=lambda attempt: attempt[0])
     return Row(*recorded, differing, allocator.peak_requested_bytes, allocator.peak_reserved_bytes)
 
 
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, help=f"folder for {PAGE}")
     parsed = parser.parse_args(arguments)
     try:
-        rows = [replayed(one) for file in sorted(parsed.folder.iterdir()) for one in histories_of(file)]
+        rows = [replayed(history) for file in sorted(parsed.folder.iterdir()) for history in histories_of(file)]
     except (UnreadableError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -107,7 +107,9 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Attend."""
         query, key, value = self.query(x), self.key(x), self.value(x)
-        query, key, value = (one.view(*one.shape[:2], HEADS, -1).transpose(1, 2) for one in (query, key, value))
+        query, key, value = (
+            tensor.view(*tensor.shape[:2], HEADS, -1).transpose(1, 2) for tensor in (query, key, value)
+        )
         query = rotated(query)
         key = rotated(key)
         taken = attended(query, key, value)
@@ -198,16 +200,16 @@ class Adam:
 
     def __init__(self, weights: list[nn.Parameter]) -> None:
         self.weights = weights
-        self.moments = [[torch.zeros_like(one), torch.zeros_like(one)] for one in weights]
+        self.moments = [[torch.zeros_like(weight), torch.zeros_like(weight)] for weight in weights]
 
     def step(self) -> None:
         """Step."""
-        for one, moments in zip(self.weights, self.moments, strict=True):
-            gradient = one.grad.data if one.grad is not None else torch.zeros_like(one)
+        for weight, moments in zip(self.weights, self.moments, strict=True):
+            gradient = weight.grad.data if weight.grad is not None else torch.zeros_like(weight)
             moments[0] = 0.9 * moments[0] + 0.1 * gradient
             moments[1] = 0.99 * moments[1] + 0.01 * gradient**2
-            one.data = one.data - 0.1 * (moments[0] / (torch.sqrt(moments[1]) + 1e-8))
-            one.data = one.data - 0.1 * one.data
+            weight.data = weight.data - 0.1 * (moments[0] / (torch.sqrt(moments[1]) + 1e-8))
+            weight.data = weight.data - 0.1 * weight.data
 
 
 def run(recording: Recording) -> None:
@@ -217,8 +219,8 @@ def run(recording: Recording) -> None:
     tokens = torch.empty(BATCH, recording.context, dtype=torch.long)
     targets = torch.empty(BATCH, dtype=torch.long)
     for _ in range(STEPS):
-        for one in network.parameters():
-            one.grad = None
+        for weight in network.parameters():
+            weight.grad = None
         with torch.autocast("cpu", torch.bfloat16, enabled=recording.mixed):
             if adam is None:
                 network(tokens)
@@ -253,7 +255,7 @@ def recorded(folder: Path, recording: Recording) -> tuple[int, int]:
 
 
 def compared(folder: Path, recording: Recording) -> dict[str, Any]:
-    """Return recorded and foretold bytes of one history."""
+    """Return recorded and predicted bytes of one history."""
     allocator = CachingAllocator(expandable=False, descending=False)  # as that card's driver places segments
     replay(traced(recording), allocator)
     live, reserved = recorded(folder, recording)

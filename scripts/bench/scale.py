@@ -2,7 +2,7 @@
 
     python scripts/bench/scale.py [--quick] [--only messages,...] [--json FILE]
 
-1. Latency of what ranks tell each other in every step, with nothing computed between; median and 90 % of 200.
+1. Latency of what ranks exchange in every step, with nothing computed between; median and 90 % of 200.
 2. Seconds and bytes of summing gradients after the backward pass.
 3. Real steps with gradients summed after the backward pass and inside it (``ddp_overlap``), blocks taking turns in one
    process a rank; ratios within each round, the noise (after against after) beside them, bootstrapped medians.
@@ -37,6 +37,7 @@ from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, StepRecord
 from trainauto.core.sharding import SampleSharding, _dealt, _places, _samples
+from trainauto.core.units import MIB
 from trainauto.distributed.communicator import SLOT_BYTES, Communicator, _as_read, _packed, _slots_of
 from trainauto.engine.reduce import reduce_step
 
@@ -56,18 +57,18 @@ def main() -> int:
         os.environ[INSIDE] = "1"
         again = ["unshare", "--net", "sh", "-c", command, "sh", sys.executable, *sys.argv]
         return subprocess.run(again, check=False).returncode
-    found = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.is_file() else {}
+    results = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.is_file() else {}
     for name in arguments.only.split(","):
         begun, load = time.time(), os.getloadavg()[0]
-        found[name] = PARTS[name](arguments.quick)
+        results[name] = PARTS[name](arguments.quick)
         about = {"load_before": load, "load_after": os.getloadavg()[0], "date": time.strftime("%Y-%m-%d %H:%M")}
-        found[name]["about"] = about | {"took_s": round(time.time() - begun)}
-        print(name, json.dumps(found[name]["about"]))
-    found["machine"] = machine()
+        results[name]["about"] = about | {"took_s": round(time.time() - begun)}
+        print(name, json.dumps(results[name]["about"]))
+    results["machine"] = machine()
     if arguments.json:
-        write_json_atomically(arguments.json, found)
+        write_json_atomically(arguments.json, results)
     else:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(results, indent=2))
     return 0
 
 
@@ -111,16 +112,16 @@ def on_ranks(count: int, what: str, **arguments: Any) -> list[dict[str, Any]]:
 
 def messages(quick: bool) -> dict[str, Any]:
     """Latency by ranks; of each call the slowest rank's time counts."""
-    times, found = (20 if quick else 200), {}
+    times, results = (20 if quick else 200), {}
     for count in (1, 2, 3, 4, 8, 16):
-        told = on_ranks(count, "messages", times=times)
+        answers = on_ranks(count, "messages", times=times)
         calls = {
-            name: figures_of([max(some) for some in zip(*(one["seconds"][name] for one in told), strict=True)])
-            for name in told[0]["seconds"]
+            name: figures_of([max(some) for some in zip(*(answer["seconds"][name] for answer in answers), strict=True)])
+            for name in answers[0]["seconds"]
         }
-        found[str(count)] = {"calls": calls, "cpu_s_of_all": sum(one["cpu_s"] for one in told)}
-        found[str(count)]["state_bytes"] = told[0]["state_bytes"]
-    return {"ranks": found, "record_bytes": len(json.dumps(STEP_RECORD, separators=(",", ":")))}
+        results[str(count)] = {"calls": calls, "cpu_s_of_all": sum(answer["cpu_s"] for answer in answers)}
+        results[str(count)]["state_bytes"] = answers[0]["state_bytes"]
+    return {"ranks": results, "record_bytes": len(json.dumps(STEP_RECORD, separators=(",", ":")))}
 
 
 def figures_of(seconds: Sequence[float]) -> dict[str, float]:
@@ -130,42 +131,45 @@ def figures_of(seconds: Sequence[float]) -> dict[str, float]:
 
 def gradients(quick: bool) -> dict[str, Any]:
     """Seconds, CPU seconds of all ranks and bytes that a rank sends, by ranks and MiB."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for count in (2, 3, 4):
-        told = on_ranks(count, "gradients", sizes_mib=[1, 16, 64], times=3 if quick else 20)
-        found[str(count)] = {
-            size: figures_of([max(some) for some in zip(*(one[size]["seconds"] for one in told), strict=True)])
-            | {"cpu_s_of_all": sum(one[size]["cpu_s"] for one in told), "sent_bytes": told[0][size]["sent_bytes"]}
-            for size in told[0]
+        answers = on_ranks(count, "gradients", sizes_mib=[1, 16, 64], times=3 if quick else 20)
+        results[str(count)] = {
+            size: figures_of([max(some) for some in zip(*(answer[size]["seconds"] for answer in answers), strict=True)])
+            | {
+                "cpu_s_of_all": sum(answer[size]["cpu_s"] for answer in answers),
+                "sent_bytes": answers[0][size]["sent_bytes"],
+            }
+            for size in answers[0]
         }
-    return {"ranks": found}
+    return {"ranks": results}
 
 
 def overlap(quick: bool) -> dict[str, Any]:
     """Return seconds a step and ratios, of two networks on two ranks."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for network in ("compact", "rrdbnet"):
-        told = on_ranks(2, "overlap", network=network, rounds=3 if quick else 30, block=3)
-        slowest = [_slowest(some) for some in zip(*(one["wall_s"] for one in told), strict=True)]
-        together = [_summed(some) for some in zip(*(one["cpu_s"] for one in told), strict=True)]
-        found[network] = {
-            "step_s": {name: median(one[name] for one in slowest) for name in slowest[0]},
-            "cpu_s_of_all": {name: median(one[name] for one in together) for name in together[0]},
-            "after / inside": interval([one["after"] / one["inside"] for one in slowest]),
-            "after / after again": interval([one["after"] / one["after again"] for one in slowest]),
-            "cpu, after / inside": interval([one["after"] / one["inside"] for one in together]),
-            "cpu, after / after again": interval([one["after"] / one["after again"] for one in together]),
-            **{name: told[0][name] for name in ("weights", "samples", "side_px")},
+        answers = on_ranks(2, "overlap", network=network, rounds=3 if quick else 30, block=3)
+        slowest = [_slowest(some) for some in zip(*(answer["wall_s"] for answer in answers), strict=True)]
+        together = [_summed(some) for some in zip(*(answer["cpu_s"] for answer in answers), strict=True)]
+        results[network] = {
+            "step_s": {name: median(times[name] for times in slowest) for name in slowest[0]},
+            "cpu_s_of_all": {name: median(times[name] for times in together) for name in together[0]},
+            "after / inside": interval([times["after"] / times["inside"] for times in slowest]),
+            "after / after again": interval([times["after"] / times["after again"] for times in slowest]),
+            "cpu, after / inside": interval([times["after"] / times["inside"] for times in together]),
+            "cpu, after / after again": interval([times["after"] / times["after again"] for times in together]),
+            **{name: answers[0][name] for name in ("weights", "samples", "side_px")},
         }
-    return found
+    return results
 
 
 def _slowest(ranks: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: max(one[name] for one in ranks) for name in ranks[0]}
+    return {name: max(times[name] for times in ranks) for name in ranks[0]}
 
 
 def _summed(ranks: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: sum(one[name] for one in ranks) for name in ranks[0]}
+    return {name: sum(times[name] for times in ranks) for name in ranks[0]}
 
 
 def interval(ratios: Sequence[float], resamples: int = 10_000) -> dict[str, float]:
@@ -179,17 +183,21 @@ def whole_runs(quick: bool) -> dict[str, Any]:
     """Return seconds and CPU seconds a step, and what of it passes in calls to the other ranks."""
     all_of: dict[str, list[dict[str, Any]]] = {"1": [], "2": [], "4": []}
     for _ in range(1 if quick else 3):
-        for count, found in all_of.items():
+        for count, measured in all_of.items():
             with tempfile.TemporaryDirectory() as folder:
                 some = {"folder": folder, "effective": 12, "steps": 10 if quick else 30, "warm_up": 4}
-                told = on_ranks(int(count), "run", **some)
-            calls = {name: median(one["in_calls_s"][name] for one in told) for name in told[0]["in_calls_s"]}
-            seconds = max(one["step_s"] for one in told)
-            found.append({"step_s": seconds, "cpu_s_of_all": sum(one["cpu_s"] for one in told), "in_calls_s": calls})
+                answers = on_ranks(int(count), "run", **some)
+            calls = {
+                name: median(answer["in_calls_s"][name] for answer in answers) for name in answers[0]["in_calls_s"]
+            }
+            seconds = max(answer["step_s"] for answer in answers)
+            measured.append(
+                {"step_s": seconds, "cpu_s_of_all": sum(answer["cpu_s"] for answer in answers), "in_calls_s": calls}
+            )
     return {"effective_batch": 12, "lq_size_px": 48, "ranks": all_of}
 
 
-class _Told(Communicator):
+class _GatheredMessages(Communicator):
     """A communicator whose messages are there already."""
 
     def __init__(self, count: int) -> None:
@@ -206,11 +214,14 @@ class _Told(Communicator):
 def locally(quick: bool) -> dict[str, Any]:
     """Return what a rank computes for itself in a step, by the number of ranks, and what a digest of weights takes."""
     del quick
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     plan = Plan.of(batch_size=16, lq_size=48)
     reading = PeakReading(**STEP_RECORD["peak"])
     for count in (4, 64, 1024):
-        told, division = _Told(count), SampleSharding(tuple(1 - 0.5 * (rank % 2) for rank in range(count)))
+        stand_in, division = (
+            _GatheredMessages(count),
+            SampleSharding(tuple(1 - 0.5 * (rank % 2) for rank in range(count))),
+        )
         mine = StepRecord(1, plan, plan, BatchShape(16, 48), 0, {}, {}, {}, 0.0, 0.1, 1, reading)
 
         def samples_of_a_step(division: SampleSharding = division) -> None:
@@ -225,15 +236,15 @@ def locally(quick: bool) -> dict[str, Any]:
                 known.cache_clear()
             division.places(16, 3)
 
-        found[str(count)] = {
-            "agreed_step_s": seconds_of(lambda t=told, d=division, m=mine: reduce_step(t, d, m, (), 0)),
+        results[str(count)] = {
+            "agreed_step_s": seconds_of(lambda t=stand_in, d=division, m=mine: reduce_step(t, d, m, (), 0)),
             "division_s": seconds_of(samples_of_a_step),
             "division_after_a_change_s": seconds_of(after_a_change),
         }
-    return {"ranks": found, "sha256_of_64_mib_s": seconds_of(_digest, 5)}
+    return {"ranks": results, "sha256_of_64_mib_s": seconds_of(_digest, 5)}
 
 
-def _digest(block: bytes = bytes(64 * 1024**2)) -> None:
+def _digest(block: bytes = bytes(64 * MIB)) -> None:
     hashlib.sha256(block).hexdigest()
 
 

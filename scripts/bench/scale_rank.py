@@ -20,6 +20,7 @@ from trainauto.archs import ARCHS
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.units import MIB
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, Group, init_distributed
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
@@ -31,7 +32,6 @@ from trainauto.models.parallel import overlapped
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
 
-MIB = 1024**2
 QUICKSTART = Path(__file__).resolve().parents[2] / "options/train/quickstart.yml"
 WEIGHTS = 100
 STEP_RECORD: dict[str, Any] = {
@@ -66,23 +66,23 @@ def timed(call: Callable[[], object], times: int) -> list[float]:
 
 
 def messages(ranks: Communicator, times: int) -> dict[str, Any]:
-    """Time what ranks tell each other in a step and at a checkpoint, with nothing to compute between."""
+    """Time what ranks exchange in a step and at a checkpoint, with nothing to compute between."""
     parameters = [nn.Parameter(torch.zeros(1)) for _ in range(WEIGHTS)]
     ranks.prepare(parameters)
     state = packed_state()
     begun_s = time.process_time()
-    found = {
+    seconds = {
         "sum_gradients, nothing to sum": timed(lambda: ranks.sum_gradients(parameters), times),
         "exchange of a step's record": timed(lambda: ranks.all_gather_object(STEP_RECORD), times),
         "decided, no decision": timed(lambda: ranks.broadcast_decisions(list), times),
         "gather of random states": timed(lambda: ranks.gather(state), max(20, times // 10)),
     }
-    return {"seconds": found, "cpu_s": time.process_time() - begun_s, "state_bytes": len(state)}
+    return {"seconds": seconds, "cpu_s": time.process_time() - begun_s, "state_bytes": len(state)}
 
 
 def gradients(ranks: Communicator, sizes_mib: Sequence[int], times: int) -> dict[str, Any]:
     """Time summing gradients of so many MiB, a quarter of a MiB each, and count what goes over the loopback."""
-    found = {}
+    results = {}
     for size in sizes_mib:
         parameters = [nn.Parameter(torch.zeros(MIB // 16)) for _ in range(4 * size)]
         for parameter in parameters:
@@ -95,8 +95,8 @@ def gradients(ranks: Communicator, sizes_mib: Sequence[int], times: int) -> dict
         cpu_s = (time.process_time() - before_s) / calls
         ranks.all_gather_object({})
         sent_bytes = (loopback_bytes() - before_bytes) / calls / ranks.world_size
-        found[str(size)] = {"seconds": seconds, "cpu_s": cpu_s, "sent_bytes": sent_bytes}
-    return found
+        results[str(size)] = {"seconds": seconds, "cpu_s": cpu_s, "sent_bytes": sent_bytes}
+    return results
 
 
 def loopback_bytes() -> int:
@@ -222,11 +222,11 @@ def main(what: str, out: str, arguments: str) -> None:
     """Join, measure, write."""
     torch.set_num_threads(1)
     if os.environ["WORLD_SIZE"] == "1":
-        found = PARTS[what](SINGLE_PROCESS, **json.loads(arguments))
+        result = PARTS[what](SINGLE_PROCESS, **json.loads(arguments))
     else:
         with init_distributed("pytorch") as ranks:
-            found = PARTS[what](ranks, **json.loads(arguments))
-    Path(out).write_text(json.dumps(found), encoding="utf-8")
+            result = PARTS[what](ranks, **json.loads(arguments))
+    Path(out).write_text(json.dumps(result), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ CONTROLLER = "DynamicBatchSizeOptimizer"
 SAMPLES, LEVELS_DB = 3000, (0.0, 0.4, 0.8, 1.2)
 SMALL_SAMPLES, SMALL_LEVELS_DB = 1000, (-1.6, -1.55)
 POINTS, SMALL_POINTS = 20, 10
-"""Validations of a run, as far as its batch can be foreseen."""
+"""Validations of a run, as far as its batch can be predicted."""
 
 PATIENCE_S = 1800
 
@@ -142,9 +142,9 @@ def trained(cell: Cell, folder: Path, cache: Path) -> Record:
         raise RuntimeError(f"exit code {code}: " + " ".join((folder / "output.txt").read_text().splitlines()[-3:]))
     run = folder / "experiments" / "run" / "current"
     steps, validations = lines(run / "training_log.jsonl"), lines(run / "validation.jsonl")
-    found = figures_of(steps, validations, json.loads((run / "config.json").read_text()))
+    figures = figures_of(steps, validations, json.loads((run / "config.json").read_text()))
     names = {"variant": cell.variant.name, "scaling": cell.scaling, "seed": cell.seed, "samples": cell.samples}
-    return {**names, **found, "wall_s": round(wall_s, 1), "load": round(load, 1)}
+    return {**names, **figures, "wall_s": round(wall_s, 1), "load": round(load, 1)}
 
 
 def lines(file: Path) -> list[Record]:
@@ -162,7 +162,7 @@ def cells(variants: Sequence[str], seeds: int, samples: int, points: int = POINT
 
 def fill(file: Path, wanted: Sequence[Cell]) -> int:
     """Make every run that has no result yet, append what comes, and return how many failed."""
-    have = {key_of(one) for one in lines(file)}
+    have = {key_of(result) for result in lines(file)}
     missing = [cell for cell in wanted if cell.key not in have]
     failed = 0
     with tempfile.TemporaryDirectory(prefix="quality") as folder:
@@ -184,9 +184,9 @@ def fill(file: Path, wanted: Sequence[Cell]) -> int:
 def facts(arguments: argparse.Namespace, seeds: int, samples: int, levels_db: Sequence[float]) -> Record:
     """Return what a reader needs to judge the figures."""
     levels = " ".join(f"{level:g}" for level in levels_db)
-    asked = f"--seeds {seeds} --samples {samples} --levels {levels}" + (" --small" if arguments.small else "")
+    chosen = f"--seeds {seeds} --samples {samples} --levels {levels}" + (" --small" if arguments.small else "")
     return {
-        "command": f"python scripts/bench/time_to_quality.py {asked} --write docs/benchmarks",
+        "command": f"python scripts/bench/time_to_quality.py {chosen} --write docs/benchmarks",
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores of {arguments.machine}",
         "python": platform.python_version(),
@@ -227,7 +227,9 @@ def main() -> int:
         wanted = [cell for cell in wanted if cell.scaling == "none"]
     failed = 0 if arguments.no_run else fill(file, wanted)
     known = {cell.key for cell in cells(names, seeds, samples)}
-    results = [one for one in {key_of(one): one for one in lines(file)}.values() if key_of(one) in known]
+    results = [
+        result for result in {key_of(result): result for result in lines(file)}.values() if key_of(result) in known
+    ]
     if not results:
         print("no results", file=sys.stderr)
         return 1

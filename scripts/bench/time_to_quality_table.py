@@ -34,21 +34,21 @@ RATES = (("peak_share", "{:.0%}"), ("steps_per_s", "{:.1f}"), ("mpixels_per_s", 
 
 def figures_of(steps: Sequence[Record], validations: Sequence[Record], config: Record) -> Record:
     """Return the figures of a run from its training_log.jsonl, validation.jsonl and config.json."""
-    last, seconds = steps[-1], sum(one["data_s"] + one["step_s"] for one in steps)
-    peaks = [one["peak"]["allocated"] / one["peak"]["limit"] for one in steps]
+    last, seconds = steps[-1], sum(step["data_s"] + step["step_s"] for step in steps)
+    peaks = [step["peak"]["allocated"] / step["peak"]["limit"] for step in steps]
     curve = curve_of(steps, validations)
     return {
         "configured": {key: config["train"][key] for key in ("total_samples", "lr_scaling")},
-        "trained_samples": sum(one["samples"] for one in steps),
+        "trained_samples": sum(step["samples"] for step in steps),
         "seconds": round(seconds, 3),
         "steps": len(steps),
         "steps_per_s": len(steps) / seconds,
-        "mpixels_per_s": sum(one["pixels"] for one in steps) / seconds / 1e6,
+        "mpixels_per_s": sum(step["pixels"] for step in steps) / seconds / 1e6,
         "plan": plan_in_words(last["plan"]),
-        "held_steps": next((n for n, one in enumerate(reversed(steps)) if one["plan"] != last["plan"]), len(steps)),
+        "held_steps": next((n for n, step in enumerate(reversed(steps)) if step["plan"] != last["plan"]), len(steps)),
         "peak_share": max(peaks),
-        "ooms": sum(one["ooms"] for one in steps),
-        "validation_s": round(sum(one["seconds"] for one in validations), 1),
+        "ooms": sum(step["ooms"] for step in steps),
+        "validation_s": round(sum(validation["seconds"] for validation in validations), 1),
         "gain_db": curve[-1][2],
         "curve": curve,
     }
@@ -58,10 +58,13 @@ def curve_of(steps: Iterable[Record], validations: Iterable[Record]) -> list[lis
     """Return seconds, samples and gain at each validation; what validations take is on no axis."""
     seconds, samples = 0.0, 0
     after: dict[int, tuple[float, int]] = {}
-    for one in steps:
-        seconds, samples = seconds + one["data_s"] + one["step_s"], samples + one["samples"]
-        after[one["step"]] = round(seconds, 3), samples
-    return [[*after[one["step"]], float(one["metrics"][METRIC]) - float(one["bicubic"][METRIC])] for one in validations]
+    for step in steps:
+        seconds, samples = seconds + step["data_s"] + step["step_s"], samples + step["samples"]
+        after[step["step"]] = round(seconds, 3), samples
+    return [
+        [*after[validation["step"]], float(validation["metrics"][METRIC]) - float(validation["bicubic"][METRIC])]
+        for validation in validations
+    ]
 
 
 def plan_in_words(plan: Record) -> str:
@@ -91,7 +94,7 @@ def gain_at(curve: Curve, seconds: float) -> float:
 
 def spread(values: Sequence[float], form: str = "{:.1f}") -> str:
     """Return the median with the lowest and the highest; an infinity is a run that never came there."""
-    low, middle, high = ("never" if isinf(one) else form.format(one) for one in _ends(values))
+    low, middle, high = ("never" if isinf(figure) else form.format(figure) for figure in _ends(values))
     return middle if low == high else f"{middle} ({low}..{high})"
 
 
@@ -110,22 +113,22 @@ def typical(values: Sequence[float]) -> float:
 def grouped(results: Sequence[Record]) -> dict[str, Group]:
     """Return the runs by the name of their variant, seeds in order; ``sqrt`` is part of the name."""
     groups: dict[str, Group] = {}
-    for one in sorted(results, key=lambda one: int(one["seed"])):
-        name = one["variant"] if one["scaling"] == "none" else f"{one['variant']}, {one['scaling']}"
-        groups.setdefault(name, []).append(one)
-    order = list(dict.fromkeys(one["variant"] for one in results))
+    for result in sorted(results, key=lambda result: int(result["seed"])):
+        name = result["variant"] if result["scaling"] == "none" else f"{result['variant']}, {result['scaling']}"
+        groups.setdefault(name, []).append(result)
+    order = list(dict.fromkeys(result["variant"] for result in results))
     return dict(sorted(groups.items(), key=lambda item: (order.index(item[1][0]["variant"]), item[0])))
 
 
 def moments(groups: dict[str, Group]) -> list[float]:
     """Return when the fastest variant ends and when the slowest does, in seconds of training."""
-    ends = [typical([one["seconds"] for one in group]) for group in groups.values()]
+    ends = [typical([result["seconds"] for result in group]) for group in groups.values()]
     return sorted({min(ends), max(ends)})
 
 
 def seconds_to(group: Group, level_db: float) -> list[float]:
     """Return the seconds of each run until a level."""
-    return [reached(one["curve"], level_db)[0] for one in group]
+    return [reached(result["curve"], level_db)[0] for result in group]
 
 
 def table(groups: dict[str, Group], levels_db: Sequence[float]) -> list[str]:
@@ -135,12 +138,12 @@ def table(groups: dict[str, Group], levels_db: Sequence[float]) -> list[str]:
     heads += [f"dB after {moment:.0f} s" for moment in at] + ["dB at its end", "after s"]
     rows = ["| variant | " + " | ".join(heads) + " |", "|---" + "|---:" * len(heads) + "|"]
     for name, group in groups.items():
-        cells = [str(len(group)), ", ".join(sorted({one["plan"] for one in group}))]
-        cells += [spread([one[key] for one in group], form) for key, form in RATES]
+        cells = [str(len(group)), ", ".join(sorted({result["plan"] for result in group}))]
+        cells += [spread([result[key] for result in group], form) for key, form in RATES]
         cells += [spread(seconds_to(group, level), "{:.0f}") for level in levels_db]
-        cells += [spread([gain_at(one["curve"], moment) for one in group], "{:+.2f}") for moment in at]
-        cells += [spread([one["gain_db"] for one in group], "{:+.2f}")]
-        cells += [spread([one["seconds"] for one in group], "{:.0f}")]
+        cells += [spread([gain_at(result["curve"], moment) for result in group], "{:+.2f}") for moment in at]
+        cells += [spread([result["gain_db"] for result in group], "{:+.2f}")]
+        cells += [spread([result["seconds"] for result in group], "{:.0f}")]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     return rows
 
@@ -150,9 +153,11 @@ def in_samples(groups: dict[str, Group], levels_db: Sequence[float]) -> list[str
     rows = ["| samples to | " + " | ".join(f"{level:+g} dB" for level in levels_db) + " | in all |"]
     rows.append("|---" + "|---:" * (len(levels_db) + 1) + "|")
     for name, group in groups.items():
-        needed = [spread([reached(one["curve"], level)[1] for one in group], "{:.0f}") for level in levels_db]
+        needed = [spread([reached(result["curve"], level)[1] for result in group], "{:.0f}") for level in levels_db]
         rows.append(
-            f"| {name} | " + " | ".join([*needed, spread([one["trained_samples"] for one in group], "{:.0f}")]) + " |"
+            f"| {name} | "
+            + " | ".join([*needed, spread([result["trained_samples"] for result in group], "{:.0f}")])
+            + " |"
         )
     return rows
 
@@ -170,16 +175,16 @@ def first_to(groups: dict[str, Group], levels_db: Sequence[float]) -> Iterator[s
             ahead = paired(groups[came[0]], groups[came[1]], level)
             said += f"; then `{came[1]}`, after {times[came[1]]:.0f} s ({ahead})"
         never = [f"`{name}`" for name in groups if name not in came]
-        samples = min(groups, key=lambda name: typical([reached(one["curve"], level)[1] for one in groups[name]]))
+        samples = min(groups, key=lambda name: typical([reached(result["curve"], level)[1] for result in groups[name]]))
         said += f". Fewest samples: `{samples}`."
         yield said + (f" Never, in the median: {', '.join(never)}." if never else "")
 
 
 def paired(first: Group, second: Group, level_db: float) -> str:
     """Say in how many seeds the first group came to a level before the second."""
-    theirs = {one["seed"]: reached(one["curve"], level_db)[0] for one in second}
-    both = [one for one in first if one["seed"] in theirs]
-    wins = sum(reached(one["curve"], level_db)[0] < theirs[one["seed"]] for one in both)
+    theirs = {result["seed"]: reached(result["curve"], level_db)[0] for result in second}
+    both = [result for result in first if result["seed"] in theirs]
+    wins = sum(reached(result["curve"], level_db)[0] < theirs[result["seed"]] for result in both)
     return f"the first is ahead in {wins} of {len(both)} seeds"
 
 
@@ -194,7 +199,8 @@ def against_start(groups: dict[str, Group], levels_db: Sequence[float], variant:
     gains = []
     for moment in moments(groups):
         a, b = (
-            max(typical([gain_at(one["curve"], moment) for one in group]) for group in side) for side in (mine, theirs)
+            max(typical([gain_at(result["curve"], moment) for result in group]) for group in side)
+            for side in (mine, theirs)
         )
         first, second = first + (a > b), second + (b > a)
         gains.append(f"after {moment:.0f} s it is at {a:+.2f} dB, `{START}` at {b:+.2f} dB")
@@ -209,11 +215,11 @@ def of_scaling(groups: dict[str, Group], levels_db: Sequence[float]) -> Iterator
         scaled = groups.get(f"{name}, sqrt")
         if scaled is None:
             continue
-        plain = {one["seed"]: one["gain_db"] for one in group}
-        more = [one["gain_db"] - plain[one["seed"]] for one in scaled if one["seed"] in plain]
+        plain = {result["seed"]: result["gain_db"] for result in group}
+        more = [result["gain_db"] - plain[result["seed"]] for result in scaled if result["seed"] in plain]
         if not more:
             continue
-        wins = sum(one > 0 for one in more)
+        wins = sum(gain > 0 for gain in more)
         answer = "helped" if wins == len(more) else "did not help" if not wins else "made no clear difference"
         answer = answer if len(more) > 1 else "was tried with one seed, which decides nothing,"
         said = f"`lr_scaling: sqrt` {answer} with `{name}`: {spread(more, '{:+.2f}')} dB at the end"
@@ -228,10 +234,10 @@ def of_scaling(groups: dict[str, Group], levels_db: Sequence[float]) -> Iterator
 def unsettled(groups: dict[str, Group]) -> str:
     """Say whose last plan was too new to be called settled."""
     new = [
-        f"`{name}` seed {one['seed']}"
+        f"`{name}` seed {result['seed']}"
         for name, group in groups.items()
-        for one in group
-        if one["held_steps"] < min(UNSETTLED_STEPS, one["steps"])
+        for result in group
+        if result["held_steps"] < min(UNSETTLED_STEPS, result["steps"])
     ]
     return f"- The last plan had held for less than {UNSETTLED_STEPS} steps: {', '.join(new)}." if new else ""
 
@@ -239,13 +245,13 @@ def unsettled(groups: dict[str, Group]) -> str:
 def page(results: Sequence[Record], levels_db: Sequence[float], facts: Record) -> str:
     """Return the page in Markdown; every sentence that judges follows from the figures."""
     groups = grouped(results)
-    steered = [name for name in dict.fromkeys(one["variant"] for one in results) if not name.startswith(START)]
+    steered = [name for name in dict.fromkeys(result["variant"] for result in results) if not name.startswith(START)]
     has_start = any(name.startswith(START) for name in groups)
     beside = [
-        f"`{name}` {typical([one['wall_s'] - one['seconds'] - one['validation_s'] for one in group]):.0f} s"
+        f"`{name}` {typical([result['wall_s'] - result['seconds'] - result['validation_s'] for result in group]):.0f} s"
         for name, group in groups.items()
     ]
-    loads = [one["load"] for one in results]
+    loads = [result["load"] for result in results]
     parts = [
         "# Time to quality: does a fuller memory train better per second?",
         "",
@@ -265,7 +271,8 @@ def page(results: Sequence[Record], levels_db: Sequence[float], facts: Record) -
         "",
         *in_samples(groups, levels_db),
         "",
-        f"Out of memory: {sum(one['ooms'] for one in results)} times in {len(results)} runs. Load of the machine over",
+        f"Out of memory: {sum(result['ooms'] for result in results)} times in {len(results)} runs. Load of the machine "
+        "over",
         f"a minute when runs began: {spread(loads)}, the run before included. On no axis: validation, and what a",
         f"process does besides (imports, traces, checkpoints): {'; '.join(beside)}.",
         "",

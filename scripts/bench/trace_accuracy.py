@@ -34,6 +34,7 @@ from trace_cases import Case, all_cases, small_cases
 
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import Plan
+from trainauto.core.units import MIB
 from trainauto.forecast.traced_run import TracedModel
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda
 from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
@@ -43,17 +44,16 @@ from trainauto.memory.tracing.profiler_events import REST, MemoryEvent, profiled
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MOST_ERROR, MOST_SECONDS = 0.01, 3.0
 LEAST_BYTES = 512  # below are numbers as tensors, which torch's C++ makes for itself
-MIB = 1024**2
 
 
 def measure(case: Case, dtype: torch.dtype) -> dict[str, Any]:
     """Compare a network's traces with real steps, plan by plan."""
     build_s, run = _timed(lambda: case.fake(dtype))
     plans = [_compare(run, case, dtype, plan) for plan in case.plans]
-    found = {"network": case.name, "format": _name(dtype), "build_cpu_s": build_s, "plans": plans}
+    measured = {"network": case.name, "format": _name(dtype), "build_cpu_s": build_s, "plans": plans}
     if dtype == torch.float32 and case.larger:
-        found["process"] = against_process(case, run)
-    return found
+        measured["process"] = against_process(case, run)
+    return measured
 
 
 @dataclass
@@ -86,17 +86,17 @@ def peaks_of(before: Sequence[MemoryEvent], step: Sequence[MemoryEvent]) -> Real
     """Return the peaks of a step, above nothing."""
     live = sum(event.size_bytes for event in before if event.is_tensor)
     taken = sum(event.size_bytes for event in before)
-    found = RealStep(live, {REST: live}, taken, [event.size_bytes for event in step if event.is_tensor])
+    real = RealStep(live, {REST: live}, taken, [event.size_bytes for event in step if event.is_tensor])
     for event in step:
         taken += event.size_bytes
-        found.allocator_peak_bytes = max(found.allocator_peak_bytes, taken)
+        real.allocator_peak_bytes = max(real.allocator_peak_bytes, taken)
         if event.is_tensor and event.size_bytes > 0:
             # A phase may begin above all that it allocates.
-            highest = max(found.phase_peaks_bytes.get(event.phase, 0), live, live + event.size_bytes)
-            found.phase_peaks_bytes[event.phase] = highest
+            highest = max(real.phase_peaks_bytes.get(event.phase, 0), live, live + event.size_bytes)
+            real.phase_peaks_bytes[event.phase] = highest
         live += event.size_bytes if event.is_tensor else 0
-    found.peak_bytes = max(found.phase_peaks_bytes.values())
-    return found
+    real.peak_bytes = max(real.phase_peaks_bytes.values())
+    return real
 
 
 def _compare(run: Any, case: Case, dtype: torch.dtype, plan: Plan) -> dict[str, Any]:
@@ -146,24 +146,24 @@ def work(name: str, networks: Sequence[str], small: bool, file: Path) -> None:
     warm_up()
     with tempfile.TemporaryDirectory() as folder:
         cases = (small_cases if small else all_cases)(Path(folder))
-        found = []
+        results = []
         for case in cases:
             if not networks or case.name in networks:
-                found.append(measure(case, FORMATS[name]))
-                print(row_of(found[-1]), file=sys.stderr, flush=True)
-    file.write_text(json.dumps(found))
+                results.append(measure(case, FORMATS[name]))
+                print(row_of(results[-1]), file=sys.stderr, flush=True)
+    file.write_text(json.dumps(results))
 
 
-def row_of(found: Mapping[str, Any]) -> str:
+def row_of(result: Mapping[str, Any]) -> str:
     """Return a row of the table."""
-    plans = found["plans"]
+    plans = result["plans"]
     peaks = [plan["measured_bytes"] / MIB for plan in plans]
     cpu, wall = ([plan[name] for plan in plans] for name in ("trace_cpu_s", "trace_s"))
     return (
-        f"| {found['network']} | {found['format']} | {len(plans)} | {min(peaks):.1f} to {max(peaks):.1f} "
+        f"| {result['network']} | {result['format']} | {len(plans)} | {min(peaks):.1f} to {max(peaks):.1f} "
         f"| {worst(plans):.3%} | {worst_phase(plans):.3%} | {sum(plan['same_events'] for plan in plans)} "
         f"| {most_of_kernels(plans):.1%} "
-        f"| {statistics.median(cpu):.2f} s | {max(cpu):.2f} s | {max(wall):.2f} s | {found['build_cpu_s']:.2f} s |"
+        f"| {statistics.median(cpu):.2f} s | {max(cpu):.2f} s | {max(wall):.2f} s | {result['build_cpu_s']:.2f} s |"
     )
 
 
@@ -185,9 +185,9 @@ def most_of_kernels(plans: Sequence[Mapping[str, Any]]) -> float:
 def table_of(result: Mapping[str, Any], command: str) -> str:
     """Return the page."""
     machine = result["machine"]
-    rows = "\n".join(row_of(found) for found in result["cases"])
+    rows = "\n".join(row_of(case) for case in result["cases"])
     processes = "\n".join(
-        process_row_of(found["network"], found["process"]) for found in result["cases"] if "process" in found
+        process_row_of(case["network"], case["process"]) for case in result["cases"] if "process" in case
     )
     return f"""# Traces against real steps
 

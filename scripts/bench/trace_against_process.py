@@ -4,8 +4,8 @@
 
 ``trace_accuracy.py`` calls it for every network. Real steps run in a process of their own, whose allocator gives back
 what is freed; its peaks are read as a run's are, by ``MemoryMeter``, above what it held after a first small step. The
-first prediction is that of a run: the prior fitted to six traces (``foresee``) and the median of the belief about
-processes. The corrected one has seen one other plan, the nearest in predicted bytes.
+first prediction is that of a run: the prior fitted to six traces (``forecast_memory``) and the median of the belief
+about processes. The corrected one has seen one other plan, the nearest in predicted bytes.
 """
 
 import json
@@ -23,7 +23,8 @@ from trace_cases import CPU, Case, all_cases
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.process import ENVIRONMENT
-from trainauto.forecast.memory_forecast import MemoryForecast, foresee
+from trainauto.core.units import MIB
+from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.cost.cost_model import CostModel, shape_of
@@ -40,19 +41,19 @@ class InThisProcess:
 
     def trace(self, plan: Plan) -> PlanBytes:
         """Trace a step under a plan; reserved bytes are not asked for here."""
-        found = self._run.trace(plan)
-        peaks = found.phase_peaks_bytes
-        peak, copied = found.peak_bytes, found.peak_with_copies_bytes
-        return PlanBytes(found.held_bytes, peak, peaks, None, 0.0, peak_with_copies_bytes=copied)
+        trace = self._run.trace(plan)
+        peaks = trace.phase_peaks_bytes
+        peak, copied = trace.peak_bytes, trace.peak_with_copies_bytes
+        return PlanBytes(trace.held_bytes, peak, peaks, None, 0.0, peak_with_copies_bytes=copied)
 
 
-def foretold(case: Case, run: FakeRun) -> MemoryForecast:
+def forecast_of(case: Case, run: FakeRun) -> MemoryForecast:
     """Return what six traces between the bounds of the larger plans tell."""
     axes = []
     for name, unit, multiple in ((LQ_SIZE, "px", case.window_px), (BATCH_SIZE, "samples", 1)):
         values = [plan[name] for plan in case.larger]
         axes.append(Axis(name, unit, min(values), max(values), multiple))
-    return foresee(cast(TraceProcess, InThisProcess(run)), axes)
+    return forecast_memory(cast(TraceProcess, InThisProcess(run)), axes)
 
 
 def measured(case: Case) -> list[int]:
@@ -80,9 +81,9 @@ def measured(case: Case) -> list[int]:
 
 def against_process(case: Case, run: FakeRun) -> list[dict[str, Any]]:
     """Compare both predictions with the process, plan by plan; its steps run in a child."""
-    foresight = foretold(case, run)
+    forecast = forecast_of(case, run)
     peaks = _measured_in_child(case.name)
-    return errors_of(lambda: CostModel(*foresight.peaks_on("cpu")), case.larger, peaks)
+    return errors_of(lambda: CostModel(*forecast.peaks_on("cpu")), case.larger, peaks)
 
 
 def errors_of(model: Callable[[], CostModel], plans: Sequence[Plan], peaks: Sequence[int]) -> list[dict[str, Any]]:
@@ -97,7 +98,9 @@ def errors_of(model: Callable[[], CostModel], plans: Sequence[Plan], peaks: Sequ
     guesses = [first.predict(shape_of(plan)) for plan in plans]
     rows = []
     for place, (plan, peak) in enumerate(zip(plans, peaks, strict=True)):
-        near = min((one for one in range(len(plans)) if one != place), key=lambda one: _apart(guesses, one, place))
+        near = min(
+            (other for other in range(len(plans)) if other != place), key=lambda other: _apart(guesses, other, place)
+        )
         corrected = model()
         corrected.observe(shape_of(plans[near]), peaks[near])
         second = corrected.predict(shape_of(plan))
@@ -117,7 +120,7 @@ def errors_of(model: Callable[[], CostModel], plans: Sequence[Plan], peaks: Sequ
 
 def row_of(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a row of the table: largest errors, and the median of their sizes."""
-    mib = [row["measured_bytes"] / budget.MIB for row in rows]
+    mib = [row["measured_bytes"] / MIB for row in rows]
     cells = []
     for which in ("first_error", "corrected_error"):
         sizes = sorted((abs(row[which]), row[which]) for row in rows)
@@ -125,8 +128,8 @@ def row_of(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
     return f"| {network} | {len(rows)} | {min(mib):.0f} to {max(mib):.0f} | {' | '.join(cells)} |"
 
 
-def _apart(guesses: Sequence[int], one: int, other: int) -> float:
-    return abs(log(guesses[one] / guesses[other]))
+def _apart(guesses: Sequence[int], first: int, other: int) -> float:
+    return abs(log(guesses[first] / guesses[other]))
 
 
 def _measured_in_child(network: str) -> list[int]:

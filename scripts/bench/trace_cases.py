@@ -205,9 +205,9 @@ def option_case(
         return load_options(file)
 
     def real(dtype: torch.dtype) -> TracedModel:
-        found = loaded(dtype)
-        model = build_model(found, build_network(found), choose_precision(found))
-        return TracedModel(model, lambda plan: pixel_batch(plan, found.options.scale), MAX_NORM)
+        options = loaded(dtype)
+        model = build_model(options, build_network(options), choose_precision(options))
+        return TracedModel(model, lambda plan: pixel_batch(plan, options.options.scale), MAX_NORM)
 
     return Case(name, plans, larger, lambda dtype: FakeRun.of(loaded(dtype)), real, window_px, ON_CARDS)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 def pad_to_multiple(image: Tensor, multiple: int) -> Tensor:
     """Mirror an image beyond its right and lower edge until its sides are multiples of ``multiple``.
 
-    The edge pixel is repeated (``abc`` becomes ``abccba``), and the mirror goes on for as long as it takes, so that
+    The edge pixel is repeated (``abc`` becomes ``abccba``), and the mirror continues for as long as it takes, so that
     even a single pixel can be padded to any size. The reflection of ``torch.nn.functional.pad`` cannot do that.
 
     Args:

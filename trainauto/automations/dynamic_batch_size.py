@@ -95,7 +95,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
         self._answered: tuple[int, Plan] | None = None
         self._elsewhere = 0
 
-    def foresee(self, peaks: tuple[Prior, RatioPrior], reserved: tuple[Prior, RatioPrior] | None = None) -> None:
+    def set_prior(self, peaks: tuple[Prior, RatioPrior], reserved: tuple[Prior, RatioPrior] | None = None) -> None:
         """Take what a trace says of plans, before the first step; ``policy: step`` has no use for it.
 
         Args:
@@ -106,12 +106,12 @@ class DynamicBatchSizeOptimizer(PeriodController):
             least = CostModel(*reserved) if reserved is not None else None
             self._steering = self._steered_by(Jump(CostModel(*peaks), least))
 
-    def first_plan(self, plan: Plan) -> Plan:
+    def initial_plan(self, plan: Plan) -> Plan:
         """Return the plan a new run starts with instead of ``plan``: with ``target_batch_size`` that many samples."""
         self._configured_batch = self.effective.forward(plan).batch_size
         return self.effective.whole(self.effective.forward(plan))
 
-    def learned(self) -> dict[str, Any] | None:
+    def calibration_state(self) -> dict[str, Any] | None:
         """Return what a later run of the same kind may start from; ``None`` while no plan has settled.
 
         What plans need after :meth:`forget` is not what they need in a run that begins.
@@ -120,19 +120,19 @@ class DynamicBatchSizeOptimizer(PeriodController):
             return None
         return {**self._settled, "steering": self._steering.state_dict()}
 
-    def recall(self, learned: Mapping[str, Any], facts: RunFacts, limit_bytes: int) -> Plan | None:
-        """Take what :meth:`learned` gave; return the plan it settled at, if this run would settle there, too.
+    def load_calibration(self, state: Mapping[str, Any], facts: RunFacts, limit_bytes: int) -> Plan | None:
+        """Take what :meth:`calibration_state` gave; return the plan it settled at, if this run would settle there, too.
 
         Under another limit, other bounds or another target what was measured still holds, and the run jumps by it.
         """
-        self.first_plan(facts.plan)
-        plan, state = Plan.from_dict(learned["plan"]), dict(learned["steering"])
+        self.initial_plan(facts.plan)
+        plan, planner = Plan.from_dict(state["plan"]), dict(state["steering"])
         axes = self.bounded(facts.axes)
-        same = learned["conditions"] == self._conditions(limit_bytes, axes)
+        same = state["conditions"] == self._conditions(limit_bytes, axes)
         if not (same and all(axis.admits(plan[axis.name]) for axis in axes)):
-            self._steering.load_state_dict({**state, "jumped": False, "corrected": False, **NO_SPEEDS})
+            self._steering.load_state_dict({**planner, "jumped": False, "corrected": False, **NO_SPEEDS})
             return None
-        self._steering.load_state_dict(state)
+        self._steering.load_state_dict(planner)
         return self.effective.whole(plan)
 
     # --- in the engine
@@ -163,7 +163,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
         self._run_axes = facts.axes
         self._axes = self.bounded(self._run_axes)
         if self._configured_batch is None:
-            self.first_plan(facts.plan)
+            self.initial_plan(facts.plan)
         plan = self.effective.forward(facts.plan)
         if plan != self._plan:
             self.restart(plan)

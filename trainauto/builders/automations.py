@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from trainauto.automations import AUTOMATIONS, Automation, DynamicBatchSizeOptimizer
-from trainauto.builders.components import checked_arguments, component, locate_errors
-from trainauto.builders.memory import BOUNDS, controller_defaults, preset_for, say_bounds
+from trainauto.builders.components import build_component, checked_arguments, locate_errors
+from trainauto.builders.memory import BOUNDS, controller_defaults, log_bounds, preset_for
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem
 from trainauto.options.cards import CardPreset
@@ -22,7 +22,7 @@ CONTROLLER = "DynamicBatchSizeOptimizer"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class AutomationChoice:
     """An automation that is to run.
 
     Attributes:
@@ -45,7 +45,11 @@ class Chosen:
     @property
     def in_force(self) -> dict[str, Any]:
         """All its arguments by name, but for defaults that only code can hold."""
-        plain = {one.name: one.default for one in parameters_of(self.constructor) if is_plain(one.default)}
+        plain = {
+            parameter.name: parameter.default
+            for parameter in parameters_of(self.constructor)
+            if is_plain(parameter.default)
+        }
         return {**plain, **self.filled_in, **self.given}
 
     def build(self, loaded: LoadedOptions) -> Automation:
@@ -55,19 +59,19 @@ class Chosen:
             InputError: it refuses its arguments.
         """
         path = (SECTION, self.name)
-        built: Automation = component(loaded, AUTOMATIONS, path, self.name, self.given, self.filled_in)()
+        built: Automation = build_component(loaded, AUTOMATIONS, path, self.name, self.given, self.filled_in)()
         return built
 
 
 def is_controller(name: str) -> bool:
     """Say whether the automation called so steers by memory; one that is not registered does not."""
-    found = AUTOMATIONS.get(name) if name in AUTOMATIONS else None
-    return isinstance(found, type) and issubclass(found, DynamicBatchSizeOptimizer)
+    registered = AUTOMATIONS.get(name) if name in AUTOMATIONS else None
+    return isinstance(registered, type) and issubclass(registered, DynamicBatchSizeOptimizer)
 
 
 def choose_automation(
     loaded: LoadedOptions, name: str, given: Mapping[str, Any], preset: CardPreset | None, facts: RunFacts
-) -> Chosen:
+) -> AutomationChoice:
     """Return an automation with what fills in for it on a card, or under a budget.
 
     Args:
@@ -87,7 +91,9 @@ def choose_automation(
     # Controllers of plugins may take null where ours take a number.
     numbers = {key: written[key] for key in fillable & written.keys() if isinstance(written[key], int | float)}
     defaults = controller_defaults(preset, facts, numbers)
-    return Chosen(name, given, written, {key: defaults[key] for key in BOUNDS if key in fillable - given.keys()})
+    return AutomationChoice(
+        name, given, written, {key: defaults[key] for key in BOUNDS if key in fillable - given.keys()}
+    )
 
 
 def build_automations(
@@ -111,14 +117,14 @@ def build_automations(
     chosen = [
         choose_automation(loaded, name, switch.arguments, preset, facts) for name, switch in section.active.items()
     ]
-    built = [_checked(loaded, one, facts) for one in chosen]
-    for one in chosen:
-        if is_controller(one.name):
-            say_bounds(AUTOMATIONS.shown(one.name), preset, one.written, one.filled_in)
-    return sorted(built, key=lambda automation: automation.priority), spelled_out(loaded, chosen)
+    built = [_checked(loaded, choice, facts) for choice in chosen]
+    for choice in chosen:
+        if is_controller(choice.name):
+            log_bounds(AUTOMATIONS.shown(choice.name), preset, choice.written, choice.filled_in)
+    return sorted(built, key=lambda automation: automation.priority), with_all_arguments(loaded, chosen)
 
 
-def _checked(loaded: LoadedOptions, chosen: Chosen, facts: RunFacts) -> Automation:
+def _checked(loaded: LoadedOptions, chosen: AutomationChoice, facts: RunFacts) -> Automation:
     automation = chosen.build(loaded)
     with locate_errors(loaded, (SECTION, chosen.name)):
         try:
@@ -128,18 +134,18 @@ def _checked(loaded: LoadedOptions, chosen: Chosen, facts: RunFacts) -> Automati
     return automation
 
 
-def spelled_out(loaded: LoadedOptions, chosen: list[Chosen]) -> LoadedOptions:
+def with_all_arguments(loaded: LoadedOptions, chosen: list[AutomationChoice]) -> LoadedOptions:
     """Return options in which automations have the names they are registered by, and those that run all arguments."""
     section = loaded.options.training_automations
-    arguments = {one.name: one.in_force for one in chosen}
+    arguments = {choice.name: choice.in_force for choice in chosen}
     switches = {
         AUTOMATIONS.shown(name): AutomationSwitch(enabled=switch.enabled, **arguments.get(name, switch.arguments))
         for name, switch in (section.model_extra or {}).items()
     }
     keys = (
-        f"{SECTION}.{AUTOMATIONS.shown(one.name)}.{key}"
-        for one in chosen
-        for key in one.in_force.keys() - one.given.keys()
+        f"{SECTION}.{AUTOMATIONS.shown(choice.name)}.{key}"
+        for choice in chosen
+        for key in choice.in_force.keys() - choice.given.keys()
     )
     options = loaded.options.model_copy(update={SECTION: Automations(enabled=section.enabled, **switches)})
     return replace(loaded, options=options, unwritten=frozenset(keys))

@@ -68,7 +68,7 @@ def checked_arguments(
     )
 
 
-def component(
+def build_component(
     loaded: LoadedOptions,
     registry: Registry[Any],
     path: KeyPath,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainauto.builders.components import component, locate_errors
+from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
@@ -43,15 +43,15 @@ def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset,
         taken = inspect.signature(DATASETS.get(chosen.type)).parameters
     arguments = _dataset_arguments(chosen, taken.keys() - {"type"})
     given = {"scale": loaded.options.scale, "channels": channels_of(network)}
-    dataset: DynamicDataset = component(loaded, DATASETS, path, chosen.type, arguments, given)()
+    dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, given)()
     dataset.name = chosen.name  # whether it takes one or not: surveys, curves and folders go by it
     return dataset
 
 
 def _dataset_arguments(chosen: TrainDataset | ValDataset, taken: Set[str]) -> dict[str, Any]:
     """Return what the dataset takes, and what the file sets for it: what of that it does not take is then refused."""
-    asked = chosen.model_fields_set - NOT_OF_THE_DATASET
-    names = [name for name in type(chosen).model_fields if name in taken | asked]
+    given = chosen.model_fields_set - NOT_OF_THE_DATASET
+    names = [name for name in type(chosen).model_fields if name in taken | given]
     return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
@@ -166,7 +166,7 @@ def build_loader(
 
 def build_metrics(loaded: LoadedOptions) -> MetricsByName:
     """Return each metric with its arguments bound, and whether a higher value is better."""
-    found: MetricsByName = {}
+    metrics: MetricsByName = {}
     for name, chosen in loaded.options.val.metrics.items():
         path = ("val", "metrics", name)
         with locate_errors(loaded, (*path, "type")):
@@ -180,8 +180,8 @@ def build_metrics(loaded: LoadedOptions) -> MetricsByName:
             name=chosen.type,
             supplied=frozenset({"image", "reference"}),
         )
-        found[name] = (partial(function, **checked), better_is_higher(chosen.type))
-    return found
+        metrics[name] = (partial(function, **checked), better_is_higher(chosen.type))
+    return metrics
 
 
 def build_validator(

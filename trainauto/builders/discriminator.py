@@ -38,12 +38,12 @@ def discriminator_options(
     """
     options = loaded.options
     judges = [position for position, loss in enumerate(losses) if isinstance(loss, GANLoss)]
-    has_one = "network_d" in inspect.signature(model_class).parameters
-    findings = _missing(options, judges) if has_one else _left_over(options, judges)
+    takes_discriminator = "network_d" in inspect.signature(model_class).parameters
+    findings = _missing(options, judges) if takes_discriminator else _left_over(options, judges)
     problems = [finding.problem(loaded.places) for finding in findings]
     if problems:
         raise InputError(in_file_order(problems, loaded.places.of_key(()).file))
-    return (options.network_d, options.train.optim_d) if has_one else (None, None)
+    return (options.network_d, options.train.optim_d) if takes_discriminator else (None, None)
 
 
 def _missing(options: Options, judges: Sequence[int]) -> Iterator[Finding]:

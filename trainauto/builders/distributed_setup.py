@@ -34,15 +34,18 @@ def check_same_everywhere(
     if ranks.world_size == 1:
         return
     options = loaded.options.model_dump_json(exclude=OF_ONE_MACHINE)
-    told = ranks.all_gather_object(
+    facts = ranks.all_gather_object(
         {
             "options": hashlib.sha256(options.encode()).hexdigest(),
-            **{f"images ({one.name})": f"{names_sha256(one)} {surveys[one.name].smallest_lq_px}" for one in datasets},
+            **{
+                f"images ({dataset.name})": f"{names_sha256(dataset)} {surveys[dataset.name].smallest_lq_px}"
+                for dataset in datasets
+            },
         }
     )
-    for rank, one in enumerate(told):
-        for what, value in one.items():
-            if value != told[0][what]:
+    for rank, rank_facts in enumerate(facts):
+        for what, value in rank_facts.items():
+            if value != facts[0][what]:
                 advice = "All ranks need the same option file, arguments and data; only memory budgets may differ."
                 raise InputError(Problem(f"rank {rank} has other {what} than rank 0", advice=advice))
 
@@ -59,12 +62,15 @@ def limit_and_division(
     """
     if ranks.world_size == 1:
         return limit_bytes, SampleSharding()
-    limits = [one["limit"] for one in ranks.all_gather_object({"limit": limit_bytes})]
+    limits = [facts["limit"] for facts in ranks.all_gather_object({"limit": limit_bytes})]
     known = [limit for limit in limits if limit is not None]
     if loaded.options.distributed.batches == "equal":
         return min(known) if len(known) == len(limits) else None, SampleSharding.equal(ranks.world_size)
     with locate_errors(loaded, ("distributed", "batches")):
-        if any("target_batch_size" in one.arguments for one in loaded.options.training_automations.active.values()):
+        if any(
+            "target_batch_size" in automation.arguments
+            for automation in loaded.options.training_automations.active.values()
+        ):
             what = "with target_batch_size every step has as many samples, and batches that follow memory have not"
             raise InputError(Problem(what, advice="Take `batches: equal`, or leave target_batch_size out."))
         if len(known) < len(limits):
@@ -100,14 +106,14 @@ def new_run(loaded: LoadedOptions, ranks: Communicator, lock: RunLock) -> RunDir
 def earlier_run(
     options: Options, ranks: Communicator, lock: RunLock, *, auto_resume: bool, restarted: bool
 ) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
-    """Return the run to go on with, its checkpoints, and the newest of them, where there are such.
+    """Return the run to resume, its checkpoints, and the newest of them, where there are such.
 
     Args:
         options: of the run.
         ranks: all of them must ask.
         lock: the first rank takes the run's folder with it, before anything there is touched.
         auto_resume: it is the latest one of its name.
-        restarted: it is that only if this launch has begun it, or gone on with it.
+        restarted: it is that only if this launch has begun it, or resumed it.
 
     Raises:
         InputError: another process has the run, all its checkpoints are damaged, or this rank does not see them.
@@ -128,20 +134,20 @@ def earlier_run(
             return None
         return [str(directory.path), *([str(newest)] if newest else [])]
 
-    told = ranks.broadcast_object(look)
-    if told is None:
-        raise refused[0] if refused else InputError("the run cannot be gone on with; rank 0 says why")
-    found = [Path(one) for one in told]
-    for path in found:
+    names = ranks.broadcast_object(look)
+    if names is None:
+        raise refused[0] if refused else InputError("the run cannot be resumed; rank 0 says why")
+    paths = [Path(name) for name in names]
+    for path in paths:
         if not path.is_dir():
             advice = "Ranks on several machines need a folder that all of them share: path.experiments_root."
             raise InputError(Problem(f"rank {ranks.rank} does not see {path}", advice=advice))
-    if not found:
+    if not paths:
         return None, None, None
-    directory = RunDirectory(found[0])
+    directory = RunDirectory(paths[0])
     checkpoints = checkpoints_of(directory, options, ranks)
     checkpoints.latest()  # which one is the best
-    return directory, checkpoints, found[1] if len(found) > 1 else None
+    return directory, checkpoints, paths[1] if len(paths) > 1 else None
 
 
 def checkpoints_of(directory: RunDirectory, options: Options, ranks: Communicator) -> Checkpoints:

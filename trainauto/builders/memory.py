@@ -13,8 +13,8 @@ from trainauto.automations import Automation, DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis
 from trainauto.core.run_events import DETAIL, RunSummary
+from trainauto.core.units import size_text
 from trainauto.options.cards import CardPreset, cpu_preset, find_card
-from trainauto.reporting.step_stats import size_text
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +45,17 @@ def controller_defaults(preset: CardPreset | None, facts: RunFacts, written: Map
         written: what the option file gives the controller.
     """
     suggested = bounds_of(preset)
-    found = {**suggested, **_band(suggested, written)}
+    defaults = {**suggested, **_band(suggested, written)}
     for axis in facts.axes:
         low, high, first = f"min_{axis.name}", f"max_{axis.name}", facts.plan[axis.name]
-        found[low] = min(suggested[low], first)
-        found[high] = max(suggested[high], first)
+        defaults[low] = min(suggested[low], first)
+        defaults[high] = max(suggested[high], first)
         # Between the two lies a multiple that the network takes.
         if high in written:
-            found[low] = max(1, min(found[low], written[high], axis.clamp(written[high])))
+            defaults[low] = max(1, min(defaults[low], written[high], axis.clamp(written[high])))
         if low in written:
-            found[high] = max(found[high], ceil(written[low] / axis.multiple) * axis.multiple)
-    return {name: value for name, value in found.items() if name not in written}
+            defaults[high] = max(defaults[high], ceil(written[low] / axis.multiple) * axis.multiple)
+    return {name: value for name, value in defaults.items() if name not in written}
 
 
 def bounds_of(preset: CardPreset | None) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _band(suggested: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str,
     return {"safety_margin": target / 2, "target_vram_usage": min(1.0, (1 + margin) / 2)}
 
 
-def say_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> None:
+def log_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> None:
     """Say in the log which bounds hold for a controller and where each comes from, or that nothing limits its memory.
 
     Args:
@@ -127,8 +127,8 @@ def with_memory(
         axes: of the run.
         preset: what fills in for a controller where the option file is silent.
     """
-    controllers = [one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)]
-    lowest = min(controllers, key=lambda one: one.target_vram_usage, default=None)
+    controllers = [automation for automation in automations if isinstance(automation, DynamicBatchSizeOptimizer)]
+    lowest = min(controllers, key=lambda controller: controller.target_vram_usage, default=None)
     target_bytes = int(limit_bytes * lowest.target_vram_usage) if limit_bytes is not None and lowest else None
     facts = (*_memory_facts(limit_bytes, lowest, axes, preset), *summary.facts)
     return replace(summary, memory_limit_bytes=limit_bytes, memory_target_bytes=target_bytes, facts=facts)

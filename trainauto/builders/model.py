@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.archs.legacy_keys import modern_keys
-from trainauto.builders.components import component, locate_errors
+from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
@@ -86,7 +86,7 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
             raise InputError(
                 Problem(f"network '{chosen.type}' judges images and enlarges none", advice="Write it as network_d.")
             )
-    network: nn.Module = component(
+    network: nn.Module = build_component(
         loaded, ARCHS, ("network_g",), chosen.type, chosen.arguments, {"scale": options.scale, "upscale": options.scale}
     )()
     with locate_errors(loaded, ("network_g",)):
@@ -131,7 +131,7 @@ def _check_output(network: nn.Module, name: str, scale: int) -> None:
     was_training = network.training
     try:
         with torch.no_grad():
-            found = network.eval()(image)
+            output = network.eval()(image)
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -140,13 +140,13 @@ def _check_output(network: nn.Module, name: str, scale: int) -> None:
         raise InputError(Problem(f"{what}, at {place_of_error(error)}", advice=must)) from error
     finally:
         network.train(was_training)
-    if not isinstance(found, Tensor):
-        count = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
-        raise InputError(Problem(f"network '{name}' returns a {type(found).__name__}{count}, no image", advice=must))
-    if tuple(found.shape) != wanted:
-        what = f"network '{name}' makes {_sizes(found.shape)} of {_sizes(image.shape)}, which is not `scale: {scale}`"
-        if found.shape[2:] == wanted[2:]:
-            what = f"network '{name}' makes {_sizes(found.shape)} of {_sizes(image.shape)}"
+    if not isinstance(output, Tensor):
+        count = f" of {len(output)}" if isinstance(output, tuple | list | dict) else ""
+        raise InputError(Problem(f"network '{name}' returns a {type(output).__name__}{count}, no image", advice=must))
+    if tuple(output.shape) != wanted:
+        what = f"network '{name}' makes {_sizes(output.shape)} of {_sizes(image.shape)}, which is not `scale: {scale}`"
+        if output.shape[2:] == wanted[2:]:
+            what = f"network '{name}' makes {_sizes(output.shape)} of {_sizes(image.shape)}"
         raise InputError(
             Problem(what, advice=f"{must} Set scale to what the network does, or give it the scale it should do.")
         )
@@ -158,8 +158,8 @@ def _sizes(shape: Sequence[int]) -> str:
 
 def requirements_of(network: nn.Module) -> SizeRequirements:
     """Return the sizes a network asks for; one that does not say takes any."""
-    found = getattr(network, "size_requirements", SizeRequirements())
-    return found if isinstance(found, SizeRequirements) else SizeRequirements()
+    requirements = getattr(network, "size_requirements", SizeRequirements())
+    return requirements if isinstance(requirements, SizeRequirements) else SizeRequirements()
 
 
 def channels_of(network: nn.Module) -> int:
@@ -181,7 +181,7 @@ def build_model(
     for position, chosen in enumerate(options.train.losses):
         name = chosen.type.lower()
         label = name if name not in losses else f"{name}_{position + 1}"
-        losses[label] = component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
+        losses[label] = build_component(loaded, LOSSES, ("train", "losses", position), chosen.type, chosen.arguments)()
     with locate_errors(loaded, ("model_type",)):
         model_class = MODELS.get(options.model_type)
     network_d, optim_d = discriminator_options(loaded, model_class, list(losses.values()))
@@ -219,12 +219,14 @@ def _checkpoint_gradients(model: BaseModel) -> None:
 
 
 def _optimizer(loaded: LoadedOptions, key: str, chosen: Component) -> Callable[..., Optimizer]:
-    return component(loaded, OPTIMIZERS, ("train", key), chosen.type, chosen.arguments, later=frozenset({"params"}))
+    return build_component(
+        loaded, OPTIMIZERS, ("train", key), chosen.type, chosen.arguments, later=frozenset({"params"})
+    )
 
 
 def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int, *, pretrained: bool) -> nn.Module:
     """Build the discriminator, check that it judges the images there are, and load pretrained weights if wanted."""
-    network: nn.Module = component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
+    network: nn.Module = build_component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
     with locate_errors(loaded, ("network_d",)):
         if hasattr(network, "scale") and not is_discriminator(type(network)):
             known = ", ".join(name for name in ARCHS if is_discriminator(ARCHS.get(name)))
@@ -275,7 +277,9 @@ def build_schedule(loaded: LoadedOptions, model: BaseModel) -> RateSchedule:
     """Build the schedule of the learning rate, from the rates the optimizers have now."""
     options, chosen = loaded.options, loaded.options.train.scheduler
     total, unit = run_length(options)
-    shape = component(loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total})()
+    shape = build_component(
+        loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total}
+    )()
     warmup = options.train.warmup_steps or options.train.warmup_ratio * total
     for optimizer in model.optimizers.values():
         RateSchedule.remember_rates(optimizer)

@@ -1,4 +1,4 @@
-"""The process that rehearses a run.
+"""The process of a dry run.
 
     python -m trainauto.commands.dry_run_worker
 
@@ -18,24 +18,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.worker_process import Answer, Request, serve
+from trainauto.core.worker_process import Handler, Request, serve
 
 # Nothing here may import torch at the top: the memory limit that a child inherits must be off by then.
 
 
-def main() -> int:
-    """Answer until stdin ends."""
-    return serve(_rehearser)
-
-
-def _rehearser() -> Answer:
-    """Return what answers: the first request builds the run, others read its data or train it."""
+def _dry_run_handler() -> Handler:
+    """Return the handler: the first request builds the run, others read its data or train it."""
     from trainauto.commands.dry_run import DryRun
     from trainauto.core.errors import TrainautoError
 
     built: list[DryRun] = []
 
-    def answer(request: Request) -> dict[str, Any]:
+    def handle(request: Request) -> dict[str, Any]:
         try:
             if "steps" in request:
                 return built[0].train(request["steps"])
@@ -43,14 +38,14 @@ def _rehearser() -> Answer:
                 return built[0].read()
             built[:] = [DryRun(Path(request["options"]), request["overrides"], Path(request["folder"]))]
             return built[0].built()
-        except TrainautoError as error:
-            return {"cannot": str(error), "exit_code": error.exit_code}
+        except TrainautoError:
+            raise
         except Exception:
             # A plugin's fault, or ours: whoever reads it needs all of it.
             return {"cannot": traceback.format_exc(), "exit_code": 1}
 
-    return answer
+    return handle
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_dry_run_handler))

@@ -3,7 +3,7 @@
 from trainauto.commands.run_plan import Answer, CardAnswer
 from trainauto.commands.tables import aligned
 from trainauto.core.plan import LQ_SIZE, Plan
-from trainauto.forecast.benchmark_plans import Trial, Trials
+from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import counted, error_text, size_text
 
@@ -71,11 +71,11 @@ def _frontiers(found: Answer) -> list[str]:
     ]
 
 
-def _tried(trials: Trials) -> list[str]:
+def _tried(trials: DeviceBenchmark) -> list[str]:
     """Return a table of what was tried, failures below it."""
     bound = f", which may use {size_text(trials.limit_bytes)}" if trials.limit_bytes is not None else ""
-    rows = [(*_plan_cells(one.plan), size_text(one.predicted_bytes), *_measured_cells(one)) for one in trials.trials]
-    failures = [f"{one.plan}: {one.failed}" for one in trials.trials if one.failed]
+    rows = [(*_plan_cells(one.plan), size_text(one.predicted_bytes), *_measured_cells(one)) for one in trials.plans]
+    failures = [f"{one.plan}: {one.failed}" for one in trials.plans if one.failed]
     headings = ("lq_size", "batch", "predicted", "measured", "off by", "s a step")
     return [
         *wrapped(f"tried on {trials.device}{bound}:", WIDTH, "  "),
@@ -98,7 +98,7 @@ def _plan_cells(plan: Plan) -> tuple[str, str]:
     return f"{plan[LQ_SIZE]} px", str(plan.batch_size)
 
 
-def _measured_cells(one: Trial) -> tuple[str, str, str]:
+def _measured_cells(one: PlanBenchmark) -> tuple[str, str, str]:
     if one.failed:
         return "-", "-", "-"
     off_by = error_text(one.predicted_bytes, one.measured_bytes)

@@ -19,9 +19,9 @@ import trainauto
 from trainauto.commands.common_arguments import check_free, named_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
+from trainauto.core.units import KIB, MIB, size_text
 from trainauto.data.image_io import read_image
 from trainauto.inference.load_network import AVERAGES, WEIGHTS, LoadedNetwork
-from trainauto.reporting.step_stats import MIB_BYTES, size_text
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
 """Of those that ship inside scikit-image: what ONNX files are compared on."""
@@ -65,7 +65,7 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
 
 def _file_size(file: Path) -> str:
     size = file.stat().st_size
-    return size_text(size) if size >= MIB_BYTES else f"{size / 1024:.1f} KiB"
+    return size_text(size) if size >= MIB else f"{size / KIB:.1f} KiB"
 
 
 def facts_of(found: LoadedNetwork) -> dict[str, str]:

@@ -19,17 +19,17 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.process import unknown_to_predictions
+from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
-from trainauto.forecast.benchmark_plans import Trials, benchmark_plans
-from trainauto.forecast.memory_forecast import MemoryForecast, foresee
+from trainauto.forecast.benchmark_plans import DeviceBenchmark, benchmark_plans
+from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
 from trainauto.options.cards import CardPreset, card_by_words, find_card
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.heat_map import draw_heat_map
 
-GIB = 1024**3
 USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
 
 CONTEXT_BYTES = 700 * 1024**2
@@ -97,7 +97,7 @@ class Answer:
     foresight: MemoryForecast
     axes: tuple[Axis, ...]
     cards: tuple[CardAnswer, ...]
-    trials: Trials | None = None
+    trials: DeviceBenchmark | None = None
 
 
 def answer(
@@ -116,7 +116,7 @@ def answer(
         TraceError: the model cannot be traced.
     """
     notes = []
-    with TraceProcess(loaded.path, loaded.overrides, child=child) as tracer:
+    with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)
@@ -135,7 +135,7 @@ def answer(
         controllers = {card.name: _controller(loaded, card, axes) for card in cards}
         bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
         hull = _hull(axes, list(bounds.values()))
-        foresight = foresee(tracer, hull)
+        foresight = forecast_memory(tracer, hull)
     notes.append(
         f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     )
@@ -280,7 +280,7 @@ def _on_card(
     )
 
 
-def _as_dict(trials: Trials) -> dict[str, Any]:
+def _as_dict(trials: DeviceBenchmark) -> dict[str, Any]:
     plans = [
         {
             "plan": one.plan.to_dict(),
@@ -290,6 +290,6 @@ def _as_dict(trials: Trials) -> dict[str, Any]:
             "seconds_a_step": None if one.failed else one.seconds,
             "failed": one.failed or None,
         }
-        for one in trials.trials
+        for one in trials.plans
     ]
     return {"device": trials.device, "limit_bytes": trials.limit_bytes, "plans": plans}

@@ -137,7 +137,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
     for number, (part, options) in enumerate(zip(logged.parts, loaded, strict=True)):
         with build_run(options, auto_resume=number > 0, check_samples=partial(_check_samples, part.origin)) as run:
             done = run.progress.steps
-            run.loader.follow(batches, done)
+            run.loader.replay(batches, done)
             # Without automations nobody knows the batch they were to keep.
             run.batch_scaling = replace(run.batch_scaling, configured_samples=part.origin["configured_samples"])
             run.decided.clear()  # what a resume has decided stands in the log

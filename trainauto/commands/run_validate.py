@@ -39,7 +39,7 @@ class DryRunner:
         self._folder = tempfile.TemporaryDirectory(prefix="trainauto-validate-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         _copy_of_calibrations(folder / "cache")
-        self._child = WorkerProcess(SERVER, environment={"TRAINAUTO_CACHE": str(folder / "cache")})
+        self._worker = WorkerProcess(SERVER, environment={"TRAINAUTO_CACHE": str(folder / "cache")})
         self._build = {
             "options": str(loaded.path),
             "overrides": list(loaded.overrides),
@@ -52,7 +52,7 @@ class DryRunner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._child.end()
+        self._worker.end()
         self._folder.cleanup()
 
     def build(self) -> Facts:
@@ -82,7 +82,7 @@ class DryRunner:
 
     def _asked(self, request: Facts, timeout_s: float) -> Facts:
         try:
-            answer = self._child.ask(request, timeout_s)
+            answer = self._worker.request(request, timeout_s)
         except WorkerDiedError as error:
             advice = (
                 "\n  The system ends processes when memory is short: set memory: budget."

@@ -39,18 +39,18 @@ class Bounds:
         """Return the smallest and the largest value of an axis."""
         return self.limits.get(axis, (1, ANY))
 
-    def narrowed(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    def clip(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """Return a run's axes within these bounds; what is wanted lowers maxima, never minima."""
         axes = axes or (Axis(LQ_SIZE, "px", 1, ANY), Axis(BATCH_SIZE, "samples", 1, ANY))
-        narrowed = []
+        clipped = []
         for axis in axes:
             low, high = self.of(axis.name)
             high = min(high, axis.maximum)
             low = min(max(low, axis.minimum), high)
             high = max(low, min(high, self.wanted.get(axis.name, high)))
             capped_by = axis.capped_by if high == axis.maximum else ""
-            narrowed.append(Axis(axis.name, axis.unit, low, high, axis.multiple, capped_by))
-        return tuple(narrowed)
+            clipped.append(Axis(axis.name, axis.unit, low, high, axis.multiple, capped_by))
+        return tuple(clipped)
 
     def apply_minima(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
         """Return a run's axes with minima raised to these, as far as ``plan`` is not below them."""

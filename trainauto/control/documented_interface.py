@@ -32,7 +32,7 @@ class DocumentedInterface(Automation):
 
     Once: :meth:`set_current_parameters` (or :meth:`set_dynamic_wrappers` with a loader that knows its plan), then
     :meth:`start_monitoring_period`. After every step: :meth:`update_vram_monitoring`. When a step runs out of memory:
-    :meth:`handle_oom_recovery` with the sizes to go on with.
+    :meth:`handle_oom_recovery` with the sizes to continue with.
 
     Attributes:
         adjustment_frequency: steps of a period.
@@ -153,7 +153,7 @@ class DocumentedInterface(Automation):
     def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
         """Go to these values as far as memory admits, and no further; a larger plan shrinks to them."""
         self._bounds.wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
-        self._axes = self._bounds.narrowed(self._run_axes)
+        self._axes = self._bounds.clip(self._run_axes)
 
     def set_dynamic_wrappers(self, dataloader: Any, dataset: Any = None) -> None:
         """Let what is decided change a loader itself.
@@ -232,7 +232,7 @@ class DocumentedInterface(Automation):
         return deltas[0], deltas[1]
 
     def handle_oom_recovery(self, new_batch_size: int, new_lq_size: int) -> None:
-        """Go on with these values (samples, pixels) after running out of memory; the plan that failed is remembered.
+        """Continue with these values (samples, pixels) after running out of memory; the plan that failed is remembered.
 
         Growth waits two periods. Values that are no smaller than what failed are replaced by smaller ones. Call it
         outside of the ``except`` block, where the error's traceback no longer holds the tensors of the failed step.
@@ -300,7 +300,7 @@ class DocumentedInterface(Automation):
         meter.start_window()
 
     def _within_bounds(self, plan: Plan) -> Plan:
-        axes = replace(self._bounds, wanted={}).narrowed(self._run_axes)
+        axes = replace(self._bounds, wanted={}).clip(self._run_axes)
         clamped = {axis.name: axis.clamp(plan[axis.name]) for axis in axes}
         return plan.changed(micro_batches=min(plan.micro_batches, clamped[BATCH_SIZE]), **clamped)
 
@@ -336,7 +336,7 @@ def _check_setters(loader: Any, dataset: Any, *, changes_crop: bool) -> None:
     if not callable(getattr(loader, "update_batch_size", None)):
         advice = f"Give it this method, which makes the next batches that large, {instead}"
         raise InputError(Problem(f"the loader, a {kind}, has no update_batch_size(n)", advice=advice))
-    crops = [one for one in (loader, dataset) if callable(getattr(one, "update_lq_size", None))]
+    crops = [part for part in (loader, dataset) if callable(getattr(part, "update_lq_size", None))]
     if changes_crop and not crops:
         what = f"neither the loader, a {kind}, nor the dataset ({type(dataset).__name__}) has update_lq_size(n)"
         advice = f"Give one of them this method; set max_lq_size to min_lq_size where crops are to stay; {instead}"

@@ -21,6 +21,7 @@ from math import ceil
 
 from trainauto.control.step_policy import PolicyDecision, is_blocked, work
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.units import size_text
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
 
 CORRECTION_GAIN = 0.02
@@ -38,8 +39,6 @@ PROBE_ROOM = 0.01
 ROUND_PX, ROUND_LOSS, ROUND_REACH = 8, 0.02, 0.9
 """Crops are rounded to multiples of 8, which kernels and windows like, where that costs at most 2 % of the use; never
 below 90 % of the side."""
-
-MIB, GIB = 1024**2, 1024**3
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class Situation:
             return None
         quantile = 0.5 if self.is_probe else UPPER
         if (most := self.least_reserved(plan, quantile)) > self.available_bytes:
-            return f"may have to reserve {_text(most)} of {_text(self.available_bytes)} available"
+            return f"may have to reserve {size_text(most, 0)} of {size_text(self.available_bytes, 0)} available"
         return None
 
     def least_reserved(self, plan: Plan, quantile: float) -> int:
@@ -136,24 +135,26 @@ class Situation:
 
 def choose(now: Situation) -> PolicyDecision:
     """Decide before the first step, upon every probe, and upon every whole period."""
-    if not now.cost.knows:
+    if not now.cost.can_predict:
         return PolicyDecision(now.plan, "nothing was traced or measured yet")
     if now.peak_bytes is None:
-        return _first(now)
+        return _initial_decision(now)
     use = now.peak_bytes / now.limit_bytes
-    measured = f"peak {use:.1%} of {_text(now.limit_bytes)}"
+    measured = f"peak {use:.1%} of {size_text(now.limit_bytes, 0)}"
     if now.is_probe:
         return _after_probe(now, measured, now.peak_bytes)
     if now.peak_bytes > now.target_bytes:
         above, best = f"{measured} is above the target {now.target:.0%}", best_plan(now) if now.is_fresh_jump else None
         if best is not None and work(best) < work(now.plan):  # it went too far: pressure is something else
-            return _told(now, best, f"{above}: {now.plan} -> {best}")
-        return _yield(now, above)
+            return _explained(now, best, f"{above}: {now.plan} -> {best}")
+        return _shrink(now, above)
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
     if now.reserved and now.available_bytes is not None:
         taken = now.least_reserved(now.plan, 0.5)
         if taken > now.available_bytes:
-            return _yield(now, f"{_text(taken)} to reserve is above the {_text(now.available_bytes)} available")
+            return _shrink(
+                now, f"{size_text(taken, 0)} to reserve is above the {size_text(now.available_bytes, 0)} available"
+            )
     if use >= now.target - now.margin:
         return PolicyDecision(
             now.plan, f"{measured} lies in the band {now.target - now.margin:.0%} to {now.target:.0%}"
@@ -227,26 +228,26 @@ def frontier(
     return plans
 
 
-def _first(now: Situation) -> PolicyDecision:
+def _initial_decision(now: Situation) -> PolicyDecision:
     fits = now.admits(now.plan)
     best = best_plan(now) if now.may_grow else None
     if best is not None and best != now.plan:
-        return _told(now, best, f"the best plan that is foreseen to fit is taken: {now.plan} -> {best}")
+        return _explained(now, best, f"the best plan that is predicted to fit is taken: {now.plan} -> {best}")
     if fits:
         why = "the present plan is the best that fits" if now.may_grow else "growth is not allowed now"
-        return _told(now, now.plan, why)
-    return _yield(now, f"{now.plan} {now.refusal(now.plan)}")
+        return _explained(now, now.plan, why)
+    return _shrink(now, f"{now.plan} {now.refusal(now.plan)}")
 
 
 def _after_probe(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
     best = best_plan(now)
     if peak_bytes > (1 - PROBE_ROOM) * now.target_bytes:
         if best is None or work(best) >= work(now.plan):
-            return _yield(now, f"{measured} is above the target {now.target:.0%}")
-        return _told(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
+            return _shrink(now, f"{measured} is above the target {now.target:.0%}")
+        return _explained(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
     if best is None or best == now.plan or now.cost.predict(shape_of(best)) < (1 + PROBE_GAIN) * peak_bytes:
         return PolicyDecision(now.plan, f"{measured}, {_why_not_larger(now, now.plan)}", peak_bytes)
-    return _told(now, best, f"{measured}: {now.plan} -> {best}")
+    return _explained(now, best, f"{measured}: {now.plan} -> {best}")
 
 
 def _correct(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
@@ -261,32 +262,32 @@ def _correct(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
         return stays
     if gain < least and not restores:
         return PolicyDecision(now.plan, f"{measured}, but {best} would use {gain:+.1%}: a change asks for {least:.0%}")
-    return _told(now, best, f"{measured}: {now.plan} -> {best}")
+    return _explained(now, best, f"{measured}: {now.plan} -> {best}")
 
 
-def _yield(now: Situation, why: str) -> PolicyDecision:
+def _shrink(now: Situation, why: str) -> PolicyDecision:
     """Return the largest smaller plan that is admitted: smaller in batch, then at the smallest batch in crop."""
     batches, extents = _values(now.axis(BATCH_SIZE)), _values(now.axis(LQ_SIZE))
     smaller = _upto(batches, now.plan.batch_size - 1)
     batch = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=value)))
     if batch is not None:
         why = f"{why}: batch_size {now.plan.batch_size} -> {batch}"
-        return _told(now, now.plan.changed(batch_size=batch), why, is_pressure=True)
+        return _explained(now, now.plan.changed(batch_size=batch), why, is_pressure=True)
     least = min(now.plan.batch_size, batches[0])
     smaller = _upto(extents, now.plan[LQ_SIZE] - 1)
     extent = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=least, lq_size=value)))
     if extent is None:
         smallest = now.plan.changed(batch_size=least, lq_size=min(now.plan[LQ_SIZE], extents[0]))
         why = f"{why}, and so is every smaller plan: all axes go to their floor"
-        return _told(now, smallest, why, is_pressure=True)
+        return _explained(now, smallest, why, is_pressure=True)
     plan = now.plan.changed(batch_size=least, lq_size=extent)
-    return _told(now, plan, f"{why}: {now.plan} -> {plan}", is_pressure=True)
+    return _explained(now, plan, f"{why}: {now.plan} -> {plan}", is_pressure=True)
 
 
-def _told(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
-    expected = now.cost.predict(shape_of(plan))
+def _explained(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
+    expected, limit = now.cost.predict(shape_of(plan)), size_text(now.limit_bytes, 0)
     reason = (
-        f"{why}; expected {_text(expected)}, {expected / now.limit_bytes:.1%} of {_text(now.limit_bytes)}, "
+        f"{why}; expected {size_text(expected, 0)}, {expected / now.limit_bytes:.1%} of {limit}, "
         f"at most {now.most(plan) / now.limit_bytes:.1%}; {_why_not_larger(now, plan)}"
     )
     return PolicyDecision(plan, reason, expected, is_pressure)
@@ -326,7 +327,3 @@ def _last(values: range, holds: Callable[[int], bool]) -> int | None:
         else:
             high = middle
     return values[low - 1] if low else None
-
-
-def _text(count: float) -> str:
-    return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"

@@ -26,7 +26,7 @@ MORE_MEMORY = 1.02
 """Ratio of limits from which a resumed run has another card or budget: readings of one card are the same."""
 
 EARLY_STEPS = 3
-"""Whole steps after which what was foreseen is corrected: the first one at a new plan may take less or more."""
+"""Whole steps after which what was predicted is corrected: the first one at a new plan may take less or more."""
 
 _FIGURES = re.compile(r"[\d.]+")
 
@@ -50,7 +50,7 @@ class PeriodController(DocumentedInterface):
         self.effective = effective
         self._bounds = bounds
         self._run_axes: tuple[Axis, ...] = ()
-        self._axes = bounds.narrowed(())
+        self._axes = bounds.clip(())
         # Plans are those that EffectiveBatch gives a controller; the run's own are made of them where they leave here.
         self._plan: Plan | None = None
         self._configured_batch: int | None = None
@@ -112,7 +112,7 @@ class PeriodController(DocumentedInterface):
     def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
         """Take in that a step ran out of memory; return whether its plan is to shrink, and by which rule."""
         self._statistics.oom_count += 1
-        has_fitted = self._steering.knows(failed)
+        has_fitted = self._steering.is_measured(failed)
         answer = self._failures.out_of_memory(failed, has_fitted=has_fitted, recovered=recovered)
         if answer.shrinks:
             self._cooldown = 2 * self.adjustment_frequency
@@ -152,7 +152,7 @@ class PeriodController(DocumentedInterface):
         if self.warmup_period and not self._statistics.history:
             return None
         if self._steering.can_predict():
-            # A run that goes on with more memory, or under options that need other memory, chooses anew at once.
+            # A run that resumes with more memory, or under options that need other memory, chooses anew at once.
             self._seen = PeriodStats(available=reading.available)
             return self._even(self._steering.judge(self._period(limit)))
         if self._steering.awaits_correction() and len(peaks) == EARLY_STEPS:
@@ -263,7 +263,7 @@ class PeriodController(DocumentedInterface):
 
     def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
-        return self._bounds.narrowed(axes)
+        return self._bounds.clip(axes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs; bounds and switches come from the option file."""
@@ -290,7 +290,7 @@ class PeriodController(DocumentedInterface):
         self._seen, self._settled = PeriodStats.from_state(state["seen"]), state["settled"]
         self._has_forgotten = bool(state["has_forgotten"])
         if self._has_forgotten:
-            self._steering = self._afresh()  # what was foreseen of this run is not what it needs
+            self._steering = self._afresh()  # what was predicted of this run is not what it needs
         if state["kind"] == self.kind:
             self._limit_bytes = state["limit_bytes"]
             self._steering.load_state_dict(state["steering"])

@@ -69,9 +69,9 @@ class Planner(Protocol):
         """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
 
     def judge(self, period: Period) -> PolicyDecision:
-        """Take in a period, if one was measured, and say how to go on."""
+        """Take in a period, if one was measured, and decide how to continue."""
 
-    def knows(self, plan: Plan) -> bool:
+    def is_measured(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
 
     def expected_bytes(self, plan: Plan) -> int | None:
@@ -150,7 +150,7 @@ class SmallSteps:
             larger, f"{judgement.reason}, as one micro-batch less", now.measured.expected_bytes(larger)
         )
 
-    def knows(self, plan: Plan) -> bool:
+    def is_measured(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
         return plan in self._typical_bytes
 
@@ -184,7 +184,7 @@ class Jump:
 
     Args:
         cost: what plans need; with a prior it can be asked before the first step.
-        reserved: the least with which the allocator need not flush, where that was foreseen; else what it held.
+        reserved: the least with which the allocator need not flush, where that was predicted; else what it held.
     """
 
     def __init__(self, cost: CostModel, reserved: CostModel | None = None) -> None:
@@ -195,7 +195,7 @@ class Jump:
 
     def can_predict(self) -> bool:
         """Say whether there is a prior."""
-        return self.cost.knows and not self._jumped
+        return self.cost.can_predict and not self._jumped
 
     def awaits_correction(self) -> bool:
         """Say so once it has jumped by a prior: what is known of the first steps then corrects it."""
@@ -204,9 +204,9 @@ class Jump:
     def fits_again(self, plan: Plan, period: Period) -> bool:
         """Say so where medians stay within target and what is available: it had fitted before, so there is no doubt."""
         shape = shape_of(plan)
-        if not self.cost.knows or self.cost.predict(shape) > period.target * period.limit_bytes:
+        if not self.cost.can_predict or self.cost.predict(shape) > period.target * period.limit_bytes:
             return False
-        if period.available_bytes is None or not self.reserved.knows:
+        if period.available_bytes is None or not self.reserved.can_predict:
             return True
         return max(self.cost.predict(shape), self.reserved.predict(shape)) <= period.available_bytes
 
@@ -228,7 +228,7 @@ class Jump:
             configured_batch=period.configured_batch,
             cost=self.cost,
             peak_bytes=period.peak_bytes,
-            reserved=self.reserved if self.reserved.knows else None,
+            reserved=self.reserved if self.reserved.can_predict else None,
             available_bytes=period.available_bytes,
             blocked=period.blocked,
             corrected=self._corrected,
@@ -240,25 +240,25 @@ class Jump:
         if period.probes_left is None:
             # The first judgement is the jump, the next one its correction; from then on changes must be worth more.
             self._corrected = self._jumped
-        self._jumped = self._jumped or self.cost.knows
+        self._jumped = self._jumped or self.cost.can_predict
         return judgement
 
     def _see_reserved(self, shape: BatchShape, reserved_bytes: int) -> None:
-        """Take in what the allocator held: foreseen or not, the least that it can do with is no more.
+        """Take in what the allocator held: predicted or not, the least that it can do with is no more.
 
         What it keeps of other plans, and in pieces that fit nothing, it gives back before it fails: that it held more
-        than foreseen says nothing.
+        than predicted says nothing.
         """
         if self.reserved.prior is None or reserved_bytes < self.reserved.predict(shape):
             self.reserved.observe(shape, reserved_bytes)
 
-    def knows(self, plan: Plan) -> bool:
+    def is_measured(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
         return plan in self._measured
 
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return the median of the cost model."""
-        return self.cost.predict(shape_of(plan)) if self.cost.knows else None
+        return self.cost.predict(shape_of(plan)) if self.cost.can_predict else None
 
     def mark_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Have the cost model expect more of it than the limit; what was chosen by it may be corrected once more."""

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.units import MIB
 
 SMALLEST_STEP, LARGEST_STEP = 2, 8
 STEP_PER_HEADROOM = 40
 """Growth of an axis for the whole memory as headroom: 5 % of it gives a step of 2, 20 % one of 8 (E20's range)."""
 
 SHRINK_AFTER_OOM = 0.25
-MIB = 1024**2
 
 
 def work(plan: Plan) -> int:
@@ -51,7 +51,7 @@ class Measured:
         """
         if plan in self.typical_bytes:
             return self.typical_bytes[plan]
-        points = sorted((work(one), peak) for one, peak in self.typical_bytes.items())
+        points = sorted((work(shape), peak) for shape, peak in self.typical_bytes.items())
         if not points:
             raise ValueError("no peak was measured yet")
         x, (x_last, peak_last) = work(plan), points[-1]
@@ -110,7 +110,7 @@ class PolicyDecision:
     """What the policy says.
 
     Attributes:
-        plan: the plan to go on with; the same one to stay.
+        plan: the plan to continue with; the same one to stay.
         reason: why, in words and figures.
         expected_bytes: the peak expected of it.
         is_pressure: the plan is left because memory is short, not because it is the better one.
@@ -141,12 +141,12 @@ def _grow(now: Situation, measured: str) -> PolicyDecision:
     order = [BATCH_SIZE] if now.plan.batch_size < now.configured_batch else [LQ_SIZE, BATCH_SIZE]
     refusals = []
     for name in order:
-        found = _step_up(now, name)
-        if isinstance(found, Plan):
-            expected = now.measured.expected_bytes(found)
-            reason = f"{measured} is below the band: {name} {now.plan[name]} -> {found[name]}"
-            return PolicyDecision(found, reason, expected)
-        refusals.append(found)
+        step = _step_up(now, name)
+        if isinstance(step, Plan):
+            expected = now.measured.expected_bytes(step)
+            reason = f"{measured} is below the band: {name} {now.plan[name]} -> {step[name]}"
+            return PolicyDecision(step, reason, expected)
+        refusals.append(step)
     return PolicyDecision(now.plan, f"{measured} is below the band, but {'; '.join(refusals)}")
 
 

@@ -24,7 +24,7 @@ class ThroughputSearch:
     """Steers by memory until that rests, then down to the edge of the plateau of speed.
 
     Args:
-        memory: what steers by memory, and goes on guarding it.
+        memory: what steers by memory, and keeps guarding it.
         even: makes of a plan the one that the run will train, see ``EffectiveBatch``.
     """
 
@@ -32,7 +32,7 @@ class ThroughputSearch:
         self._memory = memory
         self._even = even
         self._speeds: dict[Plan, float] = {}
-        self._asked: Plan | None = None
+        self._requested: Plan | None = None
         self._rest: Plan | None = None
 
     def can_predict(self) -> bool:
@@ -50,7 +50,7 @@ class ThroughputSearch:
     def judge(self, period: Period) -> PolicyDecision:
         """Take in a period; memory comes first, and nothing is sought where memory is only waiting to grow again."""
         is_at_rest = period.plan == self._rest
-        if self._speeds and self._rest is None and period.plan not in (*self._speeds, self._asked):
+        if self._speeds and self._rest is None and period.plan not in (*self._speeds, self._requested):
             self._start_over()  # a failure or a neighbour has led elsewhere in the middle of the search
         is_seeking = bool(self._speeds) and self._rest is None
         may_grow = period.may_grow and not is_at_rest and not is_seeking
@@ -75,7 +75,7 @@ class ThroughputSearch:
         fast = [plan for plan in open_to_it if self._speeds[plan] >= (1 - PLATEAU) * self._speeds[fastest]]
         best = min(fast, key=lambda plan: plan.batch_size)
         if (smaller := self._between(period, best)) is not None:
-            self._asked = smaller
+            self._requested = smaller
             return PolicyDecision(
                 smaller, f"{words}: is a smaller batch as fast?", self._memory.expected_bytes(smaller)
             )
@@ -83,9 +83,9 @@ class ThroughputSearch:
         reason = f"{words}; {best} is the smallest within {PLATEAU:.0%} of it"
         return PolicyDecision(best, reason, self._memory.expected_bytes(best))
 
-    def knows(self, plan: Plan) -> bool:
+    def is_measured(self, plan: Plan) -> bool:
         """Say whether a plan has been measured for a whole period."""
-        return self._memory.knows(plan)
+        return self._memory.is_measured(plan)
 
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return the peak to expect of a plan."""
@@ -106,7 +106,7 @@ class ThroughputSearch:
         return {
             **self._memory.state_dict(),
             "speeds": [[plan.to_dict(), speed] for plan, speed in self._speeds.items()],
-            "asked": self._asked.to_dict() if self._asked else None,
+            "asked": self._requested.to_dict() if self._requested else None,
             "rest": self._rest.to_dict() if self._rest else None,
         }
 
@@ -114,12 +114,12 @@ class ThroughputSearch:
         """Take back :meth:`state_dict`; what a run without this objective left says nothing of speed."""
         self._memory.load_state_dict(state)
         self._speeds = {Plan.from_dict(plan): float(speed) for plan, speed in state.get("speeds", [])}
-        self._asked, self._rest = (
+        self._requested, self._rest = (
             Plan.from_dict(state[name]) if state.get(name) else None for name in ("asked", "rest")
         )
 
     def _start_over(self) -> None:
-        self._speeds, self._asked, self._rest = {}, None, None
+        self._speeds, self._requested, self._rest = {}, None, None
 
     def _between(self, period: Period, best: Plan) -> Plan | None:
         """Return a plan between the best one and what is known to be slower; ``None`` where they are close enough."""

@@ -7,13 +7,12 @@ from typing import Any
 
 from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading
+from trainauto.core.units import GIB, MIB
 
 logger = logging.getLogger(__name__)
 
 NEARLY_FULL, WORTH_SAYING = 0.95, 0.01
 """Use above this is worth a warning (E19): a little more, and a step fails. The next one is for so much more."""
-
-MIB, GIB = 1024**2, 1024**3
 
 
 class VramStatistics:

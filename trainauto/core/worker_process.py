@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, TextIO, cast
 
+from trainauto.core.errors import TrainautoError
+
 START_TIMEOUT_S = 120.0
 """Loading torch from a cold disk takes long."""
 GRACE_S = 2.0
@@ -28,7 +30,7 @@ SHOWN_LINES = 5
 _PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
 
 Request = dict[str, Any]
-Answer = Callable[[Request], dict[str, Any]]
+Handler = Callable[[Request], dict[str, Any]]
 
 
 class WorkerDiedError(Exception):
@@ -61,7 +63,7 @@ class WorkerProcess:
         threading.Thread(target=self._listen, daemon=True).start()
         self._is_ready = False
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def request(self, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send a request and wait for its answer.
 
         Raises:
@@ -71,7 +73,7 @@ class WorkerProcess:
             self._next(START_TIMEOUT_S)
             self._is_ready = True
         try:
-            self._stdin.write(json.dumps(request) + "\n")
+            self._stdin.write(json.dumps(message) + "\n")
             self._stdin.flush()
         except OSError:
             raise self._death() from None
@@ -136,11 +138,14 @@ def start_tracing(*, like_cuda: bool) -> WorkerProcess:
     return WorkerProcess("trainauto.forecast.trace_worker", *arguments, environment={"OMP_NUM_THREADS": "1"})
 
 
-def serve(prepare: Callable[[], Answer]) -> int:
-    """Answer requests from stdin until it ends.
+def serve(prepare: Callable[[], Handler]) -> int:
+    """Answer requests from stdin until it ends: the main of every worker process.
+
+    A request that raises a ``TrainautoError`` is answered ``{"cannot": "...", "exit_code": 2}``; any other error ends
+    the process. An answer carries the ``id`` of its request, where that has one.
 
     Args:
-        prepare: loads what is needed, and returns what answers. The line that says "ready" follows it.
+        prepare: loads what is needed, and returns the handler of requests. The line that says "ready" follows it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     # What plugins and libraries print must not come between the answers.
@@ -152,11 +157,19 @@ def serve(prepare: Callable[[], Answer]) -> int:
     from trainauto.core.process import limit_private_memory
 
     limit_private_memory(None)
-    answer = prepare()
+    handler = prepare()
     _say(answers, {"ready": True})
     while (line := requests.get()) is not None:
-        _say(answers, answer(json.loads(line)))
+        _say(answers, _handled(handler, json.loads(line)))
     return 0
+
+
+def _handled(handler: Handler, request: Request) -> dict[str, Any]:
+    ident = {"id": request["id"]} if "id" in request else {}
+    try:
+        return {**ident, **handler(request)}
+    except TrainautoError as error:
+        return {**ident, "cannot": str(error), "exit_code": error.exit_code}
 
 
 def _hear(requests: "queue.SimpleQueue[str | None]") -> None:

@@ -24,13 +24,13 @@ def damaged_among(paths: Sequence[str], channels: int, set_name: str) -> Iterato
     """
     look = partial(_damage, channels=channels)
     if len(paths) <= FEW or (os.cpu_count() or 1) == 1:
-        found = map(look, paths)
-        yield from (_problem(*one, set_name) for one in zip(paths, found, strict=True) if one[1])
+        damages = map(look, paths)
+        yield from (_problem(*result, set_name) for result in zip(paths, damages, strict=True) if result[1])
         return
     with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=get_context("spawn")) as processes:
         answers = processes.map(look, paths, chunksize=16)
         try:
-            yield from (_problem(*one, set_name) for one in zip(paths, answers, strict=True) if one[1])
+            yield from (_problem(*result, set_name) for result in zip(paths, answers, strict=True) if result[1])
         except BrokenProcessPool as error:
             advice = "Memory may have run out. Free some, or leave decode_all out."
             raise InputError(

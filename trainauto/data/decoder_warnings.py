@@ -1,4 +1,4 @@
-"""What a decoder says of a damaged image while it goes on: libjpeg prints a line, and the pixels behind it are wrong.
+"""What a decoder says of a damaged image while it continues: libjpeg prints a line, and the pixels behind it are wrong.
 
 The line goes to the process's standard error and names no file, so that it is caught there while one image is decoded.
 Of damages of 512 bytes and more in the middle of a photograph nearly all are noticed so, of a few lost bytes half: JPEG
@@ -41,7 +41,7 @@ class _Catcher:
         self.busy = threading.Lock()
 
     def said_during(self, decode: Callable[[], Result]) -> tuple[Result, bytes]:
-        """Decode; return what came of it and what was printed meanwhile."""
+        """Decode; return the result and what was printed meanwhile."""
         kept = os.dup(_STDERR)
         try:
             try:
@@ -69,8 +69,8 @@ class _Catcher:
 _catcher: _Catcher | None = None
 
 
-def damage_heard(decode: Callable[[], Result]) -> tuple[Result, str]:
-    """Decode an image; return what came of it and what the decoder says of damage, empty where it says nothing.
+def decode_with_warnings(decode: Callable[[], Result]) -> tuple[Result, str]:
+    """Decode an image; return the result and what the decoder says of damage, empty where it says nothing.
 
     What anybody else prints meanwhile is passed on. Two threads do not listen at once: the second just decodes.
     """
@@ -92,16 +92,16 @@ def damage_heard(decode: Callable[[], Result]) -> tuple[Result, str]:
         return decode(), ""
     finally:
         catcher.busy.release()
-    found, others = "", []
+    message, others = "", []
     for line in said.splitlines(keepends=True):
-        if line.startswith(tuple(one.encode() for one in DAMAGE)):
-            found = found or line.decode(errors="replace").strip()
+        if line.startswith(tuple(prefix.encode() for prefix in DAMAGE)):
+            message = message or line.decode(errors="replace").strip()
         else:
             others.append(line)
     if others:
         with suppress(OSError):
             os.write(_STDERR, b"".join(others))
-    return result, found
+    return result, message
 
 
 def is_padding(path: str, damage: str) -> bool:
@@ -109,40 +109,40 @@ def is_padding(path: str, damage: str) -> bool:
 
     Others there may be what is left of pixels after damage.
     """
-    found = _BEFORE_THE_END.search(damage)
-    if found is None:
+    match = _BEFORE_THE_END.search(damage)
+    if match is None:
         return False
-    return bytes(int(found[1])) + b"\xff\xd9" in Path(path).read_bytes()
+    return bytes(int(match[1])) + b"\xff\xd9" in Path(path).read_bytes()
 
 
 def is_listened_to(path: str) -> bool:
-    """Whether a decoder may go on over damage in such a file."""
+    """Whether a decoder may continue over damage in such a file."""
     return Path(path).suffix.lower() in JPEG_SUFFIXES
 
 
-class _Told:
+class _ReportedDamage:
     """Damaged files that this process has read: named once each; those of a worker travel with its next batch."""
 
     def __init__(self) -> None:
         self.known: set[str] = set()
-        self.waiting: list[tuple[str, str]] = []
+        self.pending: list[tuple[str, str]] = []
 
 
-_told = _Told()
+_reported = _ReportedDamage()
 
 
-def tell(path: str, damage: str) -> None:
+def report_damage(path: str, damage: str) -> None:
     """Name a damaged file in the log, once; in a loader's worker, keep it for the training process to name."""
-    if path in _told.known:
+    if path in _reported.known:
         return
-    _told.known.add(path)
+    _reported.known.add(path)
     if torch.utils.data.get_worker_info() is not None:
-        _told.waiting.append((path, damage))
+        _reported.pending.append((path, damage))
     else:
         logger.warning("%s is damaged, its pixels may be wrong from some row on (%s); replace it", path, damage)
 
 
-def take_waiting() -> list[tuple[str, str]]:
+def take_pending() -> list[tuple[str, str]]:
     """Return the damaged files that a worker has read and nobody has named yet."""
-    taken, _told.waiting = _told.waiting, []
+    taken, _reported.pending = _reported.pending, []
     return taken

@@ -19,14 +19,14 @@ from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.process import limit_private_memory
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.core.words import counted
-from trainauto.data.decoder_warnings import take_waiting, tell
+from trainauto.data.decoder_warnings import report_damage, take_pending
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.data.sampler import (
     DynamicBatchSampler,
     LoggedBatch,
     PlannedBatch,
-    Position,
     ShuffledStream,
+    StreamState,
     planned_batches_of,
     positions_of,
 )
@@ -77,11 +77,11 @@ class DynamicDataLoader:
         self.lookahead = lookahead
         self.division = division
         self._rank = rank
-        self._order = ShuffledStream(len(dataset), seed)
+        self._stream = ShuffledStream(len(dataset), seed)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._context = multiprocessing_context if num_workers else None
-        self._tail = Position.start(plan)
+        self._tail = StreamState.start(plan)
         self._given = 0  # samples of the tail's next draw, of all ranks, that were handed out already
         self._current: Batch | None = None  # that draw, whole, while the workers' batch is in hand
         self._fetched = 0  # draws fetched from the workers
@@ -126,10 +126,10 @@ class DynamicDataLoader:
                 self._head.change(at, plan)
         self.plan = plan
 
-    def follow(self, batches: Sequence[LoggedBatch], trained: int = 0) -> None:
+    def replay(self, batches: Sequence[LoggedBatch], trained: int = 0) -> None:
         """Give exactly these batches, whatever plan is asked for, and then end; takes effect with the next iterator.
 
-        What :meth:`update_plan` asks for acts beyond them, so that a checkpoint can be gone on from as ever.
+        What :meth:`update_plan` asks for acts beyond them, so that a checkpoint can be resumed from as ever.
 
         Args:
             batches: those of a whole run, from its beginning.
@@ -143,7 +143,7 @@ class DynamicDataLoader:
             start = batches[trained].first_sample
             number = bisect_right(draws, start, key=lambda draw: draw.first_sample) - 1
             beyond = [(at, plan) for at, plan in self._tail.changes if at >= len(draws)]
-            self._tail, self._given = Position.among(draws, number), start - draws[number].first_sample
+            self._tail, self._given = StreamState.among(draws, number), start - draws[number].first_sample
             for at, plan in beyond:
                 self._tail = self._tail.with_change(at, plan)
         if draws and not trained:
@@ -151,10 +151,10 @@ class DynamicDataLoader:
         self._logged, self._next_logged, self._last_logged_draw = batches, trained, len(draws) - 1
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield batches without end. A second iterator goes on where the first one stopped."""
+        """Yield batches without end. A second iterator continues where the first one stopped."""
         self._advance_if_consumed()
         self._fetched = self._tail.next_draw.number
-        self._head = DynamicBatchSampler(self._order, self._tail, self.division, self._rank)
+        self._head = DynamicBatchSampler(self._stream, self._tail, self.division, self._rank)
         self._workers = self._start_workers(self._head)
         self._current = None
         while self._workers is not None and (self._logged is None or self._next_logged < len(self._logged)):
@@ -170,7 +170,7 @@ class DynamicDataLoader:
         self._given -= batch.step_samples
 
     def _piece(self, batch: Batch) -> Batch:
-        """Return what comes next of the current draw: as the plan says, or as the log that is followed."""
+        """Return what comes next of the current draw: as the plan says, or as the log that is replayed."""
         places = self.division.places(batch.drawn.batch_size, self._rank)
         rest = without_first(batch, bisect_left(places, self._given), self.dataset)
         if self._logged is None:
@@ -190,7 +190,7 @@ class DynamicDataLoader:
             raise collated
         tensors, damaged = collated
         for path, damage in damaged:
-            tell(path, damage)
+            report_damage(path, damage)
         return self._batch(self._tail.next_draw, tensors)
 
     def _advance_if_consumed(self) -> None:
@@ -212,7 +212,7 @@ class DynamicDataLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`; takes effect with the next iterator.
+        """Resume from :meth:`state_dict`; takes effect with the next iterator.
 
         Under another division than it was written with, what is left of a draw begins the next one.
 
@@ -224,7 +224,7 @@ class DynamicDataLoader:
                 f"dataset '{self.dataset.name}' has {counted(len(self.dataset), 'sample')}, "
                 f"the checkpoint was written with {state['samples']}"
             )
-        self._tail = Position.from_dict(state["tail"])
+        self._tail = StreamState.from_dict(state["tail"])
         self._given = int(state["given"])
         if tuple(state.get("shares", SINGLE_PROCESS.shares)) != self.division.shares and self._given:
             draw = self._tail.next_draw
@@ -253,7 +253,7 @@ class DynamicDataLoader:
 
     def _batch(self, draw: PlannedBatch, tensors: dict[str, Tensor]) -> Batch:
         positions = positions_of(draw, self.division, self._rank)
-        names = tuple(self.dataset.sample_name(self._order.index_at(position)) for position in positions)
+        names = tuple(self.dataset.sample_name(self._stream.index_at(position)) for position in positions)
         shape, pixels = self.dataset.shape(tensors), self.dataset.pixels(tensors)
         return Batch(tensors, names, draw.first_sample, draw.plan, draw.plan, shape, pixels)
 
@@ -262,7 +262,7 @@ def _collate(samples: "list[dict[str, Tensor]] | InputError") -> Collated:
     """Stack samples; a failed batch passes through as its error. Damaged files that were read travel with them."""
     if isinstance(samples, InputError):
         return samples
-    return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}, take_waiting()
+    return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}, take_pending()
 
 
 def _start_worker(_worker: int) -> None:

@@ -20,15 +20,15 @@ def orientation_of(image: Image.Image) -> int:
     Only what precedes the pixels is read. Decoders differ in what else they look at (XMP, text of PNG), so that none of
     them is asked to turn anything.
     """
-    found: Any = AS_STORED
+    value: Any = AS_STORED
     if image.format == "TIFF":
-        found = image.tag_v2.get(ORIENTATION, AS_STORED)  # type: ignore[attr-defined]
+        value = image.tag_v2.get(ORIENTATION, AS_STORED)  # type: ignore[attr-defined]
     elif image.info.get("exif"):
         exif = Image.Exif()
         with suppress(Exception):  # cameras write EXIF that breaks parsers in many ways; the pixels are fine
             exif.load(image.info["exif"])
-            found = exif.get(ORIENTATION, AS_STORED)
-    return found if found in range(1, 9) else AS_STORED
+            value = exif.get(ORIENTATION, AS_STORED)
+    return value if value in range(1, 9) else AS_STORED
 
 
 def upright_size_px(image: Image.Image) -> tuple[int, int]:

@@ -90,14 +90,14 @@ class ImageDataset(DynamicDataset):
     def survey(self) -> DatasetScan:
         """Read the size of every file; see the base class."""
         with ThreadPoolExecutor(8) as threads:
-            found = list(threads.map(self._look_at, range(len(self))))
-        wrong = [one for one in found if isinstance(one, WrongPair)]
-        problems = [one for one in found if isinstance(one, Problem)]
+            sizes_or_problems = list(threads.map(self._look_at, range(len(self))))
+        wrong = [item for item in sizes_or_problems if isinstance(item, WrongPair)]
+        problems = [item for item in sizes_or_problems if isinstance(item, Problem)]
         _refuse([*problems_of(wrong, self.scale, len(self), self.name), *problems])
         if self._decode_all:
             _refuse(list(damaged_among([file.path for file in self._files()], self.channels, self.name)))
         self._say_deep()
-        sizes = [size for size in found if isinstance(size, tuple)]
+        sizes = [size for size in sizes_or_problems if isinstance(size, tuple)]
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
         gt_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels

@@ -43,15 +43,15 @@ def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     files: list[ImageFile] = []
     for root in [roots] if isinstance(roots, str) else roots:
         path = _resolve(root, set_name, argument)
-        found = [_lone_image(path)] if path.is_file() else images_below(path)
-        if not found:
+        images = [_single_image(path)] if path.is_file() else images_below(path)
+        if not images:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             raise InputError(
                 Problem(
                     f"dataset '{set_name}': no images in {root}", advice=f"Images end in {kinds}.", argument=argument
                 )
             )
-        files.extend(found)
+        files.extend(images)
     if not files:
         raise InputError(Problem(f"dataset '{set_name}': the list of roots is empty", argument=argument))
     return files
@@ -104,7 +104,7 @@ def _in_package(root: str, set_name: str, argument: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)), inside)
 
 
-def _lone_image(path: Path) -> ImageFile:
+def _single_image(path: Path) -> ImageFile:
     return ImageFile(_readable(path), _key_of(path.stem), path.resolve().parent.name)
 
 
@@ -114,13 +114,13 @@ def images_below(folder: Path) -> list[ImageFile]:
     Raises:
         InputError: the name of one is not UTF-8.
     """
-    found = []
+    images = []
     name = folder.resolve().name  # of `.` too
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         if path.suffix.lower() in IMAGE_SUFFIXES and not any(part.startswith(".") for part in relative.parts):
-            found.append(ImageFile(_readable(path), _key_of(relative.with_suffix("").as_posix()), name))
-    return found
+            images.append(ImageFile(_readable(path), _key_of(relative.with_suffix("").as_posix()), name))
+    return images
 
 
 def _key_of(name: str) -> str:

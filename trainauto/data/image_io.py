@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.data.decoder_warnings import damage_heard, is_listened_to, is_padding, tell
+from trainauto.data.decoder_warnings import decode_with_warnings, is_listened_to, is_padding, report_damage
 from trainauto.data.exif_orientation import AS_STORED, orientation_of, upright, upright_size_px
 
 Pixels = NDArray[np.uint8]
@@ -30,14 +30,14 @@ _TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 def read_image(path: str, channels: int) -> Pixels:
     """Decode an image to 8 bits with 1 or 3 channels, upright; alpha is dropped, 16 bits are reduced.
 
-    Where the decoder goes on over damage, the file is named in the log, once.
+    Where the decoder continues over damage, the file is named in the log, once.
 
     Raises:
         InputError: the file cannot be read or decoded; names it.
     """
     pixels, damage = decoded(path, channels)
     if damage:
-        tell(path, damage)
+        report_damage(path, damage)
     return pixels
 
 
@@ -58,7 +58,7 @@ def decoded(path: str, channels: int) -> tuple[Pixels, str]:
         else:
             decode = partial(cv2.imdecode, np.fromfile(path, np.uint8), flags)
         if is_listened_to(path):
-            image, damage = damage_heard(decode)
+            image, damage = decode_with_warnings(decode)
             damage = "" if is_padding(path, damage) else damage
         else:
             image = decode()
@@ -124,7 +124,7 @@ def read_header(path: str) -> Header:
     except Image.DecompressionBombError as error:
         raise InputError(
             Problem(
-                f"image {path} says it has {_pixels_told(error)} pixels, more than are decoded",
+                f"image {path} says it has {_pixels_in(error)} pixels, more than are decoded",
                 advice="It is damaged or made to fill memory: remove it. Cut a real image of that size to parts.",
             )
         ) from error
@@ -135,7 +135,7 @@ def read_header(path: str) -> Header:
     return Header(height, width, bits)
 
 
-def _pixels_told(error: Exception) -> str:
+def _pixels_in(error: Exception) -> str:
     """Return the pixels that Pillow names where it refuses an image before its size can be asked for."""
     count = re.search(r"\d+", str(error))
     return f"{int(count.group()):,}" if count else "too many"

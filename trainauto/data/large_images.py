@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
+from trainauto.core.units import MIB
 from trainauto.data.exif_orientation import AS_STORED, SIDEWAYS, orientation_of, upright
 from trainauto.data.image_io import Pixels, image_size_px, read_image
 
@@ -92,7 +93,7 @@ class ImageWriter:
                 self._file.truncate(size_bytes)
         except OSError as error:
             self._file.close()
-            what = f"no room for {size_bytes / 2**20:.0f} MiB of pixels in {folder}: {error.strerror}"
+            what = f"no room for {size_bytes / MIB:.0f} MiB of pixels in {folder}: {error.strerror}"
             raise InputError(Problem(what, advice="They go there first; the PNG is smaller.")) from error
         self._map = mmap.mmap(self._file.fileno(), size_bytes)
         self._stored = np.frombuffer(self._map, np.uint8).reshape(height, width, channels)

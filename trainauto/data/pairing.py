@@ -55,18 +55,18 @@ def pair_images(
     used = {file.path for _, file in pairs}
     lone_gt = [(file, key) for file, key in zip(gt, wanted, strict=True) if key not in by_key]
     lone_lq = [(file, file.key) for file in lq if file.path not in used]
-    found = f"dataset '{set_name}': {len(gt)} gt and {len(lq)} lq images, of which {len(pairs)} make pairs"
+    counts = f"dataset '{set_name}': {len(gt)} gt and {len(lq)} lq images, of which {len(pairs)} make pairs"
     advice = "Pairs have the same path below their roots, without the extension."
     if filename_tmpl != AS_NAMED:
         advice = f"A gt image a.png has the lq image {_filled_in(filename_tmpl, 'a')}.png (filename_tmpl)."
     if not pairs:
         advice += " None has: do dataroot_gt and dataroot_lq name folders of the same images?"
-    problems = [Problem(found, advice=advice)]
-    problems += _lone(lone_gt, "gt", lq, set_name) + _lone(lone_lq, "lq", gt, set_name)
+    problems = [Problem(counts, advice=advice)]
+    problems += _unpaired(lone_gt, "gt", lq, set_name) + _unpaired(lone_lq, "lq", gt, set_name)
     raise InputError(problems)
 
 
-def _lone(
+def _unpaired(
     lone: Sequence[tuple[ImageFile, str]], side: str, others: Sequence[ImageFile], set_name: str
 ) -> list[Problem]:
     """Return one problem: how many have no partner, and the first of them with the name that is nearest."""
@@ -79,14 +79,14 @@ def _lone(
         place = bisect_left(names, plain := _plain(key))
         near = get_close_matches(plain, names[max(0, place - COMPARED_NAMES) : place + COMPARED_NAMES], n=1, cutoff=0.6)
         other = _of_another_kind(key, others)
-        told = (
+        note = (
             f"{other} is not read: save it as PNG"
             if other
             else f"nearest: {by_plain[near[0]]}"
             if near
             else "nothing near"
         )
-        lines.append(f"{file.path} ({told})")
+        lines.append(f"{file.path} ({note})")
     if len(lone) > SHOWN_FILES:
         lines.append(f"... and {len(lone) - SHOWN_FILES} more")
     plural = "image" if len(lone) == 1 else "images"

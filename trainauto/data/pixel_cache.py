@@ -10,10 +10,9 @@ import numpy as np
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import remove_leftovers, write_atomically
-from trainauto.data.decoder_warnings import tell
+from trainauto.core.units import GIB
+from trainauto.data.decoder_warnings import report_damage
 from trainauto.data.image_io import Pixels, decoded
-
-GIB = 1024**3
 
 DECODED = "|upright"
 """How pixels were decoded, as it stands in the names of their files; another word leaves older files behind."""
@@ -48,7 +47,7 @@ class PixelCache:
             return self._opened(cached)
         pixels, damage = decoded(path, self.channels)
         if damage:
-            tell(path, damage)
+            report_damage(path, damage)
             return pixels
         self._keep(cached, path, pixels)
         with suppress(OSError, ValueError):

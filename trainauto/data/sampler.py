@@ -71,28 +71,28 @@ def planned_batches_of(batches: Iterable[LoggedBatch]) -> list[PlannedBatch]:
 
 
 @dataclass(frozen=True)
-class Position:
+class StreamState:
     """A place in the stream of draws, with the plan changes that lie ahead of it."""
 
     next_draw: PlannedBatch
     changes: tuple[tuple[int, Plan], ...] = ()
 
     @classmethod
-    def start(cls, plan: Plan) -> "Position":
+    def start(cls, plan: Plan) -> "StreamState":
         """Return the beginning of a run."""
         return cls(PlannedBatch(0, 0, plan))
 
     @classmethod
-    def among(cls, draws: Sequence[PlannedBatch], number: int) -> "Position":
+    def among(cls, draws: Sequence[PlannedBatch], number: int) -> "StreamState":
         """Return the position before draw ``number`` of a known sequence, with the plan changes that lie ahead."""
         ahead = pairwise(draws[number:])
         return cls(draws[number], tuple((d.number, d.plan) for before, d in ahead if d.plan != before.plan))
 
-    def advanced(self, division: SampleSharding = SINGLE_PROCESS) -> "Position":
+    def advanced(self, division: SampleSharding = SINGLE_PROCESS) -> "StreamState":
         """Return the position after the next draw, whose samples are divided in this way."""
         number = self.next_draw.number + 1
         due = [plan for at, plan in self.changes if at <= number]
-        return Position(
+        return StreamState(
             PlannedBatch(
                 number,
                 self.next_draw.first_sample + division.total(self.next_draw.plan.batch_size),
@@ -101,10 +101,10 @@ class Position:
             tuple((at, plan) for at, plan in self.changes if at > number),
         )
 
-    def with_change(self, at: int, plan: Plan) -> "Position":
+    def with_change(self, at: int, plan: Plan) -> "StreamState":
         """Return this position with ``plan`` acting from draw ``at`` on; a later request for the same draw wins."""
         if at <= self.next_draw.number:
-            return Position(replace(self.next_draw, plan=plan))
+            return StreamState(replace(self.next_draw, plan=plan))
         kept = tuple((number, other) for number, other in self.changes if number < at)
         return replace(self, changes=(*kept, (at, plan)))
 
@@ -119,7 +119,7 @@ class Position:
         }
 
     @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> "Position":
+    def from_dict(cls, state: dict[str, Any]) -> "StreamState":
         """Rebuild a position from :meth:`to_dict`."""
         draw = PlannedBatch(int(state["number"]), int(state["first_sample"]), Plan.from_dict(state["plan"]))
         return cls(draw, tuple((int(change["at"]), Plan.from_dict(change["plan"])) for change in state["changes"]))
@@ -175,7 +175,7 @@ class DynamicBatchSampler:
     """
 
     def __init__(
-        self, order: ShuffledStream, position: Position, division: SampleSharding = SINGLE_PROCESS, rank: int = 0
+        self, order: ShuffledStream, position: StreamState, division: SampleSharding = SINGLE_PROCESS, rank: int = 0
     ) -> None:
         self.order = order
         self.position = position

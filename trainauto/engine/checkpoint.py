@@ -18,12 +18,12 @@ from safetensors import SafetensorError
 
 from trainauto.core.errors import CheckpointError, InputError, Problem, TrainautoError
 from trainauto.core.files import directory_written_atomically, remove_leftovers, write_atomically, write_json_atomically
+from trainauto.core.units import MIB
 from trainauto.engine.checkpoint_integrity import damage_of, noted_sums, sums_renewed, write_sums
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 3
-MIB = 1024**2
 STATE_FILE = "state.pt"
 LATEST_FILE = "latest.json"
 _ASIDE = "damaged_"

@@ -58,7 +58,7 @@ def train(run: Run) -> RunEnd:
         run.reporter.end(RunEnd("interrupted", "stopped at once", run.progress, checkpoint, go_on=run.go_on))
         raise
     except BaseException as error:
-        # The first line is enough here: the command line prints the whole of it. Errors of ours say themselves what they are.
+        # The first line is enough here: the command line prints all of it. Errors of ours say what they are.
         said = str(error) if isinstance(error, TrainautoError) else f"{type(error).__name__}: {error}"
         reason = next(iter(said.splitlines()), type(error).__name__)
         run.reporter.end(RunEnd("failed", reason, run.progress, str(run.last_checkpoint or "")))

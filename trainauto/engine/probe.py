@@ -8,6 +8,7 @@ from trainauto.core.decisions import BEFORE_FIRST, Decision, PlanChange
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
+from trainauto.core.units import MIB
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.engine.gradients import accumulate_gradients
 from trainauto.engine.optimizer_state import empty_step
@@ -22,7 +23,6 @@ logger = logging.getLogger(__name__)
 MOST_PROBES = 4
 """Plans measured at most: the foreseen one, its correction, and the edge between what fits and what does not."""
 
-MIB = 1024**2
 
 PROBE_STEPS = 2
 """Untrained steps of each: on a CPU the first one at a new shape takes up to 2.4 MiB less than those after it."""

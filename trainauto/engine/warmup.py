@@ -4,6 +4,7 @@ import logging
 
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.process import limit_private_memory
+from trainauto.core.units import MIB
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.probe import choose_first_plan, untrained_step
 from trainauto.engine.run import Run
@@ -13,8 +14,6 @@ from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
-
-MIB = 1024**2
 
 LEAST_EXACT_BYTES = 16 * MIB
 """Budgets of 5 and 10 MiB were passed by 8 and 4; those from here on were kept to."""

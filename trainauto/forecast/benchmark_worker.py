@@ -1,4 +1,4 @@
-"""The process that tries plans: real steps on the device at hand.
+"""The process that benchmarks plans: real steps on the device at hand.
 
     python -m trainauto.forecast.benchmark_worker
 
@@ -17,36 +17,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.worker_process import Answer, Request, serve
+from trainauto.core.worker_process import Handler, Request, serve
 
 # Nothing here may import torch at the top: the memory limit that a child inherits must be off by then.
 
 
-def main() -> int:
-    """Answer until stdin ends."""
-    return serve(_trier)
-
-
-def _trier() -> Answer:
-    """Return what answers: the first request builds the run, the others are plans."""
-    from trainauto.core.errors import TrainautoError
+def _benchmark_handler() -> Handler:
+    """Return the handler: the first request builds the run, the others are plans."""
     from trainauto.core.plan import Plan
     from trainauto.forecast.benchmark_steps import BenchmarkSteps
 
     built: list[BenchmarkSteps] = []
 
-    def answer(request: Request) -> dict[str, Any]:
-        try:
-            if "plan" in request:
-                return dict(built[0].measure(Plan.from_dict(request["plan"])))
-            smallest = Plan.from_dict(request["smallest"])
-            built[:] = [BenchmarkSteps(Path(request["options"]), request["overrides"], smallest)]
-        except TrainautoError as error:
-            return {"cannot": str(error)}
+    def handle(request: Request) -> dict[str, Any]:
+        if "plan" in request:
+            return dict(built[0].measure(Plan.from_dict(request["plan"])))
+        smallest = Plan.from_dict(request["smallest"])
+        built[:] = [BenchmarkSteps(Path(request["options"]), request["overrides"], smallest)]
         return {"device": built[0].device_name, "kind": built[0].device.type, "limit_bytes": built[0].limit_bytes}
 
-    return answer
+    return handle
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_benchmark_handler))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.units import MIB
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import Segments, TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
@@ -13,7 +14,6 @@ from trainauto.options.load import LoadedOptions
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024**2
 SWITCH = "memory:gradient_checkpointing=true"
 
 
@@ -32,7 +32,7 @@ class Feasibility:
 
 def what_fits(
     loaded: LoadedOptions,
-    foresight: MemoryForecast,
+    forecast: MemoryForecast,
     axes: Sequence[Axis],
     device_type: str,
     limit_bytes: int,
@@ -48,7 +48,7 @@ def what_fits(
 
     Args:
         loaded: the run's options.
-        foresight: of the run.
+        forecast: of the run.
         axes: crop and batch with their bounds.
         device_type: where it runs.
         limit_bytes: what it may use.
@@ -56,11 +56,11 @@ def what_fits(
     """
     side = next(axis.clamp(axis.minimum) for axis in axes if axis.name == LQ_SIZE)
     smallest = Plan.of(**{BATCH_SIZE: 1, LQ_SIZE: side})
-    cost = CostModel(*foresight.peaks_on(device_type))
+    cost = CostModel(*forecast.peaks_on(device_type))
     expected, most = (cost.predict(shape_of(smallest), quantile) for quantile in (0.5, UPPER))
     if expected <= limit_bytes:
         return Feasibility()
-    advice, may_help = _advice(loaded, foresight, smallest, device_type, expected, limit_bytes, ranks)
+    advice, may_help = _advice(loaded, forecast, smallest, device_type, expected, limit_bytes, ranks)
     logger.warning(
         "one sample of %d px is expected to peak at %.0f MiB (99 %% within %.0f), above the limit of %.0f: the run "
         "will hardly begin. %s",
@@ -75,7 +75,7 @@ def what_fits(
 
 def _advice(
     loaded: LoadedOptions,
-    foresight: MemoryForecast,
+    forecast: MemoryForecast,
     smallest: Plan,
     device_type: str,
     expected: int,
@@ -93,7 +93,7 @@ def _advice(
             checkpointed = tracer.trace(smallest)
     except TraceError as error:
         return f"What gradient checkpointing would save is not known ({error}). {otherwise}", True
-    saved = foresight.live.bytes(smallest.batch_size, smallest[LQ_SIZE]) - checkpointed.peak_bytes
+    saved = forecast.live.bytes(smallest.batch_size, smallest[LQ_SIZE]) - checkpointed.peak_bytes
     what = f"With gradient checkpointing it is {(expected - saved) / MIB:.0f} MiB"
     if expected - saved > limit_bytes:
         return f"{what}, which does not fit either. {otherwise}", False

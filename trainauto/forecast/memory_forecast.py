@@ -9,6 +9,7 @@ import torch
 
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
@@ -17,7 +18,6 @@ from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024**2
 
 MUCH_COPIED = 0.1
 """Share of a peak: networks that keep their activations have 0 to 6 %."""
@@ -46,8 +46,12 @@ class MemoryForecast:
     @classmethod
     def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "MemoryForecast":
         """Fit what traced plans tell; extents are padded to multiples of ``window_px`` by the network."""
-        live = fit_prior({size: one.phase_peaks_bytes for size, one in traced.items()}, window_px)
-        reserved = {size: one.reserved_bytes for size, one in traced.items() if one.reserved_bytes is not None}
+        live = fit_prior({size: plan_bytes.phase_peaks_bytes for size, plan_bytes in traced.items()}, window_px)
+        reserved = {
+            size: plan_bytes.reserved_bytes
+            for size, plan_bytes in traced.items()
+            if plan_bytes.reserved_bytes is not None
+        }
         return cls(
             live=live,
             reserved=reserved_prior(live, reserved) if reserved else None,
@@ -63,12 +67,12 @@ class MemoryForecast:
             {
                 "batch": batch,
                 "lq_size": side,
-                "live_bytes": one.peak_bytes,
-                "with_copies_bytes": one.peak_with_copies_bytes,
-                "phases": dict(one.phase_peaks_bytes),
-                "reserved_bytes": one.reserved_bytes,
+                "live_bytes": plan_bytes.peak_bytes,
+                "with_copies_bytes": plan_bytes.peak_with_copies_bytes,
+                "phases": dict(plan_bytes.phase_peaks_bytes),
+                "reserved_bytes": plan_bytes.reserved_bytes,
             }
-            for (batch, side), one in self.traced.items()
+            for (batch, side), plan_bytes in self.traced.items()
         ]
         return {
             "seconds": round(self.seconds, 3),
@@ -79,28 +83,28 @@ class MemoryForecast:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> "MemoryForecast":
+    def from_dict(cls, content: Mapping[str, Any]) -> "MemoryForecast":
         """Rebuild :meth:`to_dict`.
 
         Raises:
             KeyError, TypeError, ValueError: it is something else.
         """
-        persistent, kernels = int(found["persistent_bytes"]), found["kernels"]
+        persistent, kernels = int(content["persistent_bytes"]), content["kernels"]
         if kernels not in ON_CARD:
             raise ValueError(f"kernels are {' or '.join(ON_CARD)}, not {kernels!r}")
         traced = {
-            (int(one["batch"]), int(one["lq_size"])): PlanBytes(
+            (int(record["batch"]), int(record["lq_size"])): PlanBytes(
                 persistent,
-                int(one["live_bytes"]),
-                {str(phase): int(peak) for phase, peak in one["phases"].items()},
-                int(one["reserved_bytes"]) if one["reserved_bytes"] is not None else None,
+                int(record["live_bytes"]),
+                {str(phase): int(peak) for phase, peak in record["phases"].items()},
+                int(record["reserved_bytes"]) if record["reserved_bytes"] is not None else None,
                 0.0,
                 kernels,
-                int(one.get("with_copies_bytes", 0)),  # not in files of earlier versions
+                int(record.get("with_copies_bytes", 0)),  # not in files of earlier versions
             )
-            for one in found["traced"]
+            for record in content["traced"]
         }
-        return cls.of(traced, int(found["window_px"]), float(found["seconds"]))
+        return cls.of(traced, int(content["window_px"]), float(content["seconds"]))
 
     def spans(self, axes: Sequence[Axis]) -> bool:
         """Say whether nothing within the bounds lies far beyond what was traced."""
@@ -128,14 +132,16 @@ class MemoryForecast:
 
     def share_with_copies(self) -> float:
         """Return the largest peak of a traced plan over its live bytes where copies within kernels are counted."""
-        return max(one.peak_with_copies_bytes / max(1, one.peak_bytes) for one in self.traced.values())
+        return max(
+            plan_bytes.peak_with_copies_bytes / max(1, plan_bytes.peak_bytes) for plan_bytes in self.traced.values()
+        )
 
     def least_reserved(self) -> tuple[Prior, RatioPrior] | None:
         """Return the same for the least with which the allocator need not flush; ``None`` without a card."""
         return (self.reserved, RESERVED) if self.reserved is not None else None
 
 
-def foresee(tracer: TraceProcess, axes: Sequence[Axis], device_type: str = "") -> MemoryForecast:
+def forecast_memory(tracer: TraceProcess, axes: Sequence[Axis], device_type: str = "") -> MemoryForecast:
     """Trace six plans between the bounds of the axes, and fit what they tell.
 
     A trace costs the same for a large plan as for a small one, so they span the whole lattice: nothing is extrapolated.
@@ -149,23 +155,23 @@ def foresee(tracer: TraceProcess, axes: Sequence[Axis], device_type: str = "") -
         TraceError: the model cannot be traced.
     """
     plans = spread(axes)
-    found = {(plan.forward_batch_size, plan[LQ_SIZE]): tracer.trace(plan) for plan in plans}
+    traced = {(plan.forward_batch_size, plan[LQ_SIZE]): tracer.trace(plan) for plan in plans}
     window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
-    foresight = MemoryForecast.of(found, window_px, sum(one.seconds for one in found.values()))
+    forecast = MemoryForecast.of(traced, window_px, sum(plan_bytes.seconds for plan_bytes in traced.values()))
     logger.info(
         "traced %s in %.1f s: weights, averages and optimizer hold %.1f MiB%s; the fit is within %.2f%%",
-        counted(len(found), "plan"),
-        foresight.seconds,
-        foresight.persistent_bytes / MIB,
+        counted(len(traced), "plan"),
+        forecast.seconds,
+        forecast.persistent_bytes / MIB,
         ", beside the budget" if device_type == "cpu" else "",
-        100 * foresight.live.residual,
+        100 * forecast.live.residual,
     )
-    return foresight
+    return forecast
 
 
-def say_doubt(foresight: MemoryForecast) -> None:
+def warn_if_doubtful(forecast: MemoryForecast) -> None:
     """Say of a network on a CPU that its kernels' copies are much of what it takes."""
-    share = foresight.share_with_copies() - 1
+    share = forecast.share_with_copies() - 1
     if share > MUCH_COPIED:
         logger.warning(
             "the prediction is doubtful: copies within convolutions add %.0f%% to the peak of a step on a CPU ("
@@ -189,9 +195,9 @@ def _three(axis: Axis, maximum: int) -> tuple[int, int, int]:
 
 
 def keep_forecast(
-    directory: RunDirectory, foresight: MemoryForecast | None, limit_bytes: int | None, device: torch.device
+    directory: RunDirectory, forecast: MemoryForecast | None, limit_bytes: int | None, device: torch.device
 ) -> None:
     """Keep what was known of the run's memory before its first step, for who compares it with what was measured."""
-    if foresight is not None:
+    if forecast is not None:
         facts = {"device_type": device.type, "limit_bytes": limit_bytes}
-        write_json_atomically(directory.foresight, {**foresight.to_dict(), **facts})
+        write_json_atomically(directory.forecast, {**forecast.to_dict(), **facts})

@@ -64,7 +64,7 @@ class TraceProcess:
             tensors as there. ``None`` for a run that trains on the CPU itself.
         ranks: how many processes train the run together.
         timeout_s: bound of one trace.
-        child: a process started for a card, or for none, as this one; it is the first, and is ended here.
+        worker: a process started for a card, or for none, as this one; it is the first, and is ended here.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class TraceProcess:
         segments: Segments | None = "expandable",
         ranks: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
-        child: WorkerProcess | None = None,
+        worker: WorkerProcess | None = None,
     ) -> None:
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._segments = segments
@@ -83,13 +83,13 @@ class TraceProcess:
         self._timeout_s = timeout_s
         self._deaths: list[str] = []
         self._requests = 0
-        self._child = child
+        self._worker = worker
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start it now, so that torch is loaded while the caller does something else. It does not wait."""
-        if self._child is None and len(self._deaths) < MOST_DEATHS:
-            self._child = start_tracing(like_cuda=self._segments is not None)
+        if self._worker is None and len(self._deaths) < MOST_DEATHS:
+            self._worker = start_tracing(like_cuda=self._segments is not None)
 
     def trace(self, plan: Plan) -> PlanBytes:
         """Trace a step under a plan.
@@ -100,7 +100,7 @@ class TraceProcess:
         """
         with self._lock:
             self.start()
-            if self._child is None:
+            if self._worker is None:
                 raise TraceProcessDiedError(self._deaths[-1])
             self._requests += 1
             request = {
@@ -113,10 +113,10 @@ class TraceProcess:
                 "plan": plan.to_dict(),
             }
             try:
-                answer = self._child.ask(request, self._timeout_s)
+                answer = self._worker.request(request, self._timeout_s)
             except WorkerDiedError as error:
-                self._child.end()
-                self._child = None
+                self._worker.end()
+                self._worker = None
                 self._deaths.append(f"the process that traces {error}")
                 raise TraceProcessDiedError(self._deaths[-1]) from None
         if "cannot" in answer:
@@ -127,9 +127,9 @@ class TraceProcess:
     def close(self) -> None:
         """End the process, if there is one."""
         with self._lock:
-            if self._child is not None:
-                self._child.end()
-                self._child = None
+            if self._worker is not None:
+                self._worker.end()
+                self._worker = None
 
     def __enter__(self) -> "TraceProcess":
         return self

@@ -18,9 +18,12 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainauto.core.worker_process import Answer, serve
+from trainauto.core.worker_process import Handler, Request, serve
+
+if TYPE_CHECKING:
+    from trainauto.forecast.traced_run import FakeRun
 
 # Nothing here may import torch at the top: the memory limit that a child inherits must be off by then.
 
@@ -30,71 +33,82 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--like-cuda", action="store_true", help="without a GPU, let the CPU do as CUDA does")
     parsed = parser.parse_args(arguments)
-    return serve(lambda: _tracer(like_cuda=parsed.like_cuda))
+    return serve(lambda: _trace_handler(like_cuda=parsed.like_cuda))
 
 
-def _tracer(*, like_cuda: bool) -> Answer:
-    """Return what answers a request; the run it built last is kept for the next plan.
+def _trace_handler(*, like_cuda: bool) -> Handler:
+    """Return the handler of requests.
 
     What is loaded and built lives as long as the process: it is kept from the garbage collector, which would look at
     all of it in every other trace, and take a third of the time of one.
     """
     gc.disable()
-    import torch
-
-    from trainauto.builders.load_plugins import load_plugins
-    from trainauto.core.errors import TrainautoError
-    from trainauto.core.plan import Plan
-    from trainauto.forecast.traced_run import FakeRun
-    from trainauto.memory.tracing.cuda_autocast import cast_as_cuda
-    from trainauto.memory.tracing.cuda_operators import compute_as_cuda
-    from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
-    from trainauto.options.load import load_options
-
-    torch.set_num_threads(1)
-    if like_cuda and not torch.cuda.is_available():
-        cast_as_cuda()
-        compute_as_cuda()
-        group_as_cuda()
-    warm_up()
+    runs = _Runs(like_cuda=like_cuda)
     gc.freeze()
     gc.enable()
-    runs: dict[str, FakeRun] = {}
+    from trainauto.core.plan import Plan
 
-    def run_of(path: str, overrides: Sequence[str], ranks: int, benchmark: bool) -> FakeRun:
-        key = json.dumps([path, *overrides, ranks, benchmark])
-        if key not in runs:
-            gc.unfreeze()
-            runs.clear()
-            torch.backends.cudnn.benchmark = benchmark
-            loaded = load_options(Path(path), overrides)
-            load_plugins(loaded)
-            runs[key] = FakeRun.of(loaded, like_cuda=like_cuda, ranks=ranks)
-            gc.freeze()
-        return runs[key]
-
-    def answer(request: dict[str, Any]) -> dict[str, Any]:
+    def handle(request: Request) -> dict[str, Any]:
         start, segments = time.perf_counter(), request["segments"]
-        try:
-            of_run = (request[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark"))
-            run = run_of(*of_run)
-            found = run.trace(Plan.from_dict(request["plan"]))
-        except TrainautoError as error:
-            return {"id": request["id"], "cannot": str(error)}
+        run = runs.run_of(*(request[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark")))
+        trace = run.trace(Plan.from_dict(request["plan"]))
         return {
-            "id": request["id"],
-            "persistent_bytes": found.held_bytes,
-            "peak_bytes": found.peak_bytes,
-            "peak_with_copies_bytes": found.peak_with_copies_bytes,
-            "phase_peaks_bytes": dict(found.phase_peaks_bytes),
+            "persistent_bytes": trace.held_bytes,
+            "peak_bytes": trace.peak_bytes,
+            "peak_with_copies_bytes": trace.peak_with_copies_bytes,
+            "phase_peaks_bytes": dict(trace.phase_peaks_bytes),
             "reserved_bytes": (
-                found.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
+                trace.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
             ),
-            "kernels": run.kernels(found),
+            "kernels": run.kernels(trace),
             "seconds": time.perf_counter() - start,
         }
 
-    return answer
+    return handle
+
+
+class _Runs:
+    """Builds runs on fake tensors; the last one is kept for the next plan.
+
+    Args:
+        like_cuda: without a GPU, let the CPU do as CUDA does.
+    """
+
+    def __init__(self, *, like_cuda: bool) -> None:
+        import torch
+
+        from trainauto.forecast import traced_run  # noqa: F401 - loaded here, beside the caller
+        from trainauto.memory.tracing.cuda_autocast import cast_as_cuda
+        from trainauto.memory.tracing.cuda_operators import compute_as_cuda
+        from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
+
+        torch.set_num_threads(1)
+        if like_cuda and not torch.cuda.is_available():
+            cast_as_cuda()
+            compute_as_cuda()
+            group_as_cuda()
+        warm_up()
+        self._like_cuda = like_cuda
+        self._runs: dict[str, FakeRun] = {}
+
+    def run_of(self, path: str, overrides: Sequence[str], ranks: int, benchmark: bool) -> "FakeRun":
+        """Return the run of an option file, built where it is not the last one."""
+        import torch
+
+        from trainauto.builders.load_plugins import load_plugins
+        from trainauto.forecast.traced_run import FakeRun
+        from trainauto.options.load import load_options
+
+        key = json.dumps([path, *overrides, ranks, benchmark])
+        if key not in self._runs:
+            gc.unfreeze()
+            self._runs.clear()
+            torch.backends.cudnn.benchmark = benchmark
+            loaded = load_options(Path(path), overrides)
+            load_plugins(loaded)
+            self._runs[key] = FakeRun.of(loaded, like_cuda=self._like_cuda, ranks=ranks)
+            gc.freeze()
+        return self._runs[key]
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class TracedModel:
         self._settled = False
         self._ends_early = ends_early
         self._libraries = libraries
-        weights = [weight for one in model.objectives() for weight in parameters_of(one)]
+        weights = [weight for objective in model.objectives() for weight in parameters_of(objective)]
         # The run's own buffer (distributed/communicator.py), which no operator of a step on one rank touches.
         self._sum_buffers = BucketedAllReduce(weights).buffers if sums_after else []
         if ends_early:
@@ -197,9 +197,9 @@ class FakeRun:
         with fake_world(self._mode):
             return self._traced.trace(plan, steps)
 
-    def kernels(self, found: Trace) -> Kernels:
+    def kernels(self, trace: Trace) -> Kernels:
         """Say of a trace what its bytes have to be judged by."""
-        if not found.hides_memory:
+        if not trace.hides_memory:
             return "plain"
         return "benchmarked" if self._is_benchmarked else "usual"
 

@@ -21,7 +21,7 @@ from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.distributed.communicator import Communicator
 from trainauto.forecast.feasibility import Feasibility, what_fits
-from trainauto.forecast.memory_forecast import MemoryForecast, foresee, say_doubt
+from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory, warn_if_doubtful
 from trainauto.forecast.trace_process import Segments, TraceProcess, TraceProcessDiedError
 from trainauto.memory.cost.calibration import Calibration
 from trainauto.memory.cuda_allocator.segments import uses_expandable_segments
@@ -31,10 +31,9 @@ from trainauto.options.load import LoadedOptions
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024**2
 SAMPLES = "target_batch_size"
 TRACES = 3
-"""Counts what traces follow: what an earlier one told is not taken for what they tell now."""
+"""Counts what traces follow: forecasts of an older count are not reused."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class WarmStart:
     Attributes:
         plan: the plan to start with.
         configured_samples: samples of a step that the option file asks for, whatever the run starts with.
-        foresight: what traces told, now or in an earlier run; ``None`` where nothing was traced.
+        forecast: traced in this run or an earlier one; ``None`` where nothing was traced.
         calibration: where it keeps what it learns; ``None`` where it does not.
         controller: who learns it.
         refused: the model cannot be traced.
@@ -53,7 +52,7 @@ class WarmStart:
 
     plan: Plan
     configured_samples: int
-    foresight: MemoryForecast | None = None
+    forecast: MemoryForecast | None = None
     calibration: Calibration | None = None
     controller: DynamicBatchSizeOptimizer | None = None
     refused: bool = False
@@ -61,14 +60,14 @@ class WarmStart:
 
     def keep(self) -> None:
         """Keep what the run has learned by now, if it has come to rest."""
-        learned = self.controller.learned() if self.controller is not None else None
-        if learned is None or self.calibration is None:
+        state = self.controller.calibration_state() if self.controller is not None else None
+        if state is None or self.calibration is None:
             return
-        traced = self.foresight.to_dict() if self.foresight is not None else None
-        self.calibration.write({"controller": learned, "foresight": traced, "refused": self.refused})
+        traced = self.forecast.to_dict() if self.forecast is not None else None
+        self.calibration.write({"controller": state, "foresight": traced, "refused": self.refused})
 
 
-def foretell(
+def prepare_warm_start(
     loaded: LoadedOptions,
     kind: Mapping[str, Any],
     facts: RunFacts,
@@ -93,41 +92,48 @@ def foretell(
         calibrated: start from what an earlier run learned, and keep what this one does.
         tracer: a process that traces, started before.
     """
-    controller = next((one for one in automations if isinstance(one, DynamicBatchSizeOptimizer)), None)
-    if controller is None:
+    controllers = (automation for automation in automations if isinstance(automation, DynamicBatchSizeOptimizer))
+    if (controller := next(controllers, None)) is None:
         return WarmStart(facts.plan, facts.plan.batch_size)
-    plan = controller.first_plan(facts.plan)
-    samples = plan.batch_size
+    plan = controller.initial_plan(facts.plan)
     calibration = Calibration(kind)
     controller.kind = calibration.digest
     if limit_bytes is None or controller.policy != "jump":
         return WarmStart(plan, plan.batch_size)
-    learned = calibration.read() if calibrated else None
+    state = calibration.read() if calibrated else None
     axes = controller.bounded(facts.axes)
-    foresight, segments = _kept(learned, axes), _segments(device)
-    refused = bool(learned and learned.get("refused"))
-    if foresight is None and not refused:
-        foresight, refused = _traced(loaded, axes, device.type, segments, facts.ranks, tracer)
-        learned = None
-        if foresight is not None and device.type == "cpu":
-            say_doubt(foresight)
+    forecast, segments = _cached_forecast(state, axes), _segments(device)
+    refused = bool(state and state.get("refused"))
+    if forecast is None and not refused:
+        forecast, refused = _traced(loaded, axes, device.type, segments, facts.ranks, tracer)
+        state = None
+        if forecast is not None and device.type == "cpu":
+            warn_if_doubtful(forecast)
     for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
-    if foresight is not None:
-        controller.foresee(foresight.peaks_on(device.type), foresight.least_reserved())
-        feasible = what_fits(loaded, foresight, axes, device.type, limit_bytes, ranks=facts.ranks)
+    if forecast is not None:
+        controller.set_prior(forecast.peaks_on(device.type), forecast.least_reserved())
+        feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, ranks=facts.ranks)
     else:
         feasible = Feasibility()
+    settled = _settled_plan(controller, state, facts, limit_bytes)
+    begins = plan if settled is None else settled
+    kept = calibration if calibrated else None
+    return WarmStart(begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing)
+
+
+def _settled_plan(
+    controller: DynamicBatchSizeOptimizer, state: dict[str, Any] | None, facts: RunFacts, limit_bytes: int
+) -> Plan | None:
+    """Load the calibration of an earlier run into the controller; return the plan it settled at, if that holds here."""
     try:
-        settled = controller.recall(learned["controller"], facts, limit_bytes) if learned else None
+        settled = controller.load_calibration(state["controller"], facts, limit_bytes) if state else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         logger.warning("what an earlier run learned is damaged and is ignored: %r", error)
-        settled = None
+        return None
     if settled is not None:
         logger.info("an earlier run of this kind settled at %s: this one starts there and checks it", settled)
-        plan = settled
-    kept = calibration if calibrated else None
-    return WarmStart(plan, samples, foresight, kept, controller, refused, feasible.with_checkpointing)
+    return settled
 
 
 def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device, ranks: int = 1) -> dict[str, Any]:
@@ -158,7 +164,9 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device,
         **chosen,
         # The samples of a step are held beside its largest forward pass, which is what plans are reasoned about by.
         "accum_iter": options.datasets.train.accum_iter,
-        SAMPLES: next((one.arguments[SAMPLES] for one in controllers if SAMPLES in one.arguments), None),
+        SAMPLES: next(
+            (controller.arguments[SAMPLES] for controller in controllers if SAMPLES in controller.arguments), None
+        ),
         # One rank holds no room for sums, two hold as much as any other number.
         "sums": options.distributed.model_dump(mode="json", exclude={"batches"}) if ranks > 1 else None,
         "checkpointing": options.memory.model_dump(mode="json", exclude={"budget", "cpu_budget", "calibration"}),
@@ -191,16 +199,16 @@ def _device_facts(device: torch.device) -> dict[str, Any]:
     return {"name": device.type, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
 
 
-def _kept(learned: dict[str, Any] | None, axes: Sequence[Axis]) -> MemoryForecast | None:
+def _cached_forecast(state: dict[str, Any] | None, axes: Sequence[Axis]) -> MemoryForecast | None:
     """Return the traces of an earlier run, where they reach as far as this one may go."""
-    if not learned or not learned.get("foresight"):
+    if not state or not state.get("foresight"):
         return None
     try:
-        foresight = MemoryForecast.from_dict(learned["foresight"])
+        forecast = MemoryForecast.from_dict(state["foresight"])
     except (KeyError, TypeError, ValueError) as error:
         logger.warning("the traces of an earlier run are damaged and are ignored: %s", error)
         return None
-    return foresight if foresight.spans(axes) else None
+    return forecast if forecast.spans(axes) else None
 
 
 def _traced(
@@ -209,14 +217,16 @@ def _traced(
     device_type: str,
     segments: Segments | None,
     ranks: int,
-    child: WorkerProcess | None,
+    worker: WorkerProcess | None,
 ) -> tuple[MemoryForecast | None, bool]:
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
-        with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, child=child) as tracer:
-            return foresee(tracer, axes, device_type), False
+        with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, worker=worker) as tracer:
+            return forecast_memory(tracer, axes, device_type), False
     except TraceError as error:
-        logger.warning("the run cannot be foreseen (%s); plans are chosen by what is measured", error)
+        logger.warning(
+            "cannot trace memory, falling back to measured peaks (%s); plans are chosen by what is measured", error
+        )
         return None, not isinstance(error, TraceProcessDiedError)
 
 
@@ -224,19 +234,19 @@ def _segments(device: torch.device) -> Segments | None:
     """Say how the allocator takes memory from a card, and warn where segments that grow were asked for in vain."""
     if device.type != "cuda":
         return None
-    found = uses_expandable_segments(device)
-    asked = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
-    if asked and not found:
+    expandable = uses_expandable_segments(device)
+    requested = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
+    if requested and not expandable:
         logger.warning("expandable segments were asked for, but this driver or platform does not give them")
-    return "expandable" if found else "native"
+    return "expandable" if expandable else "native"
 
 
-def foretold(ranks: Communicator, plan: Plan, foreknowledge: Future[WarmStart] | None) -> WarmStart:
-    """Return what the first rank has found out of the run's memory; the others learn what plan to start with."""
-    known = foreknowledge.result() if foreknowledge is not None else WarmStart(plan, plan.batch_size)
+def broadcast_warm_start(ranks: Communicator, plan: Plan, pending: Future[WarmStart] | None) -> WarmStart:
+    """Return what the first rank knows of the run's memory; the other ranks receive the plan to start with."""
+    warm_start = pending.result() if pending is not None else WarmStart(plan, plan.batch_size)
     begin = ranks.broadcast_object(
-        lambda: {"plan": known.plan.to_dict(), "configured_samples": known.configured_samples}
+        lambda: {"plan": warm_start.plan.to_dict(), "configured_samples": warm_start.configured_samples}
     )
     if ranks.is_first:
-        return known
+        return warm_start
     return WarmStart(Plan.from_dict(begin["plan"]), begin["configured_samples"])

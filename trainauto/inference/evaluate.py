@@ -63,9 +63,9 @@ def measure(
             folder / dataset.name if val.save_img else None,
             by_step=False,
         )
-        found = validator.run(_enlarging(network), step)
-        if found is not None:
-            yield found[0]
+        result = validator.run(_enlarging(network), step)
+        if result is not None:
+            yield result[0]
 
 
 def with_sets_of(run: LoadedOptions, test: LoadedOptions) -> LoadedOptions:

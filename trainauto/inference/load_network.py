@@ -47,7 +47,7 @@ class LoadedNetwork:
 
 
 def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetwork:
-    """Return the network of a run, which may be going on; its averaged weights where it keeps some.
+    """Return the network of a run, which may be running; its averaged weights where it keeps some.
 
     Args:
         run: folder of a run, or of an experiment for its newest run.
@@ -141,6 +141,6 @@ def _options_at(directory: RunDirectory, step: int) -> LoadedOptions:
         raise InputError(Problem(what, advice=advice))
     folder = Path.cwd()  # also where the run comes from another machine
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
-        folder = found if found.is_dir() else folder
+        recorded = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
+        folder = recorded if recorded.is_dir() else folder
     return replace(load_options(given), folder=folder)

@@ -16,6 +16,7 @@ from trainauto.builders.model import requirements_of
 from trainauto.core.cgroup import tightest_memory_limit
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
+from trainauto.core.units import MIB
 from trainauto.data.image_io import Pixels
 from trainauto.data.large_images import Decoded, ImageWriter
 from trainauto.forecast.benchmark_steps import SHARE_OF_FREE, free_memory_bytes
@@ -29,7 +30,7 @@ from trainauto.memory.monitor.budget import calm_allocator
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.trace import TraceError
-from trainauto.models.receptive_field import Reach, measure_reach
+from trainauto.models.receptive_field import ReceptiveField, measure_receptive_field
 from trainauto.models.tiles import Box, Read, TiledEnlarger
 
 logger = logging.getLogger(__name__)
@@ -94,11 +95,11 @@ def limited_meter(device: torch.device, budget_bytes: int | None) -> MemoryMeter
 
 def _free_bytes() -> int | None:
     """Return what this machine, or the container this runs in, can still give away; ``None`` where nobody says."""
-    found = [free_memory_bytes()]
+    sizes = [free_memory_bytes()]
     with suppress(OSError):
         bound = tightest_memory_limit()
-        found.append(bound.free_bytes if bound is not None else None)
-    return min((size for size in found if size is not None), default=None)
+        sizes.append(bound.free_bytes if bound is not None else None)
+    return min((size for size in sizes if size is not None), default=None)
 
 
 class Upscaler:
@@ -109,7 +110,7 @@ class Upscaler:
         meter: reads memory, and knows its limit.
         tile_px: side of tiles without overlap; ``None`` takes the largest that fits, 0 runs pictures whole.
         overlap_px: pixels a tile sees beyond its own; ``None`` measures what the network needs.
-        say: told what was found, in words for people.
+        say: called with what was measured, in words for people.
     """
 
     def __init__(
@@ -126,9 +127,9 @@ class Upscaler:
         self._meter, self._say = meter, say
         self._is_fixed = tile_px is not None
         self._tiles = TiledEnlarger(trained.scale, tile_px or 0, overlap_px or 0, requirements_of(trained.network))
-        self._reach_is_known = overlap_px is not None
+        self._overlap_is_known = overlap_px is not None
         self.out_channels = self._out_channels()
-        self._cost = self._foreseen()
+        self._cost = self._initial_cost()
 
     @property
     def overlap_px(self) -> int:
@@ -137,7 +138,7 @@ class Upscaler:
 
     @torch.no_grad()
     def enlarge(self, picture: Decoded, canvas: ImageWriter, done: Callable[[int], object]) -> None:
-        """Enlarge a picture onto a canvas; ``done`` is told how many pixels of the input have been added.
+        """Enlarge a picture onto a canvas; ``done`` is called with how many pixels of the input have been added.
 
         Raises:
             InputError: not even the smallest tile fits the memory there is.
@@ -175,12 +176,12 @@ class Upscaler:
     def _out_channels(self) -> int:
         needs = self._tiles.requirements
         side = -(-max(needs.minimum, 8) // needs.multiple) * needs.multiple
-        found = int(self._network(torch.zeros(1, self._channels, side, side, device=self._meter.device)).shape[1])
-        if found not in (1, 3):
-            raise InputError(f"the network makes pictures of {found} channels; grey and RGB can be written")
-        return found
+        channels = int(self._network(torch.zeros(1, self._channels, side, side, device=self._meter.device)).shape[1])
+        if channels not in (1, 3):
+            raise InputError(f"the network makes pictures of {channels} channels; grey and RGB can be written")
+        return channels
 
-    def _foreseen(self) -> CostModel:
+    def _initial_cost(self) -> CostModel:
         """Trace the network; a model without a prior lives by what is measured."""
         window_px, device = self._tiles.requirements.multiple, self._meter.device
         sides = [-(-max(side, self._tiles.requirements.minimum) // window_px) * window_px for side in TRACED_PX]
@@ -194,15 +195,15 @@ class Upscaler:
     def _begin(self, size: tuple[int, int], read: Read) -> None:
         """Choose the tile for a picture."""
         if not self._is_fixed:
-            if not self._cost.knows:
+            if not self._cost.can_predict:
                 self._measure_upwards(size, read)
             self._tiles.tile_px = self._largest(size, 0)
             if self._tiles.tile_px and not self.figures.tiles:
                 # A ninth of the work tells how kernels and trace compare.
                 self._try(self._tiles.tile_px // 3, size, read)
                 self._tiles.tile_px = self._largest(size, 0)
-        if self._tiles.tile_px and not self._reach_is_known and max(size) > self._tiles.tile_px:
-            self._find_reach(size, read)
+        if self._tiles.tile_px and not self._overlap_is_known and max(size) > self._tiles.tile_px:
+            self._measure_overlap(size, read)
         if not self._is_fixed:
             self._tiles.tile_px = self._largest(size, self._tiles.overlap_px)
 
@@ -210,11 +211,11 @@ class Upscaler:
         room_bytes = self._room_bytes()
         if room_bytes is None:
             return WITHOUT_LIMIT_PX
-        found = largest_tile(self._need, size, overlap_px, self._tiles.requirements, room_bytes)
-        if found is None:
-            what = f"no tile is predicted to fit {room_bytes / 2**20:.0f} MiB with an overlap of {overlap_px} px"
+        tile = largest_tile(self._need, size, overlap_px, self._tiles.requirements, room_bytes)
+        if tile is None:
+            what = f"no tile is predicted to fit {room_bytes / MIB:.0f} MiB with an overlap of {overlap_px} px"
             raise InputError(Problem(what, advice="Give it a larger --budget, or a smaller --overlap."))
-        return found
+        return tile
 
     def _need(self, side_px: int) -> int:
         return self._cost.predict(BatchShape(1, side_px), UPPER)
@@ -251,14 +252,14 @@ class Upscaler:
         box = Box(0, min(side_px, size[0]), 0, min(side_px, size[1]))
         TiledEnlarger(self._tiles.scale, 0, 0, self._tiles.requirements).enlarged(self._measured, box, size, read)
 
-    def _find_reach(self, size: tuple[int, int], read: Read) -> None:
+    def _measure_overlap(self, size: tuple[int, int], read: Read) -> None:
         # Half of what fits: the parts that are compared are held beside the one that runs.
         largest_px = max(self._tiles.tile_px // 2, self._tiles.requirements.minimum)
-        found = measure_reach(
+        reach = measure_receptive_field(
             lambda pixels: self._network(pixels.float().div_(255)).float(), self._tiles, size, read, largest_px
         )
-        self._tiles.overlap_px, self._reach_is_known = found.px, found.is_certain
-        self._say(_in_words(found))
+        self._tiles.overlap_px, self._overlap_is_known = reach.px, reach.is_certain
+        self._say(_in_words(reach))
 
     def _correct(self, size: tuple[int, int]) -> None:
         """Choose the tile anew by what was measured, for the rows that follow."""
@@ -275,7 +276,7 @@ class Upscaler:
         """Run a tile, and learn from it."""
         height, width = pixels.shape[-2:]
         shape = BatchShape(1, extent_px(height, width))
-        expected = self._cost.predict(shape) if self._cost.knows else 0
+        expected = self._cost.predict(shape) if self._cost.can_predict else 0
         before = 0
         try:
             with self._meter.window() as window:
@@ -300,13 +301,13 @@ class Upscaler:
         self.figures = replace(known, is_whole=known.is_whole and not self._tiles.tile_px)
 
 
-def _in_words(found: Reach) -> str:
-    if found.is_certain:
-        return f"tiles overlap by {found.px} px: with more, pixels (0 to 1) change by at most {found.difference:.1e}"
-    if isinf(found.difference):
-        return f"tiles overlap by {found.px} px: memory allows no comparison with more, seams may show"
-    changes = f"more would change pixels by {found.difference:.1e}"
-    return f"tiles overlap by {found.px} px, the most that fits: {changes}, seams may show"
+def _in_words(reach: ReceptiveField) -> str:
+    if reach.is_certain:
+        return f"tiles overlap by {reach.px} px: with more, pixels (0 to 1) change by at most {reach.difference:.1e}"
+    if isinf(reach.difference):
+        return f"tiles overlap by {reach.px} px: memory allows no comparison with more, seams may show"
+    changes = f"more would change pixels by {reach.difference:.1e}"
+    return f"tiles overlap by {reach.px} px, the most that fits: {changes}, seams may show"
 
 
 def _alpha(alpha: NDArray[np.uint8], box: Box, scale: int) -> NDArray[np.uint8]:

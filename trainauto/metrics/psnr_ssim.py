@@ -33,8 +33,8 @@ def calculate_psnr(
     Raises:
         ValueError: the images differ in shape, are not of the kind above, or nothing is left of them.
     """
-    one, other = _prepared(image, reference, crop_border, test_y_channel)
-    mean_square = float(np.mean((one - other) ** 2))
+    restored, other = _prepared(image, reference, crop_border, test_y_channel)
+    mean_square = float(np.mean((restored - other) ** 2))
     return 10 * math.log10(255**2 / mean_square) if mean_square > 0 else math.inf
 
 
@@ -56,11 +56,11 @@ def calculate_ssim(
     Raises:
         ValueError: as for :func:`calculate_psnr`, or the window does not fit into what is left.
     """
-    one, other = _prepared(image, reference, crop_border, test_y_channel)
-    if min(one.shape[:2]) < WINDOW_PX:
+    restored, other = _prepared(image, reference, crop_border, test_y_channel)
+    if min(restored.shape[:2]) < WINDOW_PX:
         raise ValueError(
-            f"SSIM needs at least {WINDOW_PX}x{WINDOW_PX} px; an image of {_size(image)} px leaves {_size(one)} px "
-            f"without a border of {crop_border} px"
+            f"SSIM needs at least {WINDOW_PX}x{WINDOW_PX} px; an image of {_size(image)} px leaves {_size(restored)} "
+            f"px without a border of {crop_border} px"
         )
     # Imported here: it loads scipy, which takes longer than everything else in this package.
     from skimage.metrics import structural_similarity
@@ -68,7 +68,7 @@ def calculate_ssim(
     # truncate is left at 3.5, which makes the Gaussian of sigma 1.5 reach 5 px to each side: 11 px in all. The mean
     # leaves out those 5 px along the edges, so that how edges are continued does not matter.
     similarity = structural_similarity(  # type: ignore[no-untyped-call]
-        one, other, data_range=255, channel_axis=2, gaussian_weights=True, sigma=1.5, use_sample_covariance=False
+        restored, other, data_range=255, channel_axis=2, gaussian_weights=True, sigma=1.5, use_sample_covariance=False
     )
     return float(similarity)
 
@@ -86,8 +86,8 @@ def _prepared(
         )
     if crop_border < 0 or 2 * crop_border >= min(image.shape[:2]):
         raise ValueError(f"crop_border {crop_border} leaves nothing of an image of {_size(image)} px")
-    one, other = (_cropped(pixels, crop_border).astype(np.float64) for pixels in (image, reference))
-    return (_luma(one), _luma(other)) if test_y_channel and image.shape[2] == 3 else (one, other)
+    restored, other = (_cropped(pixels, crop_border).astype(np.float64) for pixels in (image, reference))
+    return (_luma(restored), _luma(other)) if test_y_channel and image.shape[2] == 3 else (restored, other)
 
 
 def _cropped(pixels: PixelArray, border: int) -> PixelArray:

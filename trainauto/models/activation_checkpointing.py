@@ -106,17 +106,17 @@ def blocks_of(network: nn.Module) -> Blocks:
                 f"{NAMED_BLOCKS} of {type(network).__name__} must name modules of the network"
             )
         return Blocks(tuple(named))
-    found = _repeated(network)
-    if not found.modules:
+    blocks = _repeated(network)
+    if not blocks.modules:
         raise ActivationCheckpointingError(
             f"{type(network).__name__} has no list of repeated blocks, and no attribute {NAMED_BLOCKS} that names some"
         )
-    return found
+    return blocks
 
 
 def in_words(blocks: Mapping[str, Blocks]) -> str:
     """Return blocks by the name of their network in words: ``net_g: 23 RRDB``."""
-    return "; ".join(f"{name}: {one}" for name, one in blocks.items())
+    return "; ".join(f"{name}: {repeated}" for name, repeated in blocks.items())
 
 
 def segments_of(layers: Sequence[nn.Module]) -> list[tuple[int, int]]:
@@ -138,16 +138,16 @@ def _repeated(network: nn.Module) -> Blocks:
     for container in network.modules():
         if isinstance(container, nn.ModuleList | nn.Sequential):
             for kind in dict.fromkeys(type(child) for child in container):
-                found = _alike(container, kind)
-                best = found if found.weights > best.weights else best
+                candidate = _alike(container, kind)
+                best = candidate if candidate.weights > best.weights else best
     if best.is_chain:
         return best
     inner = [_repeated(block) for block in best.modules]
-    if any(one.is_chain for one in inner) or any(
-        one.weights < MOST_OF * Blocks((block,)).weights for one, block in zip(inner, best.modules, strict=True)
+    if any(blocks.is_chain for blocks in inner) or any(
+        blocks.weights < MOST_OF * Blocks((block,)).weights for blocks, block in zip(inner, best.modules, strict=True)
     ):
         return best
-    return Blocks(tuple(module for one in inner for module in one.modules))
+    return Blocks(tuple(module for blocks in inner for module in blocks.modules))
 
 
 def _alike(container: nn.ModuleList | nn.Sequential, kind: type[nn.Module]) -> Blocks:
@@ -223,7 +223,7 @@ def _run(
 
 
 def _versions(given: Sequence[Any]) -> list[int]:
-    return [one._version for one in given if isinstance(one, Tensor)]
+    return [tensor._version for tensor in given if isinstance(tensor, Tensor)]
 
 
 def _buffers_kept(

@@ -68,15 +68,15 @@ class BaseModel(ABC):
         """
         if self.compiled_graphs() is not None:
             raise ActivationCheckpointingError("with use_compile, what a network keeps is the compiler's own decision")
-        found, reasons = {}, []
+        blocks, reasons = {}, []
         for name, network in self.networks.items():
             try:
-                found[name] = blocks_of(network)
+                blocks[name] = blocks_of(network)
             except ActivationCheckpointingError as error:
                 reasons.append(f"{name}: {error}")
-        if not found:
+        if not blocks:
             raise ActivationCheckpointingError("; ".join(reasons))
-        return found
+        return blocks
 
     def checkpoint_gradients(self) -> dict[str, Blocks]:
         """Have these blocks run again from now on; see :mod:`trainauto.models.activation_checkpointing`.
@@ -132,7 +132,7 @@ class BaseModel(ABC):
             load_shards(*self._parts(), folder)
             return
         if self.is_sharded:
-            advice = "go on without it, or begin with its weights (path: pretrain_network_g)"
+            advice = "continue without it, or begin with its weights (path: pretrain_network_g)"
             raise CheckpointError(f"{folder} was written without fully_shard: {advice}")
         for name, network in self.networks.items():
             load_weights(network, folder / f"{name}.safetensors")
@@ -148,7 +148,11 @@ class BaseModel(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs besides the weights: optimizers (where they are whole) and loss scaling."""
-        scalers = {one.name: one.scaler.state_dict() for one in self.objectives() if one.scaler is not None}
+        scalers = {
+            objective.name: objective.scaler.state_dict()
+            for objective in self.objectives()
+            if objective.scaler is not None
+        }
         kept = {} if self.is_sharded else self.optimizers
         return {
             "optimizers": {name: optimizer.state_dict() for name, optimizer in kept.items()},
@@ -180,9 +184,9 @@ class BaseModel(ABC):
                 ) from error
             for group, wanted in zip(optimizer.param_groups, settings, strict=True):
                 group.update(wanted)
-        for one in self.objectives():
-            if one.scaler is not None and one.name in state["scalers"]:
-                one.scaler.load_state_dict(state["scalers"][one.name])
+        for objective in self.objectives():
+            if objective.scaler is not None and objective.name in state["scalers"]:
+                objective.scaler.load_state_dict(state["scalers"][objective.name])
 
 
 def _kind(optimizer: Optimizer) -> str:

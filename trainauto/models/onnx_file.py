@@ -107,10 +107,10 @@ def write_onnx(
         except BaseException:
             file.unlink(missing_ok=True)
             raise
-    worst = max(one.largest for one in differences)
+    worst = max(difference.largest for difference in differences)
     if not worst <= limit:  # NaN is no difference that could be let pass
         file.unlink(missing_ok=True)
-        size = "x".join(map(str, max(differences, key=lambda one: one.largest).shape))
+        size = "x".join(map(str, max(differences, key=lambda difference: difference.largest).shape))
         what = f"the ONNX file differs from the network by {worst:.3g} on {size}, where {limit:.1g} is the limit"
         advice = "\n  float16 is too coarse for this network: leave --half out." if half else ""
         raise ExportError(f"{what}; it is not kept.{advice}")

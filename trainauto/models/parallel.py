@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainauto.core.errors import CheckpointError
+from trainauto.core.units import MIB
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of
 
 # What shards are made and written with takes more than half a second to load: functions import it, most runs never do.
@@ -27,7 +28,7 @@ Networks = Mapping[str, nn.Module]
 Optimizers = Mapping[str, tuple[nn.Module, Optimizer]]
 """Optimizers by name, each with the network it steps."""
 
-BUCKET_BYTES = 25 * 1024**2
+BUCKET_BYTES = 25 * MIB
 """Bound of a bucket of ``DistributedDataParallel`` but the first, its default."""
 
 Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
@@ -35,7 +36,7 @@ Parallel = Callable[[nn.Module, Sequence[nn.Module]], nn.Module]
 
 
 def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
-    """Sum gradients while the backward pass goes on, as ``DistributedDataParallel`` does."""
+    """Sum gradients while the backward pass runs, as ``DistributedDataParallel`` does."""
     from torch.nn.parallel import DistributedDataParallel
 
     del averages
@@ -64,7 +65,9 @@ class Bucketed(nn.Module):
         weights: list[Tensor] = [weight for weight in reversed([*network.parameters()]) if weight.requires_grad]
         for places in _compute_bucket_assignment_by_size(weights, [_DEFAULT_FIRST_BUCKET_BYTES, BUCKET_BYTES])[0]:
             chosen = [weights[place] for place in places]
-            bucket = torch.zeros(sum(one.numel() for one in chosen), dtype=chosen[0].dtype, device=chosen[0].device)
+            bucket = torch.zeros(
+                sum(parameter.numel() for parameter in chosen), dtype=chosen[0].dtype, device=chosen[0].device
+            )
             start = 0
             for weight in chosen:
                 part = bucket.as_strided(weight.shape, weight.stride(), start)
@@ -107,14 +110,14 @@ def sharded(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
 
     device = next(network.parameters()).device
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    for one in (network, *averages):
+    for module in (network, *averages):
         with torch.no_grad():
-            for tensor in one.state_dict().values():
+            for tensor in module.state_dict().values():
                 dist.broadcast(tensor, 0)
         with suppress(ActivationCheckpointingError):  # without repeated blocks it is one piece
-            for block in blocks_of(one).modules:
+            for block in blocks_of(module).modules:
                 fully_shard(block, mesh=mesh)
-        fully_shard(one, mesh=mesh)
+        fully_shard(module, mesh=mesh)
     return network
 
 

@@ -24,8 +24,8 @@ GRID = 12
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What was found.
+class ReceptiveField:
+    """The overlap that a network's receptive field asks for on a picture.
 
     Attributes:
         px: the smallest overlap that hides seams.
@@ -38,14 +38,14 @@ class Reach:
     is_certain: bool
 
 
-def measure_reach(
+def measure_receptive_field(
     enlarge: Enlarge,
     tiles: TiledEnlarger,
     size: tuple[int, int],
     read: Read,
     largest_px: int,
     tolerance: float = TOLERANCE,
-) -> Reach:
+) -> ReceptiveField:
     """Return the smallest overlap, a multiple of what the network asks for, that hides seams on this picture.
 
     Overlaps are doubled until twice as much makes no difference, then halved towards the last that did.
@@ -65,7 +65,7 @@ def measure_reach(
     core = _rounded(min(CORE_PX, max(largest_px // 3, tiles.requirements.minimum)), multiple)
     most = max(0, (largest_px - core) // 2 // multiple * multiple)
     if most == 0:
-        return Reach(multiple, float("inf"), is_certain=False)
+        return ReceptiveField(multiple, float("inf"), is_certain=False)
     comparison = _Comparison(enlarge, tiles, size, read, list(_spots(read, size, core, multiple)))
     failed, reach = 0, min(most, _rounded(4, multiple))
     while True:
@@ -74,7 +74,7 @@ def measure_reach(
         if difference <= tolerance:
             break
         if wider >= most:
-            return Reach(most, difference, is_certain=False)
+            return ReceptiveField(most, difference, is_certain=False)
         failed, reach = reach, wider
     step = _rounded(reach // 8, multiple)
     while reach - failed > step:
@@ -86,7 +86,7 @@ def measure_reach(
             reach, difference = middle, between
         else:
             failed = middle
-    return Reach(reach, difference, is_certain=True)
+    return ReceptiveField(reach, difference, is_certain=True)
 
 
 class _Comparison:
@@ -102,28 +102,28 @@ class _Comparison:
         """Return the largest difference that the surroundings between the two make."""
         for reach_px in (narrow_px, wide_px):
             self._kept[reach_px] = self._kept.get(reach_px) or self._run(reach_px)
-        self._kept = {reach_px: found for reach_px, found in self._kept.items() if reach_px in (narrow_px, wide_px)}
+        self._kept = {reach_px: result for reach_px, result in self._kept.items() if reach_px in (narrow_px, wide_px)}
         return max(
             float((narrow - wide).abs().max())
             for narrow, wide in zip(self._kept[narrow_px], self._kept[wide_px], strict=True)
         )
 
     def _run(self, reach_px: int) -> list[Tensor]:
-        one = TiledEnlarger(self._tiles.scale, 0, reach_px, self._tiles.requirements)
-        return [one.enlarged(self._enlarge, spot, self._size, self._read).clone() for spot in self._spots]
+        enlarger = TiledEnlarger(self._tiles.scale, 0, reach_px, self._tiles.requirements)
+        return [enlarger.enlarged(self._enlarge, spot, self._size, self._read).clone() for spot in self._spots]
 
 
 def _spots(read: Read, size: tuple[int, int], core: int, multiple: int) -> Iterator[Box]:
     """Choose parts of the picture, off its edges where it is large enough: there is no seam at an edge."""
     rows, columns = (_starts(length, core, multiple) for length in size)
     boxes = [Box(y, min(y + core, size[0]), x, min(x + core, size[1])) for y in rows for x in columns]
-    found: list[tuple[float, float, Box]] = []
+    spots: list[tuple[float, float, Box]] = []
     for box in boxes:
         part = read(box).float()
-        found.append((float(part.diff(dim=-1).abs().mean()), float(part.mean()), box))
-    by_detail = sorted(found, key=lambda one: one[0], reverse=True)
-    brightest = max(found, key=lambda one: one[1])
-    chosen = [*by_detail[:2], brightest, found[len(found) // 2]]
+        spots.append((float(part.diff(dim=-1).abs().mean()), float(part.mean()), box))
+    by_detail = sorted(spots, key=lambda spot: spot[0], reverse=True)
+    brightest = max(spots, key=lambda spot: spot[1])
+    chosen = [*by_detail[:2], brightest, spots[len(spots) // 2]]
     yield from dict.fromkeys(box for _, _, box in chosen[:SPOTS])
 
 

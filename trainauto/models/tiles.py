@@ -77,7 +77,7 @@ class TiledEnlarger:
         tile_px: side of a tile in input pixels; 0 runs images whole.
         overlap_px: pixels a tile sees beyond its own on every side.
         requirements: sizes the network accepts; inputs are mirrored up to them, as the networks themselves do.
-        may_shrink: whether a lack of memory may change the tiles. Not where several ranks run the network in step.
+        may_shrink: whether running out of memory may change the tiles. Not where several ranks run the network in step.
     """
 
     def __init__(
@@ -210,4 +210,4 @@ class TiledEnlarger:
         self.tile_px = -(-tried // 2)
         torch.cuda.empty_cache()  # does nothing where CUDA is not in use
         onednn.leave_if_broken()
-        logger.warning("Out of memory at %d px: going on in tiles of %d px.", tried, self.tile_px)
+        logger.warning("Out of memory at %d px: continuing in tiles of %d px.", tried, self.tile_px)

@@ -44,8 +44,8 @@ def load_weights(network: nn.Module, file: Path) -> None:
         raise NetworkMismatchError(f"the checkpoint {file.parent} holds no {file.name}") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot load {file}: {error}") from error
-    if found := _Differences.between(network, state).text():
-        raise NetworkMismatchError(f"the checkpoint {file.parent} is of another network: {file.stem} has {found}")
+    if differences := _Differences.between(network, state).text():
+        raise NetworkMismatchError(f"the checkpoint {file.parent} is of another network: {file.stem} has {differences}")
     network.load_state_dict(state)
 
 
@@ -65,7 +65,9 @@ class _Differences:
             for name in wanted
             if name in state and wanted[name].shape != state[name].shape
         }
-        return cls([one for one in wanted if one not in state], [one for one in state if one not in wanted], shapes)
+        return cls(
+            [name for name in wanted if name not in state], [name for name in state if name not in wanted], shapes
+        )
 
     def text(self) -> str:
         """Return how many of each kind there are, and the first three; empty where nothing differs."""
@@ -88,7 +90,7 @@ def read_weights(file: Path, key: str | None = None) -> dict[str, Tensor]:
     if not file.is_file():
         raise InputError(Problem(f"there is no weights file {file}", advice=_what_is_there(file)))
     try:
-        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
+        content = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
@@ -96,7 +98,7 @@ def read_weights(file: Path, key: str | None = None) -> dict[str, Tensor]:
                 f"cannot read weights from {file}: {first_line}", advice="Only plain tensors are read, no pickled code."
             )
         ) from error
-    return _tensors_under(found, key, file)
+    return _tensors_under(content, key, file)
 
 
 def _what_is_there(file: Path) -> str:
@@ -125,10 +127,10 @@ def load_pretrained(
         InputError: ``strict``, and names or shapes differ; lists the first of each kind.
     """
     differences = _Differences.between(network, state)
-    if strict and (found := differences.text()):
+    if strict and (differences_text := differences.text()):
         raise InputError(
             Problem(
-                f"the weights in {file} are not of this network: {found}",
+                f"the weights in {file} are not of this network: {differences_text}",
                 advice=f"Check the arguments of network_{which}, "
                 f"or set `path: strict_load_{which}: false` to load what fits.",
             )
@@ -138,19 +140,19 @@ def load_pretrained(
     return left_out
 
 
-def _tensors_under(found: object, key: str | None, file: Path) -> dict[str, Tensor]:
-    if not isinstance(found, Mapping):
-        raise InputError(f"{file} holds a {type(found).__name__}, not weights by name")
-    if key is not None and key not in found:
-        raise InputError(Problem(f"{file} has no entry '{key}'", advice=nearest(key, map(str, found))))
+def _tensors_under(content: object, key: str | None, file: Path) -> dict[str, Tensor]:
+    if not isinstance(content, Mapping):
+        raise InputError(f"{file} holds a {type(content).__name__}, not weights by name")
+    if key is not None and key not in content:
+        raise InputError(Problem(f"{file} has no entry '{key}'", advice=nearest(key, map(str, content))))
     for candidate in (key,) if key is not None else USUAL_KEYS:
-        if isinstance(found.get(candidate), Mapping):
-            return _tensors_of(found[candidate], file)
-    return _tensors_of(found, file)
+        if isinstance(content.get(candidate), Mapping):
+            return _tensors_of(content[candidate], file)
+    return _tensors_of(content, file)
 
 
-def _tensors_of(found: Mapping[str, object], file: Path) -> dict[str, Tensor]:
-    weights = {str(name): tensor for name, tensor in found.items() if isinstance(tensor, Tensor)}
+def _tensors_of(content: Mapping[str, object], file: Path) -> dict[str, Tensor]:
+    weights = {str(name): tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
     if not weights:
-        raise InputError(Problem(f"{file} holds no tensors", advice=nearest("params", map(str, found))))
+        raise InputError(Problem(f"{file} holds no tensors", advice=nearest("params", map(str, content))))
     return weights

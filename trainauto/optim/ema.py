@@ -25,7 +25,7 @@ class Ema:
     def update(self, network: nn.Module, share: float = 1.0) -> None:
         """Take one step towards ``network``; ``share`` says how many steps it counts as, see ``BatchScaling``.
 
-        If it runs out of memory, a second call goes on with what the first has not done: no weight moves twice.
+        If it runs out of memory, a second call continues with what the first has not done: no weight moves twice.
         """
         averages: list[Tensor] = list(self.network.parameters())
         weights = [parameter.detach() for parameter in network.parameters()]

@@ -1,7 +1,7 @@
 """Learning rates as pure functions of progress.
 
-A schedule keeps no count of its own: the rate of a step follows from the ledger alone, so a resumed run, a changed
-length or a changed schedule need no state to be mended.
+A schedule keeps no count of its own: the learning rate of a step follows from the progress counters alone, so a resumed
+run, a changed length or a changed schedule need no state to be mended.
 """
 
 from collections.abc import Iterable

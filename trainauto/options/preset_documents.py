@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from trainauto.core.units import MIB
 from trainauto.options.cards import CARDS, CardPreset, cpu_preset
 
 SECTION_TITLE = "Presets of the controller"
-_MIB = 2**20
 _BUDGETS_MIB = (64, 256, 1024, 4096, 16384, 65536)
 """Of the table for CPUs: examples, since every budget has its own row."""
 
@@ -46,7 +46,7 @@ def preset_tables() -> Iterator[str]:
     yield from _table("card", ((f"{card.memory_gib:g} GiB", card) for card in _one_a_memory()))
     yield from _CPU_TEXT.splitlines()
     yield ""
-    yield from _table("budget on a CPU", ((_size(mib), cpu_preset(mib * _MIB)) for mib in _BUDGETS_MIB))
+    yield from _table("budget on a CPU", ((_size(mib), cpu_preset(mib * MIB)) for mib in _BUDGETS_MIB))
 
 
 def _one_a_memory() -> list[CardPreset]:

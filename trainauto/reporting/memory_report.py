@@ -173,12 +173,12 @@ def _validations(run: RunDirectory) -> list[Validated]:
 
 
 def _foresight(run: RunDirectory) -> Mapping[str, Any]:
-    if not run.foresight.is_file():
+    if not run.forecast.is_file():
         return {}
     try:
-        found = json.loads(run.foresight.read_text(encoding="utf-8"))
+        found = json.loads(run.forecast.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(Problem(f"{run.foresight} cannot be read: {error}", advice="Delete it.")) from error
+        raise InputError(Problem(f"{run.forecast} cannot be read: {error}", advice="Delete it.")) from error
     return found if isinstance(found, dict) else {}
 
 

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
+from trainauto.core.units import MIB
+from trainauto.core.units import size_text as size_text
 from trainauto.core.words import counted as counted
 
-GIB_BYTES = 2**30
-MIB_BYTES = 2**20
-
-LEAST_BYTES_OF_A_SHARE = 5 * MIB_BYTES
+LEAST_BYTES_OF_A_SHARE = 5 * MIB
 
 
 @dataclass(frozen=True)
@@ -117,18 +116,13 @@ class StepWindow:
         )
 
 
-def size_text(size_bytes: float) -> str:
-    """Return a size in GiB, below one in MiB."""
-    return f"{size_bytes / GIB_BYTES:.2f} GiB" if size_bytes >= GIB_BYTES else f"{size_bytes / MIB_BYTES:.1f} MiB"
-
-
 def error_text(predicted_bytes: int, measured_bytes: int) -> str:
     """Return by how much a prediction was off, as a share of what was measured; negative where it was too low.
 
     Of small plans the difference itself: buffers of libraries are most of what they take, and a share says nothing.
     """
     if measured_bytes < LEAST_BYTES_OF_A_SHARE:
-        return f"{(predicted_bytes - measured_bytes) / MIB_BYTES:+.1f} MiB"
+        return f"{(predicted_bytes - measured_bytes) / MIB:+.1f} MiB"
     return f"{(predicted_bytes - measured_bytes) / measured_bytes:+.1%}"
 
 

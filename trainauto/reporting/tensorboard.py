@@ -9,9 +9,10 @@ import numpy as np
 from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, Pixels, RunEnd, RunSummary
+from trainauto.core.units import GIB
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.sinks import Sink
-from trainauto.reporting.step_stats import GIB_BYTES, StepFigures, StepWindow, gain_over_bicubic
+from trainauto.reporting.step_stats import StepFigures, StepWindow, gain_over_bicubic
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -105,7 +106,7 @@ class TensorBoard(Sink):
             tag = f"{record.dataset}/{picture.name} (bicubic, output, reference)"
             self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
         if record.peak is not None:
-            self._writer.add_scalar("memory/validation_peak_gib", record.peak.allocated / GIB_BYTES, record.step)
+            self._writer.add_scalar("memory/validation_peak_gib", record.peak.allocated / GIB, record.step)
         self._say_adjustments(decisions, record.step)
         self._writer.flush()
 
@@ -205,7 +206,7 @@ def _prediction(record: StepRecord) -> dict[str, float]:
 
 
 def _in_gib(sizes: dict[str, int | None]) -> dict[str, float]:
-    return {f"memory/{name}_gib": size / GIB_BYTES for name, size in sizes.items() if size is not None}
+    return {f"memory/{name}_gib": size / GIB for name, size in sizes.items() if size is not None}
 
 
 def _times(number: int) -> str:

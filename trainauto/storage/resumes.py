@@ -1,4 +1,4 @@
-"""When a run was gone on with, and under which changed options: as its log tells."""
+"""When a run was resumed, and under which changed options: as its log tells."""
 
 import re
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ def resumes_of(run: RunDirectory) -> list[Resume]:
     """Return the resumes of a run, in order."""
     if not run.log.is_file():
         return []
-    found: list[Resume] = []
+    resumes: list[Resume] = []
     now = Resume(0, "")
     with run.log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -40,6 +40,6 @@ def resumes_of(run: RunDirectory) -> list[Resume]:
             if parts["text"].startswith(CHANGED):
                 now = replace(now, changes=(*now.changes, parts["text"].removeprefix(CHANGED)))
             elif resumed := _RESUMED.match(parts["text"]):
-                found.append(replace(now, after_step=int(resumed[1]), time=parts["time"]))
+                resumes.append(replace(now, after_step=int(resumed[1]), time=parts["time"]))
                 now = Resume(0, "")
-    return found
+    return resumes

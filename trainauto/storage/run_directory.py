@@ -81,7 +81,7 @@ class RunDirectory:
             raise InputError(Problem(f"{path} {what}", advice="Name the folder of a run, e.g. experiments/NAME."))
         run = cls(path.resolve()) if (path / "config.json").is_file() else cls.current(path.parent, path.name)
         if run is None or not run.config.is_file():
-            inside = sorted(one.name for one in path.iterdir() if (one / CURRENT).exists())
+            inside = sorted(folder.name for folder in path.iterdir() if (folder / CURRENT).exists())
             known = f" Experiments in it: {', '.join(inside)}." if inside else ""
             advice = f"A run has config.json and training_log.jsonl; {path}/{CURRENT} would lead to the newest.{known}"
             raise InputError(Problem(f"{path} is no run", advice=advice))
@@ -110,8 +110,8 @@ class RunDirectory:
     def kept_at(self, kept: Path, step: int) -> Path:
         """Return the version of a kept file that held at a step: what it was replaced by later is another."""
         pattern = re.compile(rf"{re.escape(kept.stem)}_until_step_(\d+){re.escape(kept.suffix)}")
-        found = (pattern.fullmatch(file.name) for file in self.path.iterdir())
-        ends = sorted(int(one[1]) for one in found if one)
+        matches = (pattern.fullmatch(file.name) for file in self.path.iterdir())
+        ends = sorted(int(match[1]) for match in matches if match)
         return next((self.until_step(kept, end) for end in ends if end >= step), kept)
 
     @property
@@ -145,8 +145,8 @@ class RunDirectory:
         return self.path / "decisions.jsonl"
 
     @property
-    def foresight(self) -> Path:
-        """What traces told of its memory before the first step; not there where nothing was traced."""
+    def forecast(self) -> Path:
+        """What traces predicted of its memory before the first step; not there where nothing was traced."""
         return self.path / "foresight.json"
 
     @property
@@ -154,7 +154,7 @@ class RunDirectory:
         """Folder of event files.
 
         It lies beside the folders of runs: TensorBoard follows links, and would find what lies in a run a second time
-        through ``current``. A run of an earlier version goes on where its files are.
+        through ``current``. A run of an earlier version continues where its files are.
         """
         within = self.path / "tb"
         return within if within.is_dir() else self.path.parent / "tb" / self.path.name
@@ -178,7 +178,7 @@ class RunDirectory:
         write_json_atomically(self.config, dict(config))
 
     def rewind(self, step: int) -> None:
-        """Drop what was recorded after ``step``, the one a resumed run goes on from, and any half-written last line.
+        """Drop what was recorded after ``step``, the one a resumed run continues from, and any half-written last line.
 
         Call it before reporters open the files. Each file is changed whole or not at all.
         """
@@ -237,8 +237,8 @@ def _bytes_until(path: Path, step: int) -> int:
         end = text.rfind(b"\n") + 1  # a line that was cut short has no newline
         while end:
             start = text.rfind(b"\n", 0, end - 1) + 1
-            found = step_of_line(text[start:end])
-            if found is not None and found <= step:
+            line_step = step_of_line(text[start:end])
+            if line_step is not None and line_step <= step:
                 break
             end = start
         return end

@@ -86,9 +86,9 @@ class Owner:
             return False
         except OSError:
             return None  # it is another person's
-        found = _stat_of(self.pid) if self.processes else None
+        stat = _stat_of(self.pid) if self.processes else None
         # Without a start time the number may have been given to another process since.
-        return None if found is None else found[0] not in "ZX" and found[1] == self.started
+        return None if stat is None else stat[0] not in "ZX" and stat[1] == self.started
 
 
 class RunLock:
@@ -226,7 +226,7 @@ def _refusal(folder: Path, owner: Owner) -> RunLockedError:
     return RunLockedError(
         Problem(
             f"{folder} is in use by {owner}",
-            advice=f"Wait for it or {stop}, then go on; without --auto_resume a run of its own begins.",
+            advice=f"Wait for it or {stop}, then resume; without --auto_resume a run of its own begins.",
         )
     )
 
@@ -261,8 +261,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _number(file: Path) -> int:
-    found = _NAME.fullmatch(file.name)
-    return int(found[1]) if found else 0
+    match = _NAME.fullmatch(file.name)
+    return int(match[1]) if match else 0
 
 
 def _newest(folder: Path) -> Path | None:
@@ -271,8 +271,8 @@ def _newest(folder: Path) -> Path | None:
 
 def _read(file: Path) -> Owner:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return Owner(**{name: type_of(found[name]) for name, type_of in _FIELDS.items()})
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return Owner(**{name: type_of(content[name]) for name, type_of in _FIELDS.items()})
     except (OSError, ValueError, KeyError, TypeError):
         return Owner("", 0, "")  # damaged: its time of change alone says whether it is alive
 

@@ -15,7 +15,7 @@ Entry = TypeVar("Entry")
 
 
 def logged_steps(run: RunDirectory) -> Iterator[StepRecord]:
-    """Yield the steps of a run, which may still be going on.
+    """Yield the steps of a run, which may still be running.
 
     Raises:
         InputError: a line holds no step that this version can read.

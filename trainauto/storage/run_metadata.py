@@ -38,7 +38,7 @@ def changed_options(directory: RunDirectory, loaded: LoadedOptions, ranks: int =
 
 
 def configured_samples(directory: RunDirectory, samples: int, samples_of_a_rank: int) -> int:
-    """Return the samples of a step that rates and averages are counted from, for a run that goes on.
+    """Return the samples of a step that rates and averages are counted from, for a run that resumes.
 
     They are those it began with, whatever the ranks of now, until the option file asks for another batch.
 
@@ -59,10 +59,10 @@ def was_launched_as(directory: RunDirectory, launch: str) -> bool:
 
 def _origin(directory: RunDirectory) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(directory.origin.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(directory.origin.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -106,7 +106,7 @@ def write_run_metadata(
     }
     for kept, text in texts.items():
         until = directory.until_step(kept, step)
-        # Where a run is gone on from the same step twice, the first is what led to it.
+        # Where a run is resumed from the same step twice, the first is what led to it.
         if kept.is_file() and kept.read_text(encoding="utf-8") != text and not until.exists():
             kept.replace(until)
         write_text_atomically(kept, text)

@@ -29,7 +29,7 @@ def traced(more: float = 1.0) -> Prior:
 def controller(policy: str, **arguments: Any) -> DynamicBatchSizeOptimizer:
     """Return one with the documents' defaults; what kernels need beyond the trace is 3 %."""
     one = DynamicBatchSizeOptimizer(policy=policy, **arguments)  # type: ignore[arg-type]
-    one.foresee((traced(1 / 1.03), ALLOCATED), (traced(1.02), RESERVED))
+    one.set_prior((traced(1 / 1.03), ALLOCATED), (traced(1.02), RESERVED))
     return one
 
 

@@ -8,7 +8,7 @@ CROP = Axis("lq_size", "px", 8, 100, 4, "the smallest image")
 
 def test_the_smallest_image_is_named_where_it_is_what_caps() -> None:
     (wide,), (narrow,), (open_,) = (
-        Bounds(limits).narrowed((CROP,)) for limits in ({"lq_size": (8, 256)}, {"lq_size": (8, 64)}, {})
+        Bounds(limits).clip((CROP,)) for limits in ({"lq_size": (8, 256)}, {"lq_size": (8, 64)}, {})
     )
     assert wide.at_bound == open_.at_bound == "lq_size is at its bound 100 (the smallest image)"
     assert narrow.at_bound == "lq_size is at its bound 64"

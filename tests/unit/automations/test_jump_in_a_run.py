@@ -25,7 +25,7 @@ def prior(more: float = 1.0) -> Prior:
 
 def jumping(**arguments: Any) -> DynamicBatchSizeOptimizer:
     one = controller(policy="jump", max_lq_size=64, max_batch_size=48, **arguments)
-    one.foresee((prior(), ALLOCATED), (prior(1.05), RESERVED))
+    one.set_prior((prior(), ALLOCATED), (prior(1.05), RESERVED))
     return one
 
 
@@ -87,31 +87,31 @@ def test_a_flushed_cache_counts_as_too_much() -> None:
 
 def test_an_earlier_run_is_taken_up_where_it_settled() -> None:
     first = Steps(jumping())
-    assert first.one.learned() is None
+    assert first.one.calibration_state() is None
     first.run(400)
-    learned = first.one.learned()
+    learned = first.one.calibration_state()
     assert learned is not None
     one = jumping()
-    plan = one.recall(learned, FACTS, LIMIT)
+    plan = one.load_calibration(learned, FACTS, LIMIT)
     assert plan == first.plan
     second = Steps(one, plan)
     second.run(400)
     assert second.changes == []
-    assert second.one.learned()["plan"] == learned["plan"]
+    assert second.one.calibration_state()["plan"] == learned["plan"]
 
 
 @pytest.mark.parametrize("change", ["limit", "target", "bounds", "batch"])
 def test_under_other_conditions_only_what_was_measured_is_taken(change: str) -> None:
     first = Steps(jumping())
     first.run(400)
-    learned = first.one.learned()
+    learned = first.one.calibration_state()
     assert learned is not None
     one = jumping(**({"target_vram_usage": 0.6} if change == "target" else {}))
     facts = FACTS if change != "batch" else RunFacts(AXES, START.changed(batch_size=6), 2)
     if change == "bounds":
         facts = RunFacts((AXES[0], AXES[1].__class__("batch_size", "samples", 1, 8)), START, 2)
     limit = LIMIT // 2 if change == "limit" else LIMIT
-    assert one.recall(learned, facts, limit) is None
+    assert one.load_calibration(learned, facts, limit) is None
     assert abs(one.expected_bytes(first.plan) / memory(first.plan) - 1) < 0.01
     steps = Steps(one, facts.plan)
     steps.run(1)
@@ -123,7 +123,7 @@ def test_what_was_measured_is_forgotten_when_plans_need_something_else(policy: s
     """Gradient checkpointing was switched on: the run grows again, past plans that had failed, and keeps no record."""
     one = controller(policy=policy, max_lq_size=64, max_batch_size=48)
     if policy == "jump":
-        one.foresee((prior(8), ALLOCATED))  # so much more is needed without it
+        one.set_prior((prior(8), ALLOCATED))  # so much more is needed without it
     one.on_run_start(FACTS)
     for _ in range(2):
         one.on_out_of_memory(OutOfMemory(1, START, BatchShape(4, 32), "g", "no memory", 2, LIMIT))
@@ -131,14 +131,14 @@ def test_what_was_measured_is_forgotten_when_plans_need_something_else(policy: s
     assert one.expected_bytes(START) is None
     resumed = controller(policy=policy, max_lq_size=64, max_batch_size=48)
     if policy == "jump":
-        resumed.foresee((prior(8), ALLOCATED))
+        resumed.set_prior((prior(8), ALLOCATED))
     resumed.load_state_dict(one.state_dict())
     for each in (one, resumed):
         steps = Steps(each, Plan.of(batch_size=2, lq_size=16))
         steps.run(1500)
         assert steps.plan["lq_size"] == 64
         assert 0.75 * LIMIT <= memory(steps.plan) <= 0.85 * LIMIT
-        assert each.learned() is None
+        assert each.calibration_state() is None
 
 
 @pytest.mark.parametrize("policy", ["jump", "step"])
@@ -180,7 +180,7 @@ def test_what_was_measured_under_other_options_is_dropped() -> None:
     before = other.expected_bytes(START)
     other.load_state_dict(one.one.state_dict())
     assert other.expected_bytes(START) == before
-    assert other.learned() is None
+    assert other.calibration_state() is None
 
 
 def test_the_search_for_speed_begins_anew_under_other_conditions() -> None:
@@ -188,11 +188,11 @@ def test_the_search_for_speed_begins_anew_under_other_conditions() -> None:
     one.on_run_start(FACTS)
     for _ in range(200):
         one.on_step_end(record_of(START, LIMIT))
-    learned = one.learned()
+    learned = one.calibration_state()
     assert learned is not None
     assert learned["steering"]["rest"] is not None
     again = controller(policy="jump", max_lq_size=32, max_batch_size=16, objective="throughput")
-    assert again.recall(learned, FACTS, LIMIT // 2) is None
+    assert again.load_calibration(learned, FACTS, LIMIT // 2) is None
     assert again.state_dict()["steering"]["rest"] is None
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.unit.reporting.builders import GIB, a_summary
 from trainauto.automations import Automation, DynamicBatchSizeOptimizer
-from trainauto.builders.memory import BOUNDS, controller_defaults, say_bounds, with_memory
+from trainauto.builders.memory import BOUNDS, controller_defaults, log_bounds, with_memory
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.run_events import DETAIL
@@ -130,7 +130,7 @@ def test_only_what_is_written_can_contradict(
 def test_the_log_says_every_bound_and_where_it_comes_from(caplog: pytest.LogCaptureFixture) -> None:
     written = {"target_vram_usage": 0.7, "min_lq_size": 64, "policy": "jump"}
     with caplog.at_level(DETAIL):
-        say_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
+        log_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
     assert caplog.messages == [
         "memory preset: CPU 60MiB (computed from the budget), for what the option file leaves open",
         "Controller: target_vram_usage 0.7 (file), safety_margin 0.05 (preset), min_batch_size 1 (preset), "
@@ -141,7 +141,7 @@ def test_the_log_says_every_bound_and_where_it_comes_from(caplog: pytest.LogCapt
 def test_a_margin_that_raises_the_target_of_the_preset_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """A margin is written to be careful, and must not raise what is filled without a word."""
     for written in ({"safety_margin": 0.7}, {"safety_margin": 0.3}, {"target_vram_usage": 0.02}):
-        say_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
+        log_bounds("Controller", SMALL, written, controller_defaults(SMALL, facts(), written))
     assert caplog.messages == [
         "safety_margin 0.7 must lie below target_vram_usage, so that is 0.85 instead of 0.55, the preset's: "
         "write target_vram_usage beside it to say what may be filled"
@@ -149,7 +149,7 @@ def test_a_margin_that_raises_the_target_of_the_preset_is_warned_of(caplog: pyte
 
 
 def test_without_a_limit_there_is_nothing_to_fill(caplog: pytest.LogCaptureFixture) -> None:
-    say_bounds("Controller", None, {}, controller_defaults(None, facts(), {}))
+    log_bounds("Controller", None, {}, controller_defaults(None, facts(), {}))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "Controller has nothing to fill" in caplog.text
     assert "memory: {cpu_budget: 2GiB}" in caplog.text

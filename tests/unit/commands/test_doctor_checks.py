@@ -102,7 +102,7 @@ def test_who_else_is_on_a_card() -> None:
     assert what.fact == "H200, 100.00 GiB, capability 9.0 (bf16), ECC on, MIG off"
     assert memory.state == LOOK
     assert "60.00 GiB of 100.00 GiB free" in memory.fact
-    assert "pid 8 (blender): 30.00 GiB, pid 9 (of another container or user): bytes not told" in memory.fact
+    assert "pid 8 (blender): 30.00 GiB, pid 9 (of another container or user): bytes unknown" in memory.fact
     assert "pid 7" not in memory.fact
     alone = {**CARD, "used_bytes": GIB, "processes": [ours]}
     assert gpus.card_findings(alone, [7])[1].state == OK
@@ -239,8 +239,8 @@ def test_a_probe_that_ends_its_process_is_told_and_the_next_one_answers() -> Non
         dead = prober.ask("import_package", "a_module_that_is_not_there")
         assert "ModuleNotFoundError" in dead["error"]
         assert prober.ask("no_such_probe")["error"].startswith("KeyError")
-        assert prober._child is not None
-        prober._child._process.kill()
+        assert prober._worker is not None
+        prober._worker._process.kill()
         gone = prober.ask("host_name")
         assert "SIGKILL" in gone["error"]
         assert prober.ask("host_name")["host"]

@@ -10,7 +10,7 @@ from tests.integration.commands import tiny_options, write_options
 from trainauto.commands import run_plan
 from trainauto.commands.plan_table import table
 from trainauto.core.plan import Plan
-from trainauto.forecast.benchmark_plans import Trial, Trials
+from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.options.load import load_options
@@ -30,7 +30,7 @@ def traced() -> MemoryForecast:
 def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
     version: str, notes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_plan, "foresee", lambda *_: traced())
+    monkeypatch.setattr(run_plan, "forecast_memory", lambda *_: traced())
     monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     monkeypatch.setattr(torch, "__version__", version)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
@@ -41,18 +41,18 @@ def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
 
 
 def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_plan, "foresee", lambda *_: traced())
+    monkeypatch.setattr(run_plan, "forecast_memory", lambda *_: traced())
     monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
     found = run_plan.answer(loaded, run_plan.chosen_cards(["T4", "RTX 4090"], [GIB]))
     plans = [Plan.of(batch_size=samples, lq_size=16) for samples in (1, 2, 3)]
     long = "not tried, a step would take 31 s; this reason is so long that it does not fit into eighty columns"
     tried = (
-        Trial(plans[0], 3 * MIB, 4 * MIB, MIB, 0.5),
-        Trial(plans[1], 30 * MIB, 40 * MIB, 40 * MIB, 2),
-        Trial(plans[2], 3 * GIB, 4 * GIB, failed=long),
+        PlanBenchmark(plans[0], 3 * MIB, 4 * MIB, MIB, 0.5),
+        PlanBenchmark(plans[1], 30 * MIB, 40 * MIB, 40 * MIB, 2),
+        PlanBenchmark(plans[2], 3 * GIB, 4 * GIB, failed=long),
     )
-    text = table(replace(found, trials=Trials("CPU (1 core, 1 thread)", 64 * MIB, tried)))
+    text = table(replace(found, trials=DeviceBenchmark("CPU (1 core, 1 thread)", 64 * MIB, tried)))
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80, text
     words = " ".join(text.split())

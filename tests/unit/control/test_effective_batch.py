@@ -43,7 +43,7 @@ def test_without_a_target_plans_are_the_runs_own() -> None:
 @pytest.mark.parametrize("policy", ["step", "jump"])
 def test_every_step_of_a_run_has_the_samples(policy: str) -> None:
     one = controller(policy=policy, target_batch_size=48, max_lq_size=96, max_batch_size=64)
-    plan = one.first_plan(Plan.of(batch_size=4, lq_size=32))
+    plan = one.initial_plan(Plan.of(batch_size=4, lq_size=32))
     assert plan == Plan.of(batch_size=48, micro_batches=12, lq_size=32)
     simulation = Simulation(one, plan)
     simulation.run(1500, lambda plan, step: memory(plan.changed(batch_size=plan.forward_batch_size)))
@@ -87,7 +87,7 @@ def test_a_failure_leaves_it_awake(policy: str) -> None:
 
 def test_a_resumed_run_takes_up_another_target() -> None:
     one = controller(target_batch_size=32)
-    Simulation(one, one.first_plan(Plan.of(batch_size=4, lq_size=32))).run(15)
+    Simulation(one, one.initial_plan(Plan.of(batch_size=4, lq_size=32))).run(15)
     resumed = controller(target_batch_size=64)
     resumed.load_state_dict(one.state_dict())
     simulation = Simulation(resumed, Plan.of(batch_size=32, lq_size=32, micro_batches=8))

@@ -11,7 +11,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
 from trainauto.data.decode_check import damaged_among
-from trainauto.data.decoder_warnings import damage_heard
+from trainauto.data.decoder_warnings import decode_with_warnings
 from trainauto.data.image_io import decoded, read_image
 
 Write = Callable[..., Path]
@@ -88,9 +88,9 @@ def test_what_others_print_while_an_image_is_decoded_is_passed_on(capfd: pytest.
         os.write(2, b"from a driver\nCorrupt JPEG data: 3 bytes\n")
         return 7
 
-    assert damage_heard(decode) == (7, "Corrupt JPEG data: 3 bytes")
+    assert decode_with_warnings(decode) == (7, "Corrupt JPEG data: 3 bytes")
     assert capfd.readouterr().err == "from a driver\n"
-    assert damage_heard(lambda: 8) == (8, "")
+    assert decode_with_warnings(lambda: 8) == (8, "")
 
 
 def test_what_a_decoder_said_before_it_failed_is_not_said_of_the_next(capfd: pytest.CaptureFixture[str]) -> None:
@@ -99,14 +99,14 @@ def test_what_a_decoder_said_before_it_failed_is_not_said_of_the_next(capfd: pyt
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        damage_heard(decode)
+        decode_with_warnings(decode)
     assert capfd.readouterr().err == "Corrupt JPEG data: 3 bytes\n"
-    assert damage_heard(lambda: 8) == (8, "")
+    assert decode_with_warnings(lambda: 8) == (8, "")
 
 
 def test_without_a_standard_error_nothing_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", None)
-    assert damage_heard(lambda: 8) == (8, "")
+    assert decode_with_warnings(lambda: 8) == (8, "")
 
 
 @pytest.mark.parametrize(("between", "heard"), [(b"", ""), (bytes(20), ""), (b"what is left", "extraneous bytes")])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainauto.core.plan import Plan
-from trainauto.data.sampler import DynamicBatchSampler, Position, ShuffledStream
+from trainauto.data.sampler import DynamicBatchSampler, ShuffledStream, StreamState
 
 plans = st.builds(lambda b, s: Plan.of(batch_size=b, lq_size=s), st.integers(1, 9), st.integers(8, 64))
 
@@ -35,7 +35,7 @@ PINNED_ORDER = [5, 1, 2, 0, 3, 4, 1, 3, 5, 2, 4, 0]
 
 @given(st.lists(st.tuples(st.integers(1, 12), plans), max_size=5), plans)
 def test_draws_are_consecutive_and_follow_the_changes(changes: list[tuple[int, Plan]], first: Plan) -> None:
-    position = Position.start(first)
+    position = StreamState.start(first)
     for at, plan in changes:
         position = position.with_change(at, plan)
     expected_first = 0
@@ -55,12 +55,12 @@ def test_draws_are_consecutive_and_follow_the_changes(changes: list[tuple[int, P
 
 @given(plans, st.lists(st.tuples(st.integers(1, 30), plans), max_size=4), st.integers(0, 30))
 def test_position_survives_its_dict(plan: Plan, changes: list[tuple[int, Plan]], advances: int) -> None:
-    position = Position.start(plan)
+    position = StreamState.start(plan)
     for at, other in changes:
         position = position.with_change(at, other)
     for _ in range(advances):
         position = position.advanced()
-    assert Position.from_dict(position.to_dict()) == position
+    assert StreamState.from_dict(position.to_dict()) == position
 
 
 @given(plans, plans, st.integers(0, 8), st.integers(0, 8))
@@ -68,7 +68,7 @@ def test_head_ahead_or_not_draws_the_same(first: Plan, second: Plan, ahead_a: in
     """Two loaders that fetch differently far ahead see the same draws if the change respects the lookahead."""
 
     def keys(ahead: int) -> list:
-        stream = DynamicBatchSampler(ShuffledStream(7, seed=0), Position.start(first))
+        stream = DynamicBatchSampler(ShuffledStream(7, seed=0), StreamState.start(first))
         iterator, fetched = iter(stream), []
         for trained in range(12):
             while len(fetched) < trained + 1 + ahead:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.integration.commands import tiny_options, write_options
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.benchmark_plans import SERVER, PlanBenchmarker, Trial, expected_seconds, spread_plans
+from trainauto.forecast.benchmark_plans import SERVER, PlanBenchmark, PlanBenchmarker, expected_seconds, spread_plans
 from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
 from trainauto.memory.cost.traced_fit import Piece, Prior
 from trainauto.options.load import load_options
@@ -77,8 +77,8 @@ def test_without_a_limit_plans_go_to_the_bounds() -> None:
 
 
 def test_time_is_foretold_from_two_plans_and_not_from_one() -> None:
-    def tried(batch: int, seconds: float, failed: str = "") -> Trial:
-        return Trial(Plan.of(batch_size=batch, lq_size=10), 1, 1, 1, seconds, failed)
+    def tried(batch: int, seconds: float, failed: str = "") -> PlanBenchmark:
+        return PlanBenchmark(Plan.of(batch_size=batch, lq_size=10), 1, 1, 1, seconds, failed)
 
     far = Plan.of(batch_size=100, lq_size=10)
     assert expected_seconds(far, [tried(1, 5.0)]) == 0.0
@@ -99,7 +99,7 @@ def request_of(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def child() -> Iterator[WorkerProcess]:
+def worker() -> Iterator[WorkerProcess]:
     found = WorkerProcess(SERVER)
     yield found
     found.end()
@@ -107,15 +107,15 @@ def child() -> Iterator[WorkerProcess]:
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 def test_a_plan_that_does_not_fit_is_told_and_the_next_is_tried(
-    child: WorkerProcess, request_of: Callable[..., dict[str, Any]]
+    worker: WorkerProcess, request_of: Callable[..., dict[str, Any]]
 ) -> None:
-    refused = child.ask(request_of(network_g={"type": "compact", "num_faet": 4}), 100)
+    refused = worker.request(request_of(network_g={"type": "compact", "num_faet": 4}), 100)
     assert "num_feat" in refused["cannot"]
     network = {"type": "compact", "num_feat": 32, "num_conv": 2}
-    device = child.ask(request_of(network_g=network, memory={"budget": "48MiB"}), 100)
+    device = worker.request(request_of(network_g=network, memory={"budget": "48MiB"}), 100)
     assert (device["kind"], device["limit_bytes"]) == ("cpu", 48 * MIB)
-    assert child.ask({"plan": LARGE.to_dict()}, 100)["failed"].startswith("out of memory: ")
-    small = child.ask({"plan": SMALL.to_dict()}, 100)
+    assert worker.request({"plan": LARGE.to_dict()}, 100)["failed"].startswith("out of memory: ")
+    small = worker.request({"plan": SMALL.to_dict()}, 100)
     assert 0 < small["measured_bytes"] <= 48 * MIB
     assert small["seconds"] > 0
 

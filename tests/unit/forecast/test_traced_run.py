@@ -204,7 +204,7 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
         assert process.trace(PLAN) != found
         assert process.trace(PLAN).peak_bytes == found.peak_bytes
 
-        child, process._timeout_s = process._child, 0.5
+        child, process._timeout_s = process._worker, 0.5
         assert child is not None
         with pytest.raises(TraceError, match=r"gave no answer within 0\.5 s"):
             process.trace(PLAN.changed(lq_size=128))
@@ -218,16 +218,16 @@ def test_a_process_that_dies_is_told_and_not_started_for_ever(options: Callable[
                 process.trace(PLAN)
             assert "was ended by SIGABRT" in str(caught.value)
             assert "these are my last words" in str(caught.value)
-        assert process._child is None
+        assert process._worker is None
         with pytest.raises(TraceError, match="SIGABRT"):
             process.trace(PLAN)  # at once
-        assert process._child is None
+        assert process._worker is None
 
 
 def test_the_process_ends_with_its_parent(options: Callable[..., Path]) -> None:
     program = (
         "import sys, time; from pathlib import Path; from trainauto.forecast.trace_process import TraceProcess\n"
-        "process = TraceProcess(Path(sys.argv[1])); process.start(); print(process._child._process.pid, flush=True)\n"
+        "process = TraceProcess(Path(sys.argv[1])); process.start(); print(process._worker._process.pid, flush=True)\n"
         "time.sleep(600)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

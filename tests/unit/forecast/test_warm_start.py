@@ -16,7 +16,7 @@ from trainauto.core.records import PeakReading
 from trainauto.forecast import warm_start
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess, TraceProcessDiedError
-from trainauto.forecast.warm_start import WarmStart, foretell, kind_of_run
+from trainauto.forecast.warm_start import WarmStart, kind_of_run, prepare_warm_start
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions, load_options
 
@@ -41,11 +41,11 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count traces; they are those of a network that is known in full."""
     seen: list[int] = []
 
-    def foresee(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
+    def forecast_memory(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
         seen.append(1)
         return traced()
 
-    monkeypatch.setattr(warm_start, "foresee", foresee)
+    monkeypatch.setattr(warm_start, "forecast_memory", forecast_memory)
     return seen
 
 
@@ -58,7 +58,9 @@ def begun(
     one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
 ) -> WarmStart:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
-    return foretell(loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [one], calibrated=calibrated)
+    return prepare_warm_start(
+        loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [one], calibrated=calibrated
+    )
 
 
 def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:
@@ -70,8 +72,8 @@ def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:
 
 def test_without_limit_or_jump_nothing_is_traced(traces: list[int]) -> None:
     loaded = load_options(OPTIONS)
-    assert begun(controller(), loaded, limit=None).foresight is None
-    assert begun(controller(policy="step"), loaded).foresight is None
+    assert begun(controller(), loaded, limit=None).forecast is None
+    assert begun(controller(policy="step"), loaded).forecast is None
     wanted = begun(controller(target_batch_size=16), loaded, limit=None)
     assert wanted.plan == Plan.of(batch_size=16, micro_batches=8, lq_size=16)
     assert wanted.configured_samples == 16
@@ -110,15 +112,15 @@ def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog:
 def test_traces_are_of_as_many_ranks_as_train(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def foresee(tracer: TraceProcess, _axes: Any, _device: str) -> MemoryForecast:
+    def forecast_memory(tracer: TraceProcess, _axes: Any, _device: str) -> MemoryForecast:
         seen.append(tracer._ranks)
         return traced()
 
-    monkeypatch.setattr(warm_start, "foresee", foresee)
+    monkeypatch.setattr(warm_start, "forecast_memory", forecast_memory)
     loaded = load_options(OPTIONS)
     for ranks in (1, 3):
         facts = replace(FACTS, ranks=ranks)
-        foretell(loaded, {}, facts, CPU, LIMIT, [controller()], calibrated=False)
+        prepare_warm_start(loaded, {}, facts, CPU, LIMIT, [controller()], calibrated=False)
     assert seen == [1, 3]
 
 
@@ -140,7 +142,7 @@ def test_a_network_that_cannot_be_traced_still_learns(
         traces.append(1)
         raise TraceError("its sizes follow data")
 
-    monkeypatch.setattr(warm_start, "foresee", refused)
+    monkeypatch.setattr(warm_start, "forecast_memory", refused)
     loaded = load_options(OPTIONS)
     one = controller(warmup_period=True)  # it is told of the plan it is to settle at
     known = begun(one, loaded)
@@ -158,7 +160,7 @@ def test_a_process_that_died_says_nothing_of_the_model(traces: list[int], monkey
         traces.append(1)
         raise TraceProcessDiedError("the process that traces gave no answer")
 
-    monkeypatch.setattr(warm_start, "foresee", dying)
+    monkeypatch.setattr(warm_start, "forecast_memory", dying)
     loaded = load_options(OPTIONS)
     one = controller(warmup_period=True)  # it is told of the plan it is to settle at
     known = begun(one, loaded)

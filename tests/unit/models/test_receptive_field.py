@@ -11,7 +11,7 @@ from tests.acceptance import only_in_acceptance
 from trainauto.archs import ARCHS
 from trainauto.builders.model import requirements_of
 from trainauto.core.plan import SizeRequirements
-from trainauto.models.receptive_field import TOLERANCE, measure_reach
+from trainauto.models.receptive_field import TOLERANCE, measure_receptive_field
 from trainauto.models.tiles import Box, Enlarge, TiledEnlarger
 
 PROMISED = 1e-3
@@ -57,7 +57,7 @@ def test_the_measured_overlap_hides_seams_everywhere(name: str, cut: Tensor) -> 
         return network(pixels / 255)
 
     tiles = TiledEnlarger(2, requirements=requirements_of(network))
-    found = measure_reach(enlarge, tiles, (93, 125), lambda box: box.of(cut), 160)
+    found = measure_receptive_field(enlarge, tiles, (93, 125), lambda box: box.of(cut), 160)
     assert found.is_certain
     assert found.difference <= TOLERANCE
     assert found.px % requirements_of(network).multiple == 0
@@ -80,7 +80,7 @@ def test_windows_must_lie_where_those_of_the_whole_image_do(cut: Tensor) -> None
 def test_the_reach_of_two_convolutions_is_two(cut: Tensor) -> None:
     torch.manual_seed(0)
     convolutions = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 3, padding=1))
-    found = measure_reach(
+    found = measure_receptive_field(
         lambda pixels: convolutions(pixels / 255).detach(), TiledEnlarger(1), (93, 125), lambda box: box.of(cut), 100
     )
     assert (found.px, found.is_certain) == (2, True)
@@ -90,7 +90,7 @@ def test_a_network_that_sees_the_whole_image_is_told_apart(cut: Tensor) -> None:
     def enlarge(pixels: Tensor) -> Tensor:
         return pixels / 255 - (pixels / 255).mean((2, 3), keepdim=True)
 
-    found = measure_reach(enlarge, TiledEnlarger(1), (93, 125), lambda box: box.of(cut), 100)
+    found = measure_receptive_field(enlarge, TiledEnlarger(1), (93, 125), lambda box: box.of(cut), 100)
     assert not found.is_certain
     assert found.difference > TOLERANCE
 
@@ -107,5 +107,5 @@ def test_no_part_is_larger_than_allowed(cut: Tensor) -> None:
 
     for largest_px in (8, 24, 64, 120):
         tiles = TiledEnlarger(1, requirements=SizeRequirements(8, 8))
-        assert not measure_reach(enlarge, tiles, (93, 125), read, largest_px).is_certain
+        assert not measure_receptive_field(enlarge, tiles, (93, 125), read, largest_px).is_certain
         assert max(sides, default=0) <= largest_px

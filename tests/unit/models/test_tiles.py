@@ -76,7 +76,7 @@ def test_running_out_of_memory_halves_the_tile_for_good(caplog: pytest.LogCaptur
     image = torch.rand(1, 3, 64, 48)
     torch.testing.assert_close(enlarger(limited, image), network()(image), atol=1e-6, rtol=0)
     assert (enlarger.tile_px, enlarger.ooms) == (16, 2)
-    assert "Out of memory at 64 px: going on in tiles of 32 px" in caplog.text
+    assert "Out of memory at 64 px: continuing in tiles of 32 px" in caplog.text
     sides.clear()
     enlarger(limited, image)
     assert max(sides) == 20  # 16 and twice the overlap: no second failure

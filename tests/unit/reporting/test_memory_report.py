@@ -79,7 +79,7 @@ def test_resumes_and_changed_options_are_listed(run: RunDirectory, capsys: pytes
 
 @pytest.mark.parametrize("device_type", ["cpu", "cuda"])
 def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[str], device_type: str) -> None:
-    run.foresight.write_text(json.dumps(foresight(device_type)))
+    run.forecast.write_text(json.dumps(foresight(device_type)))
     assert main(["report", str(run.path)]) == 0
     text = capsys.readouterr().out
     assert all(len(line) <= 80 or str(run.path) in line for line in text.splitlines())

@@ -39,5 +39,5 @@ def test_real_steps_run_without_a_mode(tmp_path: Path, monkeypatch: pytest.Monke
     assert max(map(abs, row["phase_errors"].values())) < 1e-3
     assert row["allocator_bytes"] > row["measured_bytes"]
 
-    monkeypatch.setattr("trainauto.memory.tracing.storage_tracker.one_holder", dict)
+    monkeypatch.setattr("trainauto.memory.tracing.storage_tracker.sole_holders", dict)
     assert not bench.measure(case, torch.float32)["plans"][0]["same_events"]

@@ -31,10 +31,10 @@ class Finding:
 def guarded(name: str, check: Callable[[], Finding | Sequence[Finding]]) -> list[Finding]:
     """Run a check; one that fails has found out nothing, and says why."""
     try:
-        found = check()
+        result = check()
     except Exception as error:
         return [Finding(name, UNKNOWN, f"{type(error).__name__}: {error}")]
-    return [found] if isinstance(found, Finding) else list(found)
+    return [result] if isinstance(result, Finding) else list(result)
 
 
 def brief(value: float) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 
 from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_settings
+from trainauto.core.units import size_text
 from trainauto.core.words import counted
-from trainauto.reporting.step_stats import size_text
 
 NO_CARD = "no NVIDIA driver here: runs train on the CPU"
 OFTEN_BUSY = 0.1
@@ -58,17 +58,17 @@ def card_findings(card: Mapping[str, Any], own_pids: Sequence[int]) -> list[Find
     )
     major, minor = card["capability"]
     what = f"{card['name']}, {size_text(total)}, capability {major}.{minor} ({bf16}){modes}"
-    found = [Finding(name, OK, what)]
+    findings = [Finding(name, OK, what)]
     if card["processes"] is None:
         others = "NVML does not say who else is on it"
         known: list[str] = []
     else:
-        known = [_process_text(one) for one in card["processes"] if one["pid"] not in own_pids]
+        known = [_process_text(process) for process in card["processes"] if process["pid"] not in own_pids]
         others = f"others on it: {', '.join(known)}" if known else "nobody else is seen on it"
     free = f"{size_text(max(0, total - used))} of {size_text(total)} free; {others}"
     busy = bool(known) or used > OFTEN_BUSY * total
     advice = "A run takes what they leave, and follows when they come and go. End what is left over." if busy else ""
-    return [*found, Finding(f"{name} memory", LOOK if busy else OK, free, advice)]
+    return [*findings, Finding(f"{name} memory", LOOK if busy else OK, free, advice)]
 
 
 _MODES = {"ecc": "ECC", "mig": "MIG"}
@@ -76,7 +76,7 @@ _MODES = {"ecc": "ECC", "mig": "MIG"}
 
 def _process_text(process: Mapping[str, Any]) -> str:
     name = process["name"] or "of another container or user"
-    size = size_text(process["bytes"]) if process["bytes"] is not None else "bytes not told"
+    size = size_text(process["bytes"]) if process["bytes"] is not None else "bytes unknown"
     return f"pid {process['pid']} ({name}): {size}"
 
 
@@ -90,7 +90,7 @@ def allocator_finding(settings: Mapping[str, str], expandable: bool | None, syst
     """
     given = ", ".join(f"{name}={value}" for name, value in settings.items())
     what = given or f"{ALLOCATOR_SETTINGS[0]} is not set: runs on Linux switch expandable segments on"
-    asked = "expandable_segments:True" in given or (not given and system == "Linux")
+    requested = "expandable_segments:True" in given or (not given and system == "Linux")
     if len(settings) > 1:
         return Finding("allocator", LOOK, what, f"Several names for the same: keep {ALLOCATOR_SETTINGS[0]}.")
     if "cudaMallocAsync" in given:
@@ -101,7 +101,7 @@ def allocator_finding(settings: Mapping[str, str], expandable: bool | None, syst
         return Finding("allocator", OK, f"{what}; without a card it cannot be tried")
     if expandable:
         return Finding("allocator", OK, f"{what}; segments do grow here")
-    if asked:
-        advice = "A run warns and goes on; changing plans then leaves more memory in pieces."
+    if requested:
+        advice = "A run warns and continues; changing plans then leaves more memory in pieces."
         return Finding("allocator", LOOK, f"{what}, but driver or platform does not give them", advice)
     return Finding("allocator", LOOK, what, "Unset it, or add expandable_segments:True.")

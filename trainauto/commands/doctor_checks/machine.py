@@ -10,15 +10,14 @@ from pathlib import Path
 from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding
 from trainauto.core.cgroup import MemoryLimit
 from trainauto.core.files import nearest_folder
+from trainauto.core.units import GIB, MIB, size_text
 from trainauto.core.words import counted
-from trainauto.reporting.step_stats import size_text
 
-GIB = 1024**3
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is looked at, not written to
 LEAST_FREE_BYTES = 2 * GIB
 """Loading torch, a network and a few workers takes about that."""
 LEAST_DISK_BYTES = GIB
-DOCKERS_SHARED_BYTES = 64 * 1024**2
+DOCKERS_SHARED_BYTES = 64 * MIB
 """What docker gives where nothing is said."""
 FILES_A_BATCH = 2
 """Tensors of a batch: each is an open file while it is under way from a worker."""
@@ -170,8 +169,8 @@ def current_limits() -> dict[str, int | None]:
     """
     import resource
 
-    found = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA, "-n": resource.RLIMIT_NOFILE}
-    soft = {flag: resource.getrlimit(one)[0] for flag, one in found.items()}
+    resources = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA, "-n": resource.RLIMIT_NOFILE}
+    soft = {flag: resource.getrlimit(resource_id)[0] for flag, resource_id in resources.items()}
     return {flag: None if value == resource.RLIM_INFINITY else value for flag, value in soft.items()}
 
 

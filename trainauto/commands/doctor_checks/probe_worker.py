@@ -12,7 +12,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from trainauto.core.worker_process import Answer, Request, WorkerDiedError, WorkerProcess, serve
+from trainauto.core.worker_process import Handler, Request, WorkerDiedError, WorkerProcess, serve
 
 # Nothing here may import torch at the top: whether it can be imported is what is asked.
 
@@ -23,17 +23,17 @@ class Prober:
     """The process that probes."""
 
     def __init__(self) -> None:
-        self._child: WorkerProcess | None = None
+        self._worker: WorkerProcess | None = None
 
     def ask(self, probe: str, *arguments: str, timeout_s: float = 60.0) -> dict[str, Any]:
         """Return what a probe found; where it ended its process, hung or raised, ``error`` says so."""
-        if self._child is None:
-            self._child = WorkerProcess(SERVER)
+        if self._worker is None:
+            self._worker = WorkerProcess(SERVER)
         try:
-            return self._child.ask({"probe": probe, "arguments": arguments}, timeout_s)
+            return self._worker.request({"probe": probe, "arguments": arguments}, timeout_s)
         except WorkerDiedError as error:
-            self._child.end()
-            self._child = None
+            self._worker.end()
+            self._worker = None
             return {"error": f"the process that tried it {error}"}
 
     def __enter__(self) -> "Prober":
@@ -42,26 +42,21 @@ class Prober:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._child is not None:
-            self._child.end()
+        if self._worker is not None:
+            self._worker.end()
 
 
-def main() -> int:
-    """Answer until stdin ends."""
-    return serve(_prepare)
-
-
-def _prepare() -> Answer:
+def _probe_handler() -> Handler:
     from trainauto.commands.doctor_checks.probes import PROBES
 
-    def answer(request: Request) -> dict[str, Any]:
+    def handle(request: Request) -> dict[str, Any]:
         try:
             return PROBES[request["probe"]](*request["arguments"])
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
-    return answer
+    return handle
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_probe_handler))

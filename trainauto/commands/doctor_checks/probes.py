@@ -8,7 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-MIB = 1024**2
+from trainauto.core.units import MIB
+
 TRIED_BUDGET_BYTES = 64 * MIB
 
 
@@ -87,10 +88,10 @@ def host_name() -> dict[str, Any]:
     """Look up this machine's own name, as processes that meet for a run do."""
     host, start = socket.gethostname(), time.perf_counter()
     try:
-        found = socket.getaddrinfo(host, None)
+        answers = socket.getaddrinfo(host, None)
     except OSError as error:
         return {"host": host, "error": str(error), "seconds": time.perf_counter() - start}
-    addresses = sorted({str(one[4][0]) for one in found})
+    addresses = sorted({str(answer[4][0]) for answer in answers})
     return {"host": host, "addresses": addresses, "seconds": time.perf_counter() - start}
 
 
@@ -101,8 +102,8 @@ def process_groups() -> dict[str, Any]:
 
     if not distributed.is_available():
         return {"available": False}
-    found = {"available": True, "gloo": distributed.is_gloo_available(), "nccl": distributed.is_nccl_available()}
-    if found["gloo"]:
+    facts = {"available": True, "gloo": distributed.is_gloo_available(), "nccl": distributed.is_nccl_available()}
+    if facts["gloo"]:
         with tempfile.TemporaryDirectory() as folder:
             meeting = (Path(folder) / "meeting").as_uri()
             try:
@@ -110,13 +111,13 @@ def process_groups() -> dict[str, Any]:
                 distributed.all_reduce(torch.ones(1))
                 distributed.destroy_process_group()
             except RuntimeError as error:
-                return {**found, "error": str(error).splitlines()[0]}
-    return found
+                return {**facts, "error": str(error).splitlines()[0]}
+    return facts
 
 
 PROBES: dict[str, Callable[..., dict[str, Any]]] = {
-    one.__name__: one
-    for one in (
+    probe.__name__: probe
+    for probe in (
         import_package,
         torch_facts,
         nvml_facts,

@@ -20,24 +20,24 @@ def reading(dataset: DynamicDataset, lq_size: int, channels: int) -> dict[str, A
         InputError: a file cannot be decoded.
     """
     count = min(MOST_IMAGES, len(dataset))
-    found: dict[str, Any] = {"images": 0, "of": len(dataset), "megapixels": 0.0}
-    found |= {"decode_seconds": 0.0, "sample_seconds": 0.0}
+    counts: dict[str, Any] = {"images": 0, "of": len(dataset), "megapixels": 0.0}
+    counts |= {"decode_seconds": 0.0, "sample_seconds": 0.0}
     _decoded(dataset, 0, channels)  # the first image that a process decodes loads the decoder, too
     begin = time.perf_counter()
     for part in range(count):
         index = part * len(dataset) // count
         pixels, seconds = _decoded(dataset, index, channels)
-        found["decode_seconds"] += seconds
-        found["megapixels"] += pixels / 1e6
+        counts["decode_seconds"] += seconds
+        counts["megapixels"] += pixels / 1e6
         key = SampleKey(index, lq_size, part)
         dataset[key]
         start = time.perf_counter()
         dataset[key]
-        found["sample_seconds"] += time.perf_counter() - start
-        found["images"] += 1
+        counts["sample_seconds"] += time.perf_counter() - start
+        counts["images"] += 1
         if time.perf_counter() - begin > MOST_SECONDS:
             break
-    return found
+    return counts
 
 
 def _decoded(dataset: DynamicDataset, index: int, channels: int) -> tuple[int, float]:

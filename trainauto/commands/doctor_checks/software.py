@@ -31,8 +31,8 @@ _REQUIREMENT = re.compile(r"^\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?\s*(?:>=\s*([\w
 
 def release(version: str) -> tuple[int, ...]:
     """Return the numbers a version begins with: ``2.13.0+cpu`` is (2, 13, 0)."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def is_older(version: str, least: str) -> bool:
@@ -59,19 +59,21 @@ def requirements() -> tuple[str, dict[str, str]]:
         project = tomllib.loads(PROJECT_FILE.read_text(encoding="utf-8"))["project"]
         return project["requires-python"], parsed(project["dependencies"])
     python = metadata.metadata(PACKAGE)["Requires-Python"]
-    return python, parsed([one for one in metadata.requires(PACKAGE) or [] if "extra ==" not in one])
+    return python, parsed(
+        [requirement for requirement in metadata.requires(PACKAGE) or [] if "extra ==" not in requirement]
+    )
 
 
 def parsed(lines: Sequence[str]) -> dict[str, str]:
     """Return names and least versions of requirements."""
-    found = [_REQUIREMENT.match(line) for line in lines]
-    return {one[1].lower(): one[2] or "" for one in found if one}
+    matches = [_REQUIREMENT.match(line) for line in lines]
+    return {match[1].lower(): match[2] or "" for match in matches if match}
 
 
-def python_finding(version: str, asked: str) -> Finding:
+def python_finding(version: str, required: str) -> Finding:
     """Judge the Python that runs this."""
-    fact = f"{version} ({platform.python_implementation()}), {asked} is asked for"
-    if is_older(version, asked.lstrip("> =")):
+    fact = f"{version} ({platform.python_implementation()}), {required} is asked for"
+    if is_older(version, required.lstrip("> =")):
         return Finding("Python", BROKEN, fact, "Make the environment with a newer Python.")
     return Finding("Python", OK, fact)
 
@@ -85,23 +87,23 @@ def package_finding(name: str, least: str, version: str | None, error: str) -> F
         version: what is installed; ``None`` where nothing is.
         error: what importing it said; empty where it worked.
     """
-    asked = f", at least {least} is asked for" if least else ""
+    requirement = f", at least {least} is asked for" if least else ""
     install = f'Install it: pip install "{name}>={least}"' if least else f"Install it: pip install {name}"
     if version is None:
-        return Finding(name, BROKEN, f"not installed{asked}", install)
+        return Finding(name, BROKEN, f"not installed{requirement}", install)
     if error:
         return Finding(name, BROKEN, f"{version} cannot be imported: {error}", f"{install} --force-reinstall")
     if least and is_older(version, least):
-        return Finding(name, BROKEN, f"{version}{asked}", f"{install} --upgrade")
-    return Finding(name, OK, f"{version}{asked}")
+        return Finding(name, BROKEN, f"{version}{requirement}", f"{install} --upgrade")
+    return Finding(name, OK, f"{version}{requirement}")
 
 
 def packages_finding(findings: Sequence[Finding]) -> list[Finding]:
     """Return what is wrong with packages one by one, and all others in one line."""
-    good = [one for one in findings if one.state == OK]
-    line = ", ".join(f"{one.name} {one.fact.split(',')[0]}" for one in good)
+    good = [finding for finding in findings if finding.state == OK]
+    line = ", ".join(f"{finding.name} {finding.fact.split(',')[0]}" for finding in good)
     whole = [Finding("packages", OK, f"{line}: they import")] if good else []
-    return [*(one for one in findings if one.state != OK), *whole]
+    return [*(finding for finding in findings if finding.state != OK), *whole]
 
 
 def torch_finding(facts: Mapping[str, Any], has_nvidia_card: bool) -> Finding:
@@ -120,20 +122,20 @@ def torch_finding(facts: Mapping[str, Any], has_nvidia_card: bool) -> Finding:
     return Finding("torch build", OK, fact)
 
 
-def traces_finding(found: Mapping[str, Any]) -> Finding:
+def traces_finding(facts: Mapping[str, Any]) -> Finding:
     """Judge whether traces still show what this torch allocates.
 
     Args:
-        found: names of small steps that ``differ`` from their traces, number of ``steps``, ``version`` of torch.
+        facts: names of small steps that ``differ`` from their traces, number of ``steps``, ``version`` of torch.
     """
-    if "differ" not in found:
-        return Finding("traces", UNKNOWN, f"they could not be tried: {found.get('error', '')}")
-    differ, steps = found["differ"], counted(found["steps"], "small step")
+    if "differ" not in facts:
+        return Finding("traces", UNKNOWN, f"they could not be tried: {facts.get('error', '')}")
+    differ, steps = facts["differ"], counted(facts["steps"], "small step")
     if differ:
-        fact = f"torch {found['version']} allocates otherwise than traced in {len(differ)} of {steps}: "
+        fact = f"torch {facts['version']} allocates otherwise than traced in {len(differ)} of {steps}: "
         advice = "Predictions may be off. Peaks are measured all the same, and a run's plans follow them."
         return Finding("traces", LOOK, fact + ", ".join(differ), advice)
     fact = f"{steps} on the CPU allocated what their traces say, to the byte"
-    if unknown := unknown_torch(found["version"]):
+    if unknown := unknown_torch(facts["version"]):
         return Finding("traces", LOOK, f"{fact}; {unknown}", "What a card needs may still have changed.")
     return Finding("traces", OK, fact)

@@ -22,61 +22,61 @@ def budget_finding(tried: Mapping[str, Any]) -> Finding:
     return Finding("budget", LOOK, f"a limit was set, and more was given ({tried['error'] or 'no error'})", advice)
 
 
-def name_finding(found: Mapping[str, Any]) -> Finding:
+def name_finding(facts: Mapping[str, Any]) -> Finding:
     """Judge the look-up of this machine's name: where it hangs, torchrun does."""
     advice = (
         "A run in several processes may hang at its start: add the name to /etc/hosts, or start torchrun with "
         "--master-addr 127.0.0.1 and set GLOO_SOCKET_IFNAME=lo."
     )
-    if "host" not in found:
-        return Finding("host name", LOOK, f"its look-up: {found.get('error', '')}", advice)
-    fact = f"{found['host']}, looked up in {found['seconds']:.2f} s"
-    if "error" in found:
-        return Finding("host name", LOOK, f"{fact}: {found['error']}", advice)
-    fact += f": {', '.join(found['addresses'])}"
+    if "host" not in facts:
+        return Finding("host name", LOOK, f"its look-up: {facts.get('error', '')}", advice)
+    fact = f"{facts['host']}, looked up in {facts['seconds']:.2f} s"
+    if "error" in facts:
+        return Finding("host name", LOOK, f"{fact}: {facts['error']}", advice)
+    fact += f": {', '.join(facts['addresses'])}"
     return (
-        Finding("host name", LOOK, fact, advice) if found["seconds"] > SLOW_NAME_S else Finding("host name", OK, fact)
+        Finding("host name", LOOK, fact, advice) if facts["seconds"] > SLOW_NAME_S else Finding("host name", OK, fact)
     )
 
 
-def groups_finding(found: Mapping[str, Any], devices: int) -> Finding:
-    """Judge what several processes could meet through.
+def groups_finding(facts: Mapping[str, Any], devices: int) -> Finding:
+    """Judge what several processes could communicate through.
 
     Args:
-        found: ``available``, ``gloo``, ``nccl``, and ``error`` of a gloo group of one process.
+        facts: ``available``, ``gloo``, ``nccl``, and ``error`` of a gloo group of one process.
         devices: cards that torch finds.
     """
-    if "available" not in found:
-        return Finding("distributed", UNKNOWN, str(found.get("error", "")))
-    if not found["available"]:
+    if "available" not in facts:
+        return Finding("distributed", UNKNOWN, str(facts.get("error", "")))
+    if not facts["available"]:
         return Finding("distributed", LOOK, "torch was built without it", "Runs in one process are not concerned.")
-    names = [f"{name} {'yes' if found[name] else 'no'}" for name in ("gloo", "nccl")]
+    names = [f"{name} {'yes' if facts[name] else 'no'}" for name in ("gloo", "nccl")]
     fact = ", ".join(names)
-    if "error" in found:
+    if "error" in facts:
         advice = "Runs in one process are not concerned. GLOO_SOCKET_IFNAME=lo often helps."
-        return Finding("distributed", LOOK, f"{fact}; a gloo group of one process: {found['error']}", advice)
-    fact += "; a gloo group of one process works" if found["gloo"] else ""
-    if devices > 1 and not found["nccl"]:
+        return Finding("distributed", LOOK, f"{fact}; a gloo group of one process: {facts['error']}", advice)
+    fact += "; a gloo group of one process works" if facts["gloo"] else ""
+    if devices > 1 and not facts["nccl"]:
         return Finding("distributed", LOOK, fact, "Several cards need NCCL: install torch's CUDA build for Linux.")
     return Finding("distributed", OK, fact)
 
 
-def reading_finding(found: Mapping[str, Any], batch_size: int, workers: int) -> Finding:
+def reading_finding(reading: Mapping[str, Any], batch_size: int, workers: int) -> Finding:
     """Say how fast one process reads the training set, and which steps that keeps up with; nothing else was measured.
 
     Args:
-        found: ``images``, ``of``, ``megapixels``, ``decode_seconds`` (0 where samples are no image files),
+        reading: ``images``, ``of``, ``megapixels``, ``decode_seconds`` (0 where samples are no image files),
             ``sample_seconds``.
         batch_size: samples of a step.
         workers: of the option file.
     """
-    if not found["images"]:
+    if not reading["images"]:
         return Finding("reading", UNKNOWN, "no image was read in time")
-    fact = f"{found['images']} of {found['of']} images, by one process"
-    if found["decode_seconds"]:
-        rate, speed = (found[key] / found["decode_seconds"] for key in ("images", "megapixels"))
+    fact = f"{reading['images']} of {reading['of']} images, by one process"
+    if reading["decode_seconds"]:
+        rate, speed = (reading[key] / reading["decode_seconds"] for key in ("images", "megapixels"))
         fact += f": decoded {brief(rate)} images/s ({brief(speed)} megapixels/s)"
-    per_sample = found["sample_seconds"] / found["images"]
+    per_sample = reading["sample_seconds"] / reading["images"]
     batch_s = per_sample * batch_size
     fact += f"; made into {brief(1 / per_sample)} samples/s, a step's {batch_size} in {brief(batch_s)} s"
     if workers:

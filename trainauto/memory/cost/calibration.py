@@ -59,16 +59,16 @@ class Calibration:
     def read(self) -> dict[str, Any] | None:
         """Return what :meth:`write` kept; ``None`` where there is nothing that can be used, and say why."""
         try:
-            found = json.loads(self.path.read_text("utf-8"))
+            content = json.loads(self.path.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             logger.warning("what an earlier run learned cannot be read and is ignored: %s: %s", self.path, error)
             return None
-        if not isinstance(found, dict) or (found.get("format"), found.get("kind")) != (FORMAT, self._kind):
+        if not isinstance(content, dict) or (content.get("format"), content.get("kind")) != (FORMAT, self._kind):
             logger.warning("what an earlier run learned is of another kind and is ignored: %s", self.path)
             return None
-        learned = found.get("learned")
+        learned = content.get("learned")
         return learned if isinstance(learned, dict) else None
 
     def write(self, learned: Mapping[str, Any]) -> None:

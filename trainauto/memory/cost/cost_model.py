@@ -106,7 +106,7 @@ class CostModel:
         self._curves: dict[float, list[float]] = {}
 
     @property
-    def knows(self) -> bool:
+    def can_predict(self) -> bool:
         """Whether there is anything to predict from."""
         return self.prior is not None or bool(self._peaks)
 
@@ -184,7 +184,7 @@ class CostModel:
     def _measured_prior(self) -> Prior:
         peaks = {size: peak.bytes for size, peak in self._peaks.items()}
         prior = measured_prior(peaks, self._window_px, self._quartic)
-        # A failure that the peaks did not foretell is a point of its own: the need is at least the limit there.
+        # A failure that the peaks did not predict is a point of its own: the need is at least the limit there.
         short = {f.size: float(f.limit) for f in self._failures if prior.bytes(*f.size) < f.limit}
         return measured_prior(short | peaks, self._window_px, self._quartic) if short else prior
 
@@ -224,15 +224,15 @@ class CostModel:
         widened = 1.0
         if self._peaks:
             works = np.array([log(self._base(size)) for size in self._peaks])
-            found = np.array([log(peak.bytes) for peak in self._peaks.values()]) - works - mean[0]
+            residuals = np.array([log(peak.bytes) for peak in self._peaks.values()]) - works - mean[0]
             ages = np.array([peak.age for peak in self._peaks.values()])
             noise = PERIOD_SCALE**2 + DRIFT_SCALE**2 * ages + self._own(works) ** 2
             solved = np.linalg.inv(self._alike(works, works) + np.diag(noise))
             reach = self._alike(GRID, works)
-            mean = mean + reach @ solved @ found
+            mean = mean + reach @ solved @ residuals
             variance = np.maximum(0.0, variance - np.einsum("ij,jk,ik->i", reach, solved, reach))
-            surprise = float(found @ solved @ found)
-            widened = min(WIDEST, max(1.0, (FREEDOM + surprise) / (FREEDOM + len(found))))
+            surprise = float(residuals @ solved @ residuals)
+            widened = min(WIDEST, max(1.0, (FREEDOM + surprise) / (FREEDOM + len(residuals))))
         return mean + student4(quantile) * np.sqrt(widened * (variance + own**2))
 
     def _own(self, w: Floats) -> Floats:

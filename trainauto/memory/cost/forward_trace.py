@@ -55,5 +55,5 @@ def _phases(forward: Forward, network: nn.Module, channels: int, side: int, devi
             forward(network, torch.empty(1, channels, side, side, dtype=torch.uint8, device=device))
 
     # Once is enough: without an optimizer, one pass leaves what it found.
-    found = trace(step, steps=1, held=[network], device_type=device.type)
-    return {phase: float(peak - found.persistent_bytes) for phase, peak in found.phase_peaks_bytes.items()}
+    traced = trace(step, steps=1, held=[network], device_type=device.type)
+    return {phase: float(peak - traced.persistent_bytes) for phase, peak in traced.phase_peaks_bytes.items()}

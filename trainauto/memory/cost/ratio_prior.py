@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import acos, cos, log, sqrt
 from typing import Literal
 
-MIB = 1024**2
+from trainauto.core.units import MIB
+
 UPPER = 0.99
 """The quantile that plans are admitted by: one jump in a hundred may need more."""
 
@@ -48,10 +49,10 @@ class RatioPrior:
 
 
 ALLOCATED = RatioPrior(1.0, 1.082, 0.004, 0.003, 13 * MIB, 13 * MIB)
-"""Peak allocated over foretold bytes: the blocks of torch's allocator, and what kernels take that no trace knows.
+"""Peak allocated over predicted bytes: the blocks of torch's allocator, and what kernels take that no trace knows.
 
-Eight recorded steps of transformers lie at 1.003 to 1.019; 29 peaks of others 10 to 48 MiB above what was foretold, of
-which 16 MiB are cuBLAS's and foretold by now, or at 0.987 to 1.079.
+Eight recorded steps of transformers lie at 1.003 to 1.019; 29 peaks of others 10 to 48 MiB above what was predicted, of
+which 16 MiB are cuBLAS's and predicted by now, or at 0.987 to 1.079.
 """
 
 PLAIN = RatioPrior(1.012, 1.031, 0.004, 0.003, 0.0, 5 * MIB)

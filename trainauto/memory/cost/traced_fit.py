@@ -8,7 +8,7 @@ phase of a step (forward and backward, optimizer) peaks at
 and the step at the largest of its phases. Activations give the square term. Attention that writes out its matrix gives
 the quartic one, which is fitted only where the other two leave a residual. One line through everything would be wrong
 by 18 % below the kink where the optimizer stops being the peak. By phase, four traces of at most 8 samples of 64 pixels
-foretold traces of 4 times the pixels, crops of 256 among them, to 0.01 % (RRDB, SPAN, Swin, global attention).
+predicted traces of 4 times the pixels, crops of 256 among them, to 0.01 % (RRDB, SPAN, Swin, global attention).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -107,12 +107,12 @@ def fit_prior(points: Mapping[Size, Mapping[str, float]], window_px: int = 1) ->
     totals = {size: float(max(phases.values())) for size, phases in traced.items()}
     for phase in sorted({phase for phases in traced.values() for phase in phases}):
         peaks = {size: float(phases[phase]) for size, phases in traced.items() if phase in phases}
-        found = _fitted(phase, peaks)
+        fitted = _fitted(phase, peaks)
         # A phase that never is the peak and has another form (a kink of its own) would only mislead beyond the points.
-        if max(_worst(piece, peaks) for piece in found) <= TRACED_TOLERANCE or any(
+        if max(_worst(piece, peaks) for piece in fitted) <= TRACED_TOLERANCE or any(
             peak == totals[size] for size, peak in peaks.items()
         ):
-            pieces += found
+            pieces += fitted
     return _assembled(pieces, totals, window_px)
 
 
@@ -120,7 +120,7 @@ def reserved_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
     """Fit what an allocator takes from the card to live bytes, of which it is at least all: a share and a constant.
 
     Differences are counted in bytes: segments come in lumps, and what they add grows no further once they are there.
-    Counted in shares, as fits of live bytes are, the smallest plans ruled, and large ones were foretold 4 to 13 % too
+    Counted in shares, as fits of live bytes are, the smallest plans ruled, and large ones were predicted 4 to 13 % too
     high (four networks, 80 to 1500 MiB); so expandable segments are within 5 %, native ones within 13 %.
 
     Args:
@@ -140,8 +140,8 @@ def reserved_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
     share = max(1.0, slope)
     constant = max(0.0, float(taken.mean() - share * held.mean()))
     pieces = [
-        Piece(one.phase, constant + share * one.constant, share * one.square, share * one.quartic)
-        for one in live.pieces
+        Piece(piece.phase, constant + share * piece.constant, share * piece.square, share * piece.quartic)
+        for piece in live.pieces
     ]
     missed = max(abs(max(piece.bytes(size) for piece in pieces) - peak) for size, peak in known.items())
     return replace(_assembled(pieces, known, live.window_px), lumps_bytes=missed)
@@ -197,7 +197,7 @@ def _assembled(pieces: Sequence[Piece], peaks: Mapping[Size, float], window_px: 
 
 def _fitted(phase: str, peaks: Mapping[Size, float]) -> Sequence[Piece]:
     if len({_pixels(size) for size in peaks}) == 1:
-        return _from_one(phase, peaks, _pixels)
+        return _from_single_peak(phase, peaks, _pixels)
     plain = _least_squares(phase, peaks, (_pixels,))
     if plain is None:  # it falls with work: a constant, seen with noise
         return [Piece(phase, max(peaks.values()))]
@@ -217,14 +217,14 @@ def _least_squares(phase: str, peaks: Mapping[Size, float], terms: Sequence[Term
     values = np.array([max(1.0, peak) for peak in peaks.values()])
     table = np.array([[1.0, *(term(size) for term in terms)] for size in peaks])
     scales = table.max(axis=0)
-    found, _, rank, _ = np.linalg.lstsq(table / scales / values[:, None], np.ones(len(values)), rcond=1e-9)
-    if rank < table.shape[1] or min(found[1:]) < 0:
+    solution, _, rank, _ = np.linalg.lstsq(table / scales / values[:, None], np.ones(len(values)), rcond=1e-9)
+    if rank < table.shape[1] or min(solution[1:]) < 0:
         return None
-    slopes = dict(zip(terms, (float(value) for value in (found / scales)[1:]), strict=True))
-    return Piece(phase, float(found[0]), slopes.get(_pixels, 0.0), slopes.get(_pairs, 0.0))
+    slopes = dict(zip(terms, (float(value) for value in (solution / scales)[1:]), strict=True))
+    return Piece(phase, float(solution[0]), slopes.get(_pixels, 0.0), slopes.get(_pairs, 0.0))
 
 
-def _from_one(phase: str, peaks: Mapping[Size, float], term: Term) -> list[Piece]:
+def _from_single_peak(phase: str, peaks: Mapping[Size, float], term: Term) -> list[Piece]:
     """Return growth a little above proportional from the largest peak, and half of it constant below."""
     size, peak = max(peaks.items(), key=lambda known: (known[1], term(known[0])))
     slope = peak / term(size)
@@ -242,7 +242,7 @@ def _extrapolated(peaks: Mapping[Size, float], term: Term) -> list[Piece]:
     apart = [point for point in known if point[0] * APART <= largest]
     slope = (peak - apart[-1][1]) / (largest - apart[-1][0]) if apart else 0.0
     if slope <= 0:
-        return _from_one("measured", peaks, term)
+        return _from_single_peak("measured", peaks, term)
     slope += CAUTION * max(0.0, peak / largest - slope)
     # Where the constant is negative, the line must not fall to nothing below the smallest plan.
     least = min(peak / work for work, peak in known) / 2

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.pools import (
-    MIB,
     SMALL_SIZE_BYTES,
     Block,
     DeviceMemory,
@@ -99,7 +99,7 @@ class CachingAllocator:
         """Allocate at least one byte under a name that is not in use.
 
         Raises:
-            SimulatedOutOfMemoryError: the device has too little memory; the allocator goes on as torch's does.
+            SimulatedOutOfMemoryError: the device has too little memory; the allocator continues as torch's does.
             ValueError: no bytes, or ``ident`` is live.
         """
         if size_bytes <= 0 or ident in self._live:
@@ -162,7 +162,7 @@ class CachingAllocator:
 
         Of an expandable segment, every run of memory without a hole counts as one.
         """
-        found: list[list[BlockView]] = []
+        runs: list[list[BlockView]] = []
         for head in (*self._small.chains.values(), *self._large.chains.values()):
             run: list[BlockView] = []
             block: Block | None = head
@@ -170,12 +170,12 @@ class CachingAllocator:
                 if block.mapped:
                     run.append(BlockView(block.address, block.size_bytes, block.requested_bytes, not block.free))
                 elif run:
-                    found.append(run)
+                    runs.append(run)
                     run = []
                 block = block.next
             if run:
-                found.append(run)
-        return found
+                runs.append(run)
+        return runs
 
 
 def replay(events: Iterable[AllocationEvent], allocator: CachingAllocator) -> None:
@@ -275,7 +275,7 @@ def repeated(
         ValueError: an ident is allocated while live.
     """
     yield from before
-    heirs = _heirs(step, before)
+    heirs = _successors(step, before)
     fresh = count(1 + max((event.ident for event in (*before, *step)), default=0))
     inherited = {ident: ident for ident, _ in step}
     for _ in range(times):
@@ -292,7 +292,7 @@ def repeated(
         yield from (AllocationEvent(name, 0) for name in names.values())
 
 
-def _heirs(step: Sequence[AllocationEvent], before: Sequence[AllocationEvent]) -> dict[int, int]:
+def _successors(step: Sequence[AllocationEvent], before: Sequence[AllocationEvent]) -> dict[int, int]:
     """Map idents that ``step`` frees but found live to those of the same size that it leaves live, oldest first."""
     sizes, _ = _outcome(before)
     left, taken = _outcome(step)

@@ -3,7 +3,7 @@
 Written after ``c10/cuda/CUDACachingAllocator.cpp`` and ``c10/core/AllocatorConfig.h``; their constants and functions
 are named beside ours. The constants were checked in the headers of torch 2.13; the rules are the same in the sources of
 2024 and of 2026.
-``trainauto/memory/cuda_allocator/allocator.py`` uses this file.
+``trainauto/memory/cuda_allocator/allocator.py`` is the interface to this file.
 
 A pool holds chains of blocks without gaps. A block is live, cached (``free``) or, in an expandable segment only,
 address space without memory (not ``mapped``). Of two blocks that merge the left one stays: a chain keeps its head.
@@ -11,7 +11,8 @@ address space without memory (not ``mapped``). Of two blocks that merge the left
 
 from bisect import bisect_left, insort
 
-MIB = 1024**2
+from trainauto.core.units import MIB
+
 MIN_BLOCK_BYTES = 512  # kMinBlockSize: sizes are rounded up to multiples of it
 SMALL_SIZE_BYTES = 1 * MIB  # kSmallSize: rounded sizes up to here are the small pool's
 SMALL_BUFFER_BYTES = 2 * MIB  # kSmallBuffer: a segment of the small pool; its granule where segments expand

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from trainauto.core.process import limit_private_memory
+from trainauto.core.units import MIB
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024**2
 STATUS = Path("/proc/self/status")
 
 # glibc's own numbers of its malloc parameters (malloc.h)
@@ -87,12 +87,12 @@ def status_bytes(*names: str) -> dict[str, int]:
         OSError: this is not Linux.
     """
     wanted = {f"{name}:": name for name in names}
-    found = {}
+    status = {}
     for line in STATUS.read_text().splitlines():
         key = line.split("\t", 1)[0]
         if key in wanted:
-            found[wanted[key]] = int(line.split()[1]) * 1024
-    return found
+            status[wanted[key]] = int(line.split()[1]) * 1024
+    return status
 
 
 def load_libraries() -> None:
@@ -138,5 +138,5 @@ def renew(budget_bytes: int, baseline_bytes: int) -> None:
     """
     limit_private_memory(None)
     keep_heap_room()
-    found = status_bytes("VmData", "RssAnon")
-    limit_private_memory(found["VmData"] + budget_bytes - max(0, found["RssAnon"] - baseline_bytes))
+    status = status_bytes("VmData", "RssAnon")
+    limit_private_memory(status["VmData"] + budget_bytes - max(0, status["RssAnon"] - baseline_bytes))

@@ -27,18 +27,18 @@ def _card(device: torch.device) -> dict[str, Any]:
         "used_bytes": used_bytes(device),
         "capability": [properties.major, properties.minor],
         "bf16": properties.major >= 8,
-        "ecc": _asked(pynvml.nvmlDeviceGetEccMode, handle),
-        "mig": _asked(pynvml.nvmlDeviceGetMigMode, handle),
+        "ecc": _mode_of(pynvml.nvmlDeviceGetEccMode, handle),
+        "mig": _mode_of(pynvml.nvmlDeviceGetMigMode, handle),
         "processes": _processes(handle),
     }
 
 
-def _asked(question: Callable[[Any], Any], handle: Any | None) -> bool | None:
+def _mode_of(query: Callable[[Any], Any], handle: Any | None) -> bool | None:
     """Return whether a mode is on now; NVML gives (now, after the next boot)."""
     if handle is None:
         return None
     try:
-        return bool(question(handle)[0])
+        return bool(query(handle)[0])
     except pynvml.NVMLError:
         return None
 
@@ -46,26 +46,27 @@ def _asked(question: Callable[[Any], Any], handle: Any | None) -> bool | None:
 def _processes(handle: Any | None) -> list[dict[str, Any]] | None:
     if handle is None:
         return None
-    found: list[tuple[int, int | None]] = []
+    readings: list[tuple[int, int | None]] = []
     try:
-        for question in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
-            found += [(int(one.pid), one.usedGpuMemory) for one in question(handle)]
+        for query in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
+            readings += [(int(process.pid), process.usedGpuMemory) for process in query(handle)]
     except pynvml.NVMLError:
         return None
-    return together(found, PROCESSES)
+    return merge_processes(readings, PROCESSES)
 
 
-def together(found: Iterable[tuple[int, int | None]], processes: Path) -> list[dict[str, Any]]:
+def merge_processes(used_bytes_by_pid: Iterable[tuple[int, int | None]], processes: Path) -> list[dict[str, Any]]:
     """Return one entry a process, the largest first: pid, name, bytes.
 
     Args:
-        found: pids and their bytes, ``None`` where the driver does not say; one that computes and draws is there twice.
+        used_bytes_by_pid: pids and their bytes, ``None`` where the driver does not say; a process that computes and
+            draws is there twice.
         processes: where names are looked up. A process of another container has a pid that is nobody's here.
     """
     sizes: dict[int, int | None] = {}
-    for pid, size in found:
+    for pid, size in used_bytes_by_pid:
         sizes[pid] = max(size or 0, sizes.get(pid) or 0) or None
-    ordered: Mapping[int, int | None] = dict(sorted(sizes.items(), key=lambda one: -(one[1] or 0)))
+    ordered: Mapping[int, int | None] = dict(sorted(sizes.items(), key=lambda pair: -(pair[1] or 0)))
     return [{"pid": pid, "name": _name_of(processes / str(pid)), "bytes": size} for pid, size in ordered.items()]
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pynvml
 import torch
 
+from trainauto.core.units import MIB
+
 logger = logging.getLogger(__name__)
 
-HEADROOM_BYTES = 256 * 1024**2
+HEADROOM_BYTES = 256 * MIB
 """Left free of a card: libraries load kernels and take workspaces outside of torch's allocator, when they like."""
 
 
@@ -53,7 +55,7 @@ def driver_version() -> str | None:
 
 
 def nvml_handle(device: torch.device) -> Any | None:
-    """Return NVML's handle of a CUDA device; ``None`` where NVML is of no use."""
+    """Return NVML's handle of a CUDA device; ``None`` where NVML is unavailable."""
     return _handle(_uuid(device))
 
 
@@ -69,5 +71,5 @@ def _handle(uuid: str) -> Any | None:
         pynvml.nvmlInit()
         return pynvml.nvmlDeviceGetHandleByUUID(uuid)
     except pynvml.NVMLError as error:
-        logger.info("NVML is of no use here (%s); the driver tells what is in use on the card", error)
+        logger.info("NVML unavailable (%s); the driver tells what is in use on the card", error)
         return None

@@ -81,8 +81,8 @@ class MemoryMeter:
     def set_baseline(self) -> None:
         """Count from what is held now (CPU)."""
         if self.device.type == "cpu" and platform.system() == "Linux":
-            found = budget.status_bytes("RssAnon", "VmData")
-            self.baseline_bytes, self.baseline_data_bytes = found["RssAnon"], found["VmData"]
+            status = budget.status_bytes("RssAnon", "VmData")
+            self.baseline_bytes, self.baseline_data_bytes = status["RssAnon"], status["VmData"]
 
     @contextmanager
     def window(self) -> Iterator[Window]:
@@ -122,14 +122,14 @@ class MemoryMeter:
         return resident_bytes() or 0
 
     def _process_reading(self) -> PeakReading:
-        found = budget.status_bytes("VmHWM", "RssAnon", "RssFile", "RssShmem", "VmData")
+        status = budget.status_bytes("VmHWM", "RssAnon", "RssFile", "RssShmem", "VmData")
         # Pages of mapped files and of batches that workers share are not the step's; the budget does not count them.
-        private = found["VmHWM"] - found["RssFile"] - found["RssShmem"]
+        private = status["VmHWM"] - status["RssFile"] - status["RssShmem"]
         return PeakReading(
             allocated=max(0, private - self.baseline_bytes),
-            reserved=max(0, found["VmData"] - self.baseline_data_bytes),
+            reserved=max(0, status["VmData"] - self.baseline_data_bytes),
             limit=self.limit_bytes,
-            current=max(0, found["RssAnon"] - self.baseline_bytes),
+            current=max(0, status["RssAnon"] - self.baseline_bytes),
         )
 
     def _cuda_reading(self, retries_before: int) -> PeakReading:  # pragma: no cuda

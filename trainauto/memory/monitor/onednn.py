@@ -1,4 +1,4 @@
-"""oneDNN after a lack of memory.
+"""oneDNN after running out of memory.
 
 Where it cannot get room for the code of a kernel, the error stays in the thread for good (Xbyak's thread-local error,
 which nothing clears before oneDNN pull request 5907): that thread makes no new kernel again, however much memory there
@@ -22,7 +22,7 @@ _left = False
 
 
 def is_left() -> bool:
-    """Say whether convolutions are done without oneDNN because a lack of memory has broken it."""
+    """Say whether convolutions are done without oneDNN because running out of memory has broken it."""
     return _left
 
 
@@ -56,7 +56,7 @@ def leave_if_broken() -> bool:
 
 
 def _makes_kernels() -> bool:
-    """Ask for the kernel of a shape not seen before, with no limit in force: a refusal is no lack of memory then."""
+    """Ask for the kernel of a shape not seen before, with no limit in force: a refusal is not out of memory then."""
     image, weight = torch.zeros(1, 8, 8, next(_unseen_widths)), torch.zeros(8, 8, 3, 3)
     try:
         with torch.no_grad(), without_memory_limit():

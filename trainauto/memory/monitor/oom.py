@@ -1,4 +1,4 @@
-"""Telling a lack of memory from every other error: by type on CUDA, by one table of anchored messages elsewhere."""
+"""Telling out of memory from every other error: by type on CUDA, by one table of anchored messages elsewhere."""
 
 import re
 
@@ -34,7 +34,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Say whether ``error`` is a real allocation failure.
 
     A message that merely mentions memory or CUDA is none: an illegal access retried as if memory had run out would hide
-    the fault and go on with a broken context.
+    the fault and continue with a broken context.
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True

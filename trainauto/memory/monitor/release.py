@@ -12,7 +12,7 @@ from trainauto.memory.monitor import budget, onednn
 def release_memory(device: torch.device) -> None:
     """Give cached memory back to the device, or freed memory back to the operating system.
 
-    On the CPU, oneDNN is left aside from now on if the lack of memory has broken it.
+    On the CPU, oneDNN is left aside from now on if running out of memory has broken it.
     """
     gc.collect()
     if device.type == "cuda":  # pragma: no cuda

@@ -97,7 +97,7 @@ def operators_with(key: str) -> set[str]:
 
 def _kernels(on_cuda: set[str], on_cpu: set[str]) -> dict[str, Kernel]:
     """Return the kernels of all operators that differ; both backends agree on lower precision where they have it."""
-    found: dict[str, Kernel] = {}
+    kernels: dict[str, Kernel] = {}
     for names, make in (
         (LOWER_PRECISION - on_cpu, _lower),
         (FLOAT32, _float32),
@@ -106,8 +106,8 @@ def _kernels(on_cuda: set[str], on_cpu: set[str]) -> dict[str, Kernel]:
         (WIDEST, _widest),
         (REFUSED, _refused),
     ):
-        found |= {name: make(name) for name in names if name in on_cuda}
-    return found
+        kernels |= {name: make(name) for name in names if name in on_cuda}
+    return kernels
 
 
 def _operator(name: str) -> Any:
@@ -123,7 +123,7 @@ def _is_cast(value: Any) -> bool:
 def _to(value: Any, dtype: torch.dtype) -> Any:
     """Cast the tensors in an argument."""
     if isinstance(value, list | tuple):
-        return type(value)(_to(one, dtype) for one in value)
+        return type(value)(_to(entry, dtype) for entry in value)
     if not _is_cast(value) or value.dtype == dtype:
         return value
     return value.to(dtype) if dtype == torch.float32 else _weight_or_not(value, dtype)
@@ -171,8 +171,8 @@ def _float32(name: str) -> Kernel:
 
 def _widest(name: str) -> Kernel:
     def dtype_of(values: Sequence[Any]) -> torch.dtype:
-        flat = [one for value in values for one in (value if isinstance(value, list | tuple) else (value,))]
-        widest = any(_is_cast(one) and one.dtype == torch.float32 for one in flat)
+        flat = [argument for value in values for argument in (value if isinstance(value, list | tuple) else (value,))]
+        widest = any(_is_cast(argument) and argument.dtype == torch.float32 for argument in flat)
         return torch.float32 if widest else torch.get_autocast_dtype("cpu")
 
     return _casting(name, dtype_of)

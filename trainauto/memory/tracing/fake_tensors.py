@@ -44,7 +44,7 @@ def _convertible_modules() -> Iterator[None]:
     original = nn.Module._apply
 
     def apply(self: nn.Module, fn: Convert, recurse: bool = True) -> nn.Module:
-        if not any(isinstance(one, FakeTensor) for one in self._parameters.values()):
+        if not any(isinstance(parameter, FakeTensor) for parameter in self._parameters.values()):
             return cast(nn.Module, original(self, fn, recurse))  # type: ignore[no-untyped-call]
         for child in self.children() if recurse else ():
             child._apply(fn)  # type: ignore[no-untyped-call]

@@ -87,7 +87,9 @@ def _is_fake(written: Any, *, constants: bool) -> bool:
     """Say whether what an operator writes to is fake; constants, whose value is known, count only if wanted."""
     if isinstance(written, FakeTensor):
         return constants or written.constant is None
-    return isinstance(written, list) and bool(written) and all(_is_fake(one, constants=constants) for one in written)
+    return (
+        isinstance(written, list) and bool(written) and all(_is_fake(entry, constants=constants) for entry in written)
+    )
 
 
 def kind_of(func: Any, args: Sequence[Any]) -> type[bool] | type[int] | type[float]:
@@ -116,14 +118,14 @@ def place_of(frame: FrameType | None) -> str:
 
 def place_of_error(error: BaseException) -> str:
     """Return the innermost place outside of torch that an error passed."""
-    found = None
+    place = None
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
         if not name.startswith((*_OWN_FOLDERS, "<")):
-            found = f"{Path(name).name}:{traceback.tb_lineno} ({traceback.tb_frame.f_code.co_qualname})"
+            place = f"{Path(name).name}:{traceback.tb_lineno} ({traceback.tb_frame.f_code.co_qualname})"
         traceback = traceback.tb_next
-    return found or "an unknown place"
+    return place or "an unknown place"
 
 
 class ModelReads:
@@ -134,7 +136,7 @@ class ModelReads:
     """
 
     def __init__(self, *, large: bool) -> None:
-        self.found: list[HostRead] = []
+        self.values_read: list[HostRead] = []
         self._large = large
 
     def answer(self, kind: type[bool] | type[int] | type[float]) -> bool | int | float:
@@ -145,9 +147,9 @@ class ModelReads:
         """
         place = place_of(sys._getframe(1))
         names: Mapping[Callable[..., Any], str] = {bool: "whether it is true", int: "a whole number", float: "a number"}
-        self.found.append(HostRead(names[kind], place))
+        self.values_read.append(HostRead(names[kind], place))
         if kind is int:
             raise UnanswerableError(f"{place} reads a whole number out of a tensor, and sizes may follow from it")
-        if len(self.found) > MOST_READS:
+        if len(self.values_read) > MOST_READS:
             raise UnanswerableError(f"{place} reads values out of tensors without end: the step follows its data")
         return answer_of(kind, large=self._large)

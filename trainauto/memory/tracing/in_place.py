@@ -9,7 +9,7 @@ tensor. A step that is followed would so allocate more than the same step in a r
   ``gather_backward`` and others, torch/csrc/autograd/FunctionsManual.cpp);
 - where ``linear`` adds its bias to a product (ATen/native/Linear.cpp).
 
-Such calls are told from those of the model by who holds the tensor that would be written: one owner in C++ and none
+Such calls differ from those of the model in who holds the tensor that would be written: one owner in C++ and none
 beside it. How that shows in counts is looked up once, in a graph of which it is known.
 """
 
@@ -45,7 +45,7 @@ def holders(tensor: Tensor) -> Holders:
 
 
 def writes_in_place(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], held: Holders, alone: Mapping[Any, Collection[Holders]]
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], held: Holders, sole: Mapping[Any, Collection[Holders]]
 ) -> bool:
     """Say whether torch would write into the first argument, were no mode looking on.
 
@@ -54,9 +54,9 @@ def writes_in_place(
         args: its arguments, of which the first is a tensor.
         kwargs: of the same call.
         held: :func:`holders` of the first argument, asked for in the mode's own function.
-        alone: what :func:`one_holder` says.
+        sole: what :func:`sole_holders` says.
     """
-    if held not in alone.get(func, ()):
+    if held not in sole.get(func, ()):
         return False
     target = args[0]
     in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
@@ -86,18 +86,18 @@ class _Writes(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: dict[Any, set[Holders]] = {}
+        self.observed: dict[Any, set[Holders]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func in WRITES and torch._C._current_graph_task_id() != -1:
-            self.found.setdefault(func, set()).add(holders(args[0]))
+            self.observed.setdefault(func, set()).add(holders(args[0]))
         return func(*args, **(kwargs or {}))
 
 
 @functools.cache
-def one_holder() -> Mapping[Any, Collection[Holders]]:
+def sole_holders() -> Mapping[Any, Collection[Holders]]:
     """Return the counts of a tensor with one owner in C++, by the operator that gets it; none where torch has changed.
 
     Under autocast, kernels in Python may lie between (``cuda_autocast.py``), which hold it, too: there are counts with
@@ -115,5 +115,5 @@ def one_holder() -> Mapping[Any, Collection[Holders]]:
         for case, casts in product(cases, (False, True)):
             with torch.autocast("cpu", torch.bfloat16, enabled=casts):
                 case(torch.ones(2, 2, requires_grad=True).tanh()).sum().backward()  # type: ignore[no-untyped-call]
-    found: dict[Any, set[Holders]] = writes.found
-    return found
+    observed: dict[Any, set[Holders]] = writes.observed
+    return observed

@@ -72,16 +72,16 @@ def _key(value: Any, inputs: list[FakeTensor]) -> Hashable:
     if kind in _PLAIN:
         return kind, value
     if kind is list or kind is tuple:
-        return tuple([_key(one, inputs) for one in value])
+        return tuple([_key(entry, inputs) for entry in value])
     raise _UnknowableError
 
 
 def _described(out: Any, sources: Sequence[int]) -> Any:
     if type(out) is FakeTensor:
         storage = out.untyped_storage()
-        found = [position for position, source in enumerate(sources) if source == storage._cdata]
+        positions = [position for position, source in enumerate(sources) if source == storage._cdata]
         filled = storage.nbytes() == (_span(out.shape, out.stride()) + out.storage_offset()) * out.itemsize
-        if out.constant is not None or len(found) > 1 or not (found or filled):
+        if out.constant is not None or len(positions) > 1 or not (positions or filled):
             raise _UnknowableError
         return Result(
             tuple(out.shape),
@@ -89,12 +89,12 @@ def _described(out: Any, sources: Sequence[int]) -> Any:
             int(out.storage_offset()),
             out.dtype,
             out.fake_device,
-            found[0] if found else None,
+            positions[0] if positions else None,
         )
     if isinstance(out, list | tuple):
-        parts = [_described(one, sources) for one in out]
-        fresh = [one.untyped_storage()._cdata for one in out if type(one) is FakeTensor]
-        if len({one for one in fresh if one not in sources}) != sum(one not in sources for one in fresh):
+        parts = [_described(output, sources) for output in out]
+        fresh = [output.untyped_storage()._cdata for output in out if type(output) is FakeTensor]
+        if len({key for key in fresh if key not in sources}) != sum(key not in sources for key in fresh):
             raise _UnknowableError  # results that share a new storage
         return type(out)(parts)
     if type(out) in _PLAIN:
@@ -134,5 +134,5 @@ def _made(known: Any, inputs: Sequence[FakeTensor]) -> Any:
                 bare.set_(inputs[known.source].untyped_storage(), known.offset, known.shape, known.stride)
             return _fake(bare, inputs[0].fake_mode, known.device)
     if isinstance(known, list | tuple):
-        return type(known)(_made(one, inputs) for one in known)
+        return type(known)(_made(entry, inputs) for entry in known)
     return known

@@ -65,10 +65,10 @@ _known: dict[int, Operator] = {}
 
 def facts_of(func: Any) -> Operator:
     """Return the facts of an operator; operators live for ever, so their address names them (their hash is slow)."""
-    found = _known.get(id(func))
-    if found is None:
-        found = _known[id(func)] = _facts_of(func)
-    return found
+    facts = _known.get(id(func))
+    if facts is None:
+        facts = _known[id(func)] = _facts_of(func)
+    return facts
 
 
 def _facts_of(func: Any) -> Operator:
@@ -102,5 +102,5 @@ def _only_writes(func: Any, schema: Any, writes: tuple[tuple[int, str], ...]) ->
         return False
     if not schema.returns:
         return True
-    returned = [one.alias_info for one in schema.returns]
+    returned = [result.alias_info for result in schema.returns]
     return len(returned) == 1 and returned[0] is not None and returned[0].is_write and len(writes) == 1

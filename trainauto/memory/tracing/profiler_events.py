@@ -47,7 +47,7 @@ def profiled(*calls: Callable[[], object]) -> list[list[MemoryEvent]]:
     was_enabled = gc.isenabled()
     gc.disable()  # what hangs in cycles would end at another moment each time
     try:
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True, experimental_config=settings) as found:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True, experimental_config=settings) as profiler:
             for call in calls:
                 with record_function(_CALL):
                     call()
@@ -55,7 +55,7 @@ def profiled(*calls: Callable[[], object]) -> list[list[MemoryEvent]]:
     finally:
         if was_enabled:
             gc.enable()
-    results = found.profiler.kineto_results
+    results = profiler.profiler.kineto_results
     return _read(results.experimental_event_tree())
 
 
@@ -115,7 +115,7 @@ def _is_one_operator(node: Any) -> bool:
         return False
     # Autocast casts the arguments, which a mode sees, and then calls the same operator once; kernels that call their
     # own operator (roll, a dimension at a time) do so more often.
-    same = [one for one in node.children if (one.name, one.overload_name) == (node.name, node.overload_name)]
+    same = [child for child in node.children if (child.name, child.overload_name) == (node.name, node.overload_name)]
     is_cast = len(same) == 1
     whole = f"{node.name}.{node.overload_name}" if node.overload_name else node.name
     return not is_cast and whole not in _made_of_others()

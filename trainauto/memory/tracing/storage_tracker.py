@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
-from trainauto.memory.tracing.in_place import WRITES, holders, one_holder, writes_in_place
+from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
 from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
 from trainauto.memory.tracing.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES, PhaseWatch
 from trainauto.memory.tracing.workspaces import Libraries
@@ -49,10 +49,10 @@ class StepLog:
         """Return the highest live bytes of each phase that there was, as they are in later steps."""
         sizes = dict(self.before_later_steps)
         live = sum(sizes.values())
-        found = dict.fromkeys(PHASES, 0)
+        peaks = dict.fromkeys(PHASES, 0)
         ends = [*(start for start, _ in self.phases[1:]), len(self.events)]
         for (start, phase), end in zip(self.phases, ends, strict=True):
-            peak = max(found[phase], live)
+            peak = max(peaks[phase], live)
             for ident, size in self.events[start:end]:
                 if size:
                     sizes[ident] = size
@@ -60,8 +60,8 @@ class StepLog:
                     peak = max(peak, live)
                 else:
                     live -= sizes.pop(ident)
-            found[phase] = peak
-        return {phase: peak for phase, peak in found.items() if peak}
+            peaks[phase] = peak
+        return {phase: peak for phase, peak in peaks.items() if peak}
 
     def peak_with_copies(self) -> int:
         """Return the highest bytes of the step where copies within kernels are counted, too."""
@@ -95,7 +95,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.log = StepLog([])
         self._device_type = device_type
         self._reads = reads
-        self._alone = one_holder()
+        self._sole = sole_holders()
         # A storage by its address: number, bytes, and what calls back when it ends.
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
         self._idents = 0
@@ -116,7 +116,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         live = [AllocationEvent(ident, size) for ident, size, _ in self._live.values()]
         self.log = StepLog([*live, *self._workspaces.values()])
 
-    def is_as_found(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Say whether storages of the same sizes are live as when the step began (garbage in cycles counts as live)."""
         now = [*(size for _, size, _ in self._live.values()), *(size for _, size in self._workspaces.values())]
         return sorted(size for _, size in self.log.before_later_steps) == sorted(now)
@@ -138,7 +138,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.hides_memory = self.hides_memory or operator.hides_memory
         scratch = self._take_scratch(operator, args)
         is_sum = operator.may_write and isinstance(args[0], Tensor)
-        if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._alone):
+        if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._sole):
             out = self._written(func, args, kwargs or {})
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
@@ -181,7 +181,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         return written
 
     def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
-        """Answer a read: the model's own by its rules; others (losses, overflows) by 0, and the step goes on."""
+        """Answer a read: the model's own by its rules; others (losses, overflows) by 0, and the step continues."""
         if func is torch.ops.aten.equal.default:
             return self._equal(args[0], args[1])
         kind, phase = kind_of(func, args), self.watch.now()
@@ -189,12 +189,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             return self._reads.answer(kind)
         return answer_of(kind, large=False)
 
-    def _see_all(self, found: Iterable[Any], *, given: bool) -> None:
-        for one in found:
-            if isinstance(one, Tensor):
-                self._see(one, given=given)
-            elif isinstance(one, list | tuple):
-                self._see_all(one, given=given)
+    def _see_all(self, values: Iterable[Any], *, given: bool) -> None:
+        for value in values:
+            if isinstance(value, Tensor):
+                self._see(value, given=given)
+            elif isinstance(value, list | tuple):
+                self._see_all(value, given=given)
 
     def _see(self, tensor: Tensor, *, given: bool) -> None:
         try:
@@ -247,9 +247,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self._values[key] = self._value
         return self._values[key]
 
-    def _equal(self, one: Tensor, other: Tensor) -> bool:
+    def _equal(self, first: Tensor, other: Tensor) -> bool:
         """Say whether ``other`` is a copy of ``one`` and neither was written since."""
-        return one.shape == other.shape and self._value_of(one) == self._value_of(other)
+        return first.shape == other.shape and self._value_of(first) == self._value_of(other)
 
 
 def _copied_bytes(func: Any, args: Sequence[Any], out: Any) -> int:
@@ -271,16 +271,16 @@ def _key(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _tensors_in(found: Any) -> Iterator[Tensor]:
+def _tensors_in(value: Any) -> Iterator[Tensor]:
     """Yield the tensors among arguments or results of an operator."""
-    if isinstance(found, Tensor):
-        yield found
-    elif isinstance(found, list | tuple):
-        for one in found:
-            yield from _tensors_in(one)
-    elif isinstance(found, dict):
-        for one in found.values():
-            yield from _tensors_in(one)
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors_in(item)
 
 
 def _tensors_of(held: Any) -> Iterator[Tensor]:
@@ -296,7 +296,7 @@ def _tensors_of(held: Any) -> Iterator[Tensor]:
             yield from group["params"]
         yield from _tensors_in(list(held.state.values()))
     elif isinstance(held, list | tuple):
-        for one in held:
-            yield from _tensors_of(one)
+        for source in held:
+            yield from _tensors_of(source)
     else:
         yield from _tensors_in(held)

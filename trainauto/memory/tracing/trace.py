@@ -14,12 +14,12 @@ from typing import Any
 from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
+from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent, least_reserved_bytes, peak_reserved_bytes
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
 from trainauto.memory.tracing.storage_tracker import LiveStorages, StepLog, UntraceableTensorError
 from trainauto.memory.tracing.workspaces import Libraries
 
-MIB = 1024**2
 LARGEST_DIFFERENCE = 0.01
 """Peaks that follow data by no more than this are one peak: it is the error that traces may have anyway."""
 
@@ -84,8 +84,8 @@ def trace(
     """Run a step a few times and follow its memory; the last one counts.
 
     Fake tensors have no data. What the step reads of them outside of forward and backward (losses, norms, loss scaling)
-    is answered so that it goes on. Where the model itself asks, the step is run under both answers, and traced only if
-    its peak does not depend on them.
+    is answered so that it continues. Where the model itself asks, the step is run under both answers, and traced only
+    if its peak does not depend on them.
 
     Args:
         step: one whole training step, from the batch to the averages. Fake tensors are its caller's business: their
@@ -107,12 +107,12 @@ def trace(
     try:
         first = follow(reads)
     except TraceError as error:
-        if not reads.found or isinstance(error.__cause__, UnanswerableError):
+        if not reads.values_read or isinstance(error.__cause__, UnanswerableError):
             raise
         first = None  # it may be the answer that the model did not like
-    if first is not None and not reads.found:
+    if first is not None and not reads.values_read:
         return first
-    return _under_other_answers(first, reads.found[0], follow)
+    return _under_other_answers(first, reads.values_read[0], follow)
 
 
 def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[ModelReads], Trace]) -> Trace:
@@ -124,7 +124,7 @@ def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[
         return first
     if first is None:
         return second
-    low, high = sorted((first, second), key=lambda found: found.peak_bytes)
+    low, high = sorted((first, second), key=lambda traced: traced.peak_bytes)
     if high.peak_bytes - low.peak_bytes > LARGEST_DIFFERENCE * high.peak_bytes:
         raise TraceError(
             f"the memory of a step depends on data: {read.place} asks a tensor for {read.what}, and the peak is "
@@ -150,7 +150,7 @@ def _follow(
                 live.begin_step()
                 with live.watch.watching(), live:
                     step()
-            if ends_early and live.is_as_found():
+            if ends_early and live.is_unchanged():
                 break
     except Exception as error:
         raise TraceError(_reason(error)) from error

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-KIB = 1024
+from trainauto.core.units import KIB
 
 CUBLAS_CONFIG = "CUBLAS_WORKSPACE_CONFIG"
 """Where people set the workspaces of cuBLAS: pairs of KiB and count, like ``:4096:2:16:8``."""

@@ -55,7 +55,7 @@ def test_monotone_in_batch_extent_and_quantile_whatever_was_seen(
         cost.observe(shape(*size), int(affine(*size) * factor))
     for size, factor in failed:
         cost.observe_failure(shape(*size), int(affine(*size) * factor))
-    if not cost.knows:
+    if not cost.can_predict:
         with pytest.raises(ValueError, match="no peak was measured"):
             cost.predict(shape(*one))
         return

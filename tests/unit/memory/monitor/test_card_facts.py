@@ -13,7 +13,7 @@ from trainauto.memory.monitor import card_facts, driver_facts
 def test_a_process_is_there_once_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "41").mkdir()
     (tmp_path / "41" / "comm").write_text("python\n")
-    found = card_facts.together([(40, 300), (41, 5000), (40, 100), (42, None)], tmp_path)
+    found = card_facts.merge_processes([(40, 300), (41, 5000), (40, 100), (42, None)], tmp_path)
     assert found == [
         {"pid": 41, "name": "python", "bytes": 5000},
         {"pid": 40, "name": None, "bytes": 300},

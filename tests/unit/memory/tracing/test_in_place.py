@@ -178,5 +178,5 @@ def test_what_python_holds_is_not_written(how: str) -> None:
 
 def test_a_torch_that_adds_up_otherwise_is_followed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = followed(two_branches, fake=True)
-    monkeypatch.setattr(storage_tracker, "one_holder", dict)
+    monkeypatch.setattr(storage_tracker, "sole_holders", dict)
     assert len(followed(two_branches, fake=True)) > len(expected)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from trainauto.forecast.memory_forecast import MemoryForecast, say_doubt
+from trainauto.forecast.memory_forecast import MemoryForecast, warn_if_doubtful
 from trainauto.forecast.trace_process import PlanBytes
 from trainauto.memory.cost.ratio_prior import PROCESS
 from trainauto.memory.tracing.fake_tensors import fake_world
@@ -95,7 +95,7 @@ def test_a_checkpointed_network_is_foretold_with_its_copies(caplog: pytest.LogCa
         foresight = MemoryForecast.of({(2, 96): plan}, 1, 0.0)
         again = MemoryForecast.from_dict(foresight.to_dict())
         assert again.peaks_on("cpu") == foresight.peaks_on("cpu")
-        say_doubt(foresight)
+        warn_if_doubtful(foresight)
         return foresight.peaks_on("cpu")[1].median_ratio
 
     assert median(reentrant=False) == pytest.approx(1.2, abs=0.03)

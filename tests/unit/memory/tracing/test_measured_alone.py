@@ -9,7 +9,7 @@ from trainauto.memory.cost.ratio_prior import UPPER, RatioPrior
 
 def test_two_measured_plans_give_a_line_and_five_to_ten_per_cent() -> None:
     cost = CostModel(None, quartic=False)
-    assert not cost.knows
+    assert not cost.can_predict
     for size in ((4, 48), (4, 112)):
         cost.observe(shape(*size), int(affine(*size)))
     for size in ((4, 120), (4, 144), (6, 128)):

@@ -16,7 +16,7 @@ def test_no_step_differs_under_this_torch() -> None:
 
 
 def test_sums_that_a_trace_does_not_write_in_place_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainauto.memory.tracing.storage_tracker.one_holder", dict)
+    monkeypatch.setattr("trainauto.memory.tracing.storage_tracker.sole_holders", dict)
     assert {"gradients that meet", "indexing", "gather", "a bias"} <= set(differing_steps()) < set(STEPS)
 
 
