@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
 
 Commands = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
-
-Door = Callable[[argparse.Namespace], int]
-"""Runs a command; returns its exit code."""
 
 
 def takes_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:

@@ -12,7 +12,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
     """Return a step as a line holds it: ``data_s`` and ``step_s`` in seconds, ``peak`` in bytes."""
     return {
         "step": record.step,
-        "phase": record.phase,
+        "phase": "train",  # of every step; readers of logs know the key
         "first_sample": record.first_sample,
         "samples": record.shape.samples,
         "extent": record.shape.extent,
@@ -58,7 +58,6 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         pixels=line["pixels"],
         peak=None if line["peak"] is None else PeakReading(**line["peak"]),
         skipped=tuple(line["skipped"]),
-        phase=line["phase"],
         ooms=line.get("ooms", 0),
         predicted=line.get("predicted"),
         pieces={name: MicrobatchSplit(**one) for name, one in line.get("pieces", {}).items()},
