@@ -27,7 +27,7 @@ from trainauto.builders.distributed_setup import (
     check_same_everywhere,
     checkpoints_of,
     earlier_run,
-    limit_and_division,
+    limit_and_sharding,
     new_run,
     parallel_of,
 )
@@ -51,6 +51,7 @@ from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Best
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
+from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.random_state import seed_everything, seed_rank
 from trainauto.engine.run import Frequencies, Run
 from trainauto.forecast.memory_forecast import keep_forecast
@@ -129,7 +130,7 @@ def build_run(
         facts = replace(facts, axes=axes)
         metrics = build_metrics(loaded)
         meter = MemoryMeter(precision.device)
-        limit_bytes, division = limit_and_division(loaded, ranks, budget_bytes or meter.limit_bytes)
+        limit_bytes, sharding = limit_and_sharding(loaded, ranks, budget_bytes or meter.limit_bytes)
         steered = any(isinstance(one, DynamicBatchSizeOptimizer) for one in automations)
         tell = partial(
             foretell,
@@ -158,13 +159,13 @@ def build_run(
         known = foretold(ranks, facts.plan, foreknowledge)
         if tracer is not None:
             tracer.end()  # what an earlier run has learned may have made it idle
-        configured = division.total(known.configured_samples), known.configured_samples
+        configured = sharding.total(known.configured_samples), known.configured_samples
         directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, options, ranks)
         sinks: Sequence[Sink] = ()
         if ranks.is_first:
             sinks = default_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
-        loader = build_loader(options, train_set, known.plan, precision, division, ranks.rank)
+        loader = build_loader(options, train_set, known.plan, precision, sharding, ranks.rank)
         with Reporter(sinks) as reporter, loader:
             held.pass_on(reporter)
             summary = _summary(loaded, directory, model, known.plan, precision, surveys, ranks)
@@ -176,8 +177,9 @@ def build_run(
                 loader=loader,
                 axes=axes,
                 schedule=schedule,
-                controls=Controls(loader, options.train.grad_clip),
-                automations=automations if ranks.is_first else (),
+                journal=DecisionJournal(
+                    Controls(loader, options.train.grad_clip), automations if ranks.is_first else (), ranks
+                ),
                 validators=[
                     build_validator(
                         loaded, dataset, metrics, network, precision.device, directory, in_step=model.is_sharded
@@ -191,7 +193,7 @@ def build_run(
                 budget_bytes=budget_bytes,
                 first_plan=plan,
                 batch_scaling=BatchScaling(options.train.lr_scaling, configured[0]),
-                last_resort=CheckpointingFallback(allowed=options.memory.allow_gradient_checkpointing),
+                checkpointing_fallback=CheckpointingFallback(allowed=options.memory.allow_gradient_checkpointing),
                 limit_bytes=limit_bytes,
                 ranks=ranks,
                 lock=lock,

@@ -15,7 +15,7 @@ from tests.integration.commands import gan_options, tiny_options, write_options
 from trainauto.build import _summary, build_run
 from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.builders.discriminator import _given
-from trainauto.builders.distributed_setup import limit_and_division, parallel_of
+from trainauto.builders.distributed_setup import limit_and_sharding, parallel_of
 from trainauto.data import DATASETS
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
@@ -93,7 +93,7 @@ def test_every_key_is_read_by_a_run(
         with build_run(loaded) as run:
             train(run)
     # What several ranks read besides; they train in tests/integration/test_ranks.py.
-    limit_and_division(loaded, Pair(), 1)
+    limit_and_sharding(loaded, Pair(), 1)
     parallel_of(loaded.options, Pair())
     every = {(section.__name__, key) for section in SECTIONS for key in section.model_fields}
     assert every - read == set()

@@ -147,7 +147,7 @@ def build_loader(
     dataset: DynamicDataset,
     plan: Plan,
     precision: Precision,
-    division: SampleSharding = SINGLE_PROCESS,
+    sharding: SampleSharding = SINGLE_PROCESS,
     rank: int = 0,
 ) -> DynamicDataLoader:
     """Build the loader of a rank's part of the training set."""
@@ -159,7 +159,7 @@ def build_loader(
         num_workers=train.num_worker_per_gpu,
         lookahead=train.lookahead,
         pin_memory=precision.device.type == "cuda",
-        division=division,
+        sharding=sharding,
         rank=rank,
     )
 

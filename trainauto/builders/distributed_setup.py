@@ -47,7 +47,7 @@ def check_same_everywhere(
                 raise InputError(Problem(f"rank {rank} has other {what} than rank 0", advice=advice))
 
 
-def limit_and_division(
+def limit_and_sharding(
     loaded: LoadedOptions, ranks: Communicator, limit_bytes: int | None
 ) -> tuple[int | None, SampleSharding]:
     """Return the memory that plans are made for, and how samples are divided among ranks.

@@ -185,7 +185,7 @@ def test_a_log_is_followed_to_the_bit_and_its_position_too(dataset: GTImageDatas
     for trained, before in ((0, begun), (12, within)):  # from the beginning, and from within a draw
         with DynamicDataLoader(dataset, START, seed=7, num_workers=workers, lookahead=4) as loader:
             loader.load_state_dict(before)
-            loader.follow(logged(batches), trained)
+            loader.replay(logged(batches), trained)
             followed = []
             for step, batch in enumerate(loader, trained + 1):
                 followed.append(batch)
@@ -203,7 +203,7 @@ def test_a_log_may_begin_with_another_plan(dataset: GTImageDataset) -> None:
         batches = run(loader, range(1, 4), {})
         state = loader.state_dict()
     with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as loader:
-        loader.follow(logged(batches))
+        loader.replay(logged(batches))
         assert facts(list(loader)) == facts(batches)
         assert loader.state_dict() == state
 
@@ -212,4 +212,4 @@ def test_a_log_with_a_hole_is_not_followed(dataset: GTImageDataset) -> None:
     with DynamicDataLoader(dataset, START, seed=7, lookahead=4) as loader:
         batches = logged(run(loader, range(1, 8)))
         with pytest.raises(ValueError, match="after sample 8 came 4 from 12 on"):
-            loader.follow([*batches[:2], *batches[3:]])
+            loader.replay([*batches[:2], *batches[3:]])

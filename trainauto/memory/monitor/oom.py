@@ -19,6 +19,11 @@ _MESSAGES = tuple(
 )
 
 
+def allocator_message(error: BaseException) -> str:
+    """Return what an allocator said, in one line."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Say whether ``error`` is a real allocation failure.
 

@@ -127,9 +127,9 @@ def test_the_second_card_is_asked_about_the_second_card(asked: list[tuple[str, A
     assert (reading.device_used, reading.limit, reading.alloc_retries) == (7 * GIB, 12 * GIB, 0)
     assert reading.available == 9 * GIB - HEADROOM_BYTES  # others hold 3 GiB
     assert budget.enforce(6 * GIB, SECOND_CARD)
-    rewind = StepSnapshot([nn.Conv2d(1, 1, 1)], SECOND_CARD)
-    rewind.take()
-    rewind.restore()
+    snapshot = StepSnapshot([nn.Conv2d(1, 1, 1)], SECOND_CARD)
+    snapshot.take()
+    snapshot.restore()
     release_memory(SECOND_CARD)
     meter.cap_at_available()
     preset = preset_for(SECOND_CARD, None)
