@@ -12,10 +12,11 @@ from pydantic import BaseModel
 
 import trainauto.options.schema as schema
 from tests.integration.commands import gan_options, tiny_options, write_options
-from trainauto.build import _summary, build_run
+from trainauto.build import build_run
 from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.builders.discriminator import _given
 from trainauto.builders.distributed_setup import limit_and_sharding, parallel_of
+from trainauto.builders.summary import _facts, run_summary
 from trainauto.data import DATASETS
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
@@ -24,7 +25,7 @@ from trainauto.options.load import load_options
 OPTIONS_ROOM = Path(schema.__file__).parent
 PROPERTIES = Path(schema.__file__)  # properties of the sections read for their callers
 # Whoever reads there does not use it.
-TELLING = (_summary.__code__, _warn_of_many_workers.__code__, _given.__code__)
+TELLING = (run_summary.__code__, _facts.__code__, _warn_of_many_workers.__code__, _given.__code__)
 HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
 FOR_DATASETS = {name for kind in DATASETS for name in inspect.signature(DATASETS.get(kind)).parameters}
 SECTIONS = [
@@ -39,7 +40,7 @@ Read = set[tuple[str, str]]
 class Pair(Communicator):
     """A rank beside one that says the same."""
 
-    count = 2
+    world_size = 2
 
     def all_gather_object(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return [message, message]
