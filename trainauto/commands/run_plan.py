@@ -14,7 +14,7 @@ from trainauto.builders.automations import CONTROLLER, choose_automation, is_con
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
-from trainauto.control.jump_policy import Situation, choose, frontier
+from trainauto.control.jump_policy import JumpInput, choose, frontier
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
@@ -251,7 +251,7 @@ def _on_card(
     cost = CostModel(*foresight.peaks_on("cuda"))
     reserved = CostModel(*(foresight.least_reserved() or foresight.peaks_on("cuda")))
     first = controller.effective.forward(first_plan(loaded.options))
-    now = Situation(
+    now = JumpInput(
         plan=first,
         limit_bytes=limit_bytes,
         target=controller.target_vram_usage,
