@@ -24,7 +24,7 @@ OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
 
 
 def check_same_everywhere(
-    ranks: Communicator, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], surveys: Mapping[str, DatasetScan]
+    ranks: Communicator, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], scans: Mapping[str, DatasetScan]
 ) -> None:
     """Refuse ranks that would train different things: other options, or other images under the same folder's name.
 
@@ -37,7 +37,7 @@ def check_same_everywhere(
     told = ranks.all_gather_object(
         {
             "options": hashlib.sha256(options.encode()).hexdigest(),
-            **{f"images ({one.name})": f"{names_sha256(one)} {surveys[one.name].smallest_lq_px}" for one in datasets},
+            **{f"images ({one.name})": f"{names_sha256(one)} {scans[one.name].smallest_lq_px}" for one in datasets},
         }
     )
     for rank, one in enumerate(told):

@@ -121,12 +121,12 @@ def answer(
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)
         try:
-            train_set, surveys = build_train_set(loaded, network)
-            survey = surveys[train_set.name]
+            train_set, scans = build_train_set(loaded, network)
+            scan = scans[train_set.name]
         except InputError:
-            survey = DatasetScan(1, UNBOUNDED_PX, "", 0)
+            scan = DatasetScan(1, UNBOUNDED_PX, "", 0)
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
-        axes = build_axes(loaded, network, survey)
+        axes = build_axes(loaded, network, scan)
         whole = {card.name: int(card.memory_gib * GIB) for card in cards}
         budget_bytes = loaded.options.memory.budget_bytes("cuda")
         if budget_bytes:

@@ -31,7 +31,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "ooms": record.ooms,
         "predicted": record.predicted,
         # Seldom there, so that lines stay short.
-        **({"pieces": {name: asdict(one) for name, one in record.pieces.items()}} if record.pieces else {}),
+        **({"pieces": {name: asdict(split) for name, split in record.pieces.items()}} if record.pieces else {}),
         **({"ranks": asdict(record.ranks)} if record.ranks is not None else {}),
     }
 
@@ -60,16 +60,16 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         skipped=tuple(line["skipped"]),
         ooms=line.get("ooms", 0),
         predicted=line.get("predicted"),
-        pieces={name: MicrobatchSplit(**one) for name, one in line.get("pieces", {}).items()},
+        pieces={name: MicrobatchSplit(**split) for name, split in line.get("pieces", {}).items()},
         ranks=_ranks(line.get("ranks")),
     )
 
 
-def _ranks(found: Mapping[str, Any] | None) -> RankFigures | None:
-    if found is None:
+def _ranks(figures: Mapping[str, Any] | None) -> RankFigures | None:
+    if figures is None:
         return None
-    ooms = {int(rank): int(times) for rank, times in found["ooms"].items()}  # keys are text in the file
-    return RankFigures(int(found["count"]), int(found["planned_samples"]), int(found["worst"]), ooms)
+    ooms = {int(rank): int(times) for rank, times in figures["ooms"].items()}  # keys are text in the file
+    return RankFigures(int(figures["count"]), int(figures["planned_samples"]), int(figures["worst"]), ooms)
 
 
 def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def _cut(batch: Batch, extent: int, dataset: DynamicDataset) -> Batch:
     """Cut crops down to ``extent`` pixels where they are larger."""
     if extent >= batch.shape.extent:
         return batch
-    tensors = dataset.cut(batch.tensors, extent)
+    tensors = dataset.crop_batch(batch.tensors, extent)
     return replace(batch, tensors=tensors, shape=dataset.shape(tensors), pixels=dataset.pixels(tensors))
 
 

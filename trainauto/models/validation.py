@@ -204,7 +204,7 @@ class Validator:
             metric(image, image)
 
     def _judged(self, enlarge: Enlarge, index: int, limited: Limited) -> ImageResult:
-        sample = self.dataset.whole(index)
+        sample = self.dataset.full_sample(index)
         lq = sample["lq"][None].float() / 255
         reference = _to_pixels(sample["gt"])
         ooms_before = self._enlarger.ooms
