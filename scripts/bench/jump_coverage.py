@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.unit.worlds import FIRST_TEST_SEED, MARGIN, TARGET, World, worlds  # noqa: E402
-from trainauto.control.jump_policy import Situation, choose  # noqa: E402
+from trainauto.control.jump_policy import JumpInput, choose  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
@@ -105,8 +105,17 @@ def _start(world: World) -> Plan:
     return Plan.of(batch_size=batch.clamp(world.configured.batch_size), lq_size=lq.clamp(world.configured["lq_size"]))
 
 
-def _in_world(world: World, plan: Plan, cost: CostModel, peak: int | None) -> Situation:
-    return Situation(plan, world.limit, TARGET, MARGIN, world.axes, world.configured.batch_size, cost, peak)
+def _in_world(world: World, plan: Plan, cost: CostModel, peak: int | None) -> JumpInput:
+    return JumpInput(
+        plan=plan,
+        limit_bytes=world.limit,
+        target=TARGET,
+        margin=MARGIN,
+        axes=world.axes,
+        configured_batch=world.configured.batch_size,
+        cost=cost,
+        peak_bytes=peak,
+    )
 
 
 # --- (c) real budgets

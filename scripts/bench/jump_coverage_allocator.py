@@ -17,7 +17,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.unit.worlds import MARGIN, TARGET  # noqa: E402
 from trainauto.automations import DynamicBatchSizeOptimizer  # noqa: E402
-from trainauto.control import planners as steering  # noqa: E402
+from trainauto.control import planners  # noqa: E402
+from trainauto.control.policy_input import PolicyInput  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Axis, Plan  # noqa: E402
 from trainauto.core.records import PeakReading, Probe  # noqa: E402
@@ -232,7 +233,7 @@ def in_allocator(traced: Traced, expandable: bool, jumps: int, seed: int) -> dic
         workspaces = Workspaces.drawn(random, traced)
         low, high = (least.bytes(plan.batch_size, plan["lq_size"]) for plan in corners)
         limit = int(math.exp(random.uniform(math.log(max(SMALLEST_LIMIT, 1.3 * low)), math.log(0.9 * high))))
-        jump = steering.Jump(CostModel(live, traced.belief), CostModel(least, RESERVED))
+        jump = planners.Jump(CostModel(live, traced.belief), CostModel(least, RESERVED))
         plan, seen = FIRST, None
         for name in ("first jump", "after one correction"):
             before, plan = plan, jump.judge(_period(traced, plan, limit, seen)).plan
@@ -246,11 +247,21 @@ def in_allocator(traced: Traced, expandable: bool, jumps: int, seed: int) -> dic
     return by_kind
 
 
-def _period(traced: Traced, plan: Plan, limit: int, seen: Needed | None) -> steering.Period:
+def _period(traced: Traced, plan: Plan, limit: int, seen: Needed | None) -> PolicyInput:
     """Return what the controller is told of a period."""
     peak = seen.requested if seen else None
     known = {"reserved_bytes": seen.reserved if seen else None, "available_bytes": limit}
-    return steering.Period(plan, peak, peak, limit, TARGET, MARGIN, traced.axes, FIRST.batch_size, **known)
+    return PolicyInput(
+        plan=plan,
+        peak_bytes=peak,
+        typical_bytes=peak,
+        limit_bytes=limit,
+        target=TARGET,
+        margin=MARGIN,
+        axes=traced.axes,
+        configured_batch=FIRST.batch_size,
+        **known,
+    )
 
 
 def _taken(

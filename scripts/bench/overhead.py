@@ -33,7 +33,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trainauto.build import build_run
-from trainauto.core.decisions import AutomationLike, Decision, PlanChange
+from trainauto.core.automation import Automation
+from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.files import write_json_atomically
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, ReporterLike, RunEnd, RunSummary
@@ -76,7 +77,7 @@ class Spent:
 class TimedAutomation:
     """An automation whose events are timed."""
 
-    def __init__(self, inner: AutomationLike, spent: Spent) -> None:
+    def __init__(self, inner: Automation, spent: Spent) -> None:
         self.name, self.priority = inner.name, inner.priority
         self._inner, self._spent = inner, spent
 
@@ -189,7 +190,7 @@ class Blocks(Listener):
     def __init__(self, run: Run, rounds: int, block: int) -> None:
         super().__init__(run.reporter)
         self._run, self._block = run, block
-        self._parts = {True: (run.meter, run.automations), False: (NoMeter(run.meter), ())}
+        self._parts = {True: (run.meter, run.journal.automations), False: (NoMeter(run.meter), ())}
         orders = itertools.cycle(itertools.permutations(("on", "again", "off")))
         self._plan = [(number, name) for number, order in zip(range(rounds), orders, strict=False) for name in order]
         self.seconds: list[dict[str, float]] = [{} for _ in range(rounds)]
@@ -208,7 +209,7 @@ class Blocks(Listener):
             self.seconds[number][name] = time.perf_counter() - self._begun_s
         if done < len(self._plan):
             self._on = self._plan[done][1] != "off"
-            self._run.meter, self._run.automations = self._parts[self._on]
+            self._run.meter, self._run.journal.automations = self._parts[self._on]
             self._begun_s = time.perf_counter()
 
 
@@ -242,8 +243,8 @@ def measure_share(steps: int, with_budget: bool) -> dict[str, Any]:
     with quick_start(WARM_UP_STEPS + steps, with_budget) as run:
         clock = ShareClock(run.reporter, spent)
         run.reporter = clock
-        run.automations = [TimedAutomation(automation, spent) for automation in run.automations]
-        run.controls = TimedControls(run.controls, spent)
+        run.journal.automations = [TimedAutomation(automation, spent) for automation in run.journal.automations]
+        run.journal.controls = TimedControls(run.controls, spent)
         run.meter = TimedMeter(run.meter, spent)
         train(run)
     parts_s = dict(spent.seconds) | {"TensorBoard's thread": clock.writers_s}
@@ -259,7 +260,7 @@ def measure_share(steps: int, with_budget: bool) -> dict[str, Any]:
 def measure_blocks(rounds: int, block: int, with_budget: bool) -> dict[str, Any]:
     """Return on/off and on/on: the median of the ratios of wall time and its 95 % interval."""
     with quick_start(WARM_UP_STEPS + 3 * rounds * block, with_budget) as run:
-        run.controls = TimedControls(run.controls, Spent())
+        run.journal.controls = TimedControls(run.controls, Spent())
         blocks = Blocks(run, rounds, block)
         run.reporter = blocks
         train(run)

@@ -36,9 +36,9 @@ from scale_rank import STEP_RECORD
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, StepRecord
-from trainauto.core.sharding import SampleSharding, _dealt, _places, _samples
+from trainauto.core.sharding import SampleSharding, _dealt, _positions, _samples
 from trainauto.core.units import MIB
-from trainauto.distributed.communicator import SLOT_BYTES, Communicator, _as_read, _packed, _slots_of
+from trainauto.distributed.communicator import SLOT_BYTES, TorchCommunicator, _as_read, _packed, _slots_of
 from trainauto.engine.reduce import reduce_step
 
 RANK = Path(__file__).with_name("scale_rank.py")
@@ -197,11 +197,11 @@ def whole_runs(quick: bool) -> dict[str, Any]:
     return {"effective_batch": 12, "lq_size_px": 48, "ranks": all_of}
 
 
-class _GatheredMessages(Communicator):
+class _GatheredMessages(TorchCommunicator):
     """A communicator whose messages are there already."""
 
     def __init__(self, count: int) -> None:
-        self.count = count
+        self.world_size = count
         self._slots = torch.cat([_packed(json.dumps(STEP_RECORD).encode(), SLOT_BYTES)] * count)
 
     def all_gather_object(self, message: Any) -> list[Any]:
@@ -218,26 +218,24 @@ def locally(quick: bool) -> dict[str, Any]:
     plan = Plan.of(batch_size=16, lq_size=48)
     reading = PeakReading(**STEP_RECORD["peak"])
     for count in (4, 64, 1024):
-        stand_in, division = (
-            _GatheredMessages(count),
-            SampleSharding(tuple(1 - 0.5 * (rank % 2) for rank in range(count))),
-        )
+        stand_in = _GatheredMessages(count)
+        sharding = SampleSharding(tuple(1 - 0.5 * (rank % 2) for rank in range(count)))
         mine = StepRecord(1, plan, plan, BatchShape(16, 48), 0, {}, {}, {}, 0.0, 0.1, 1, reading)
 
-        def samples_of_a_step(division: SampleSharding = division) -> None:
-            division.next_piece(plan, plan, 0)
+        def samples_of_a_step(sharding: SampleSharding = sharding) -> None:
+            sharding.next_piece(plan, plan, 0)
             for _ in range(3):
-                division.total(16)
+                sharding.total(16)
             for _ in range(3):
-                division.places(16, 3)
+                sharding.positions(16, 3)
 
-        def after_a_change(division: SampleSharding = division) -> None:
-            for known in (_samples, _dealt, _places):
+        def after_a_change(sharding: SampleSharding = sharding) -> None:
+            for known in (_samples, _dealt, _positions):
                 known.cache_clear()
-            division.places(16, 3)
+            sharding.positions(16, 3)
 
         results[str(count)] = {
-            "agreed_step_s": seconds_of(lambda t=stand_in, d=division, m=mine: reduce_step(t, d, m, (), 0)),
+            "agreed_step_s": seconds_of(lambda t=stand_in, d=sharding, m=mine: reduce_step(t, d, m, (), 0)),
             "division_s": seconds_of(samples_of_a_step),
             "division_after_a_change_s": seconds_of(after_a_change),
         }

@@ -111,7 +111,7 @@ def overlap(ranks: Communicator, network: str, rounds: int, block: int) -> dict[
     inside = Group()
     inside.reduces_in_backward = True
     kinds = {"after": ranks, "after again": ranks, "inside": inside}
-    models, rewinds = {}, {}
+    models, snapshots = {}, {}
     for name, who in kinds.items():
         torch.manual_seed(1)
         built = ARCHS.get(network)(scale=2, **arguments)
@@ -122,7 +122,7 @@ def overlap(ranks: Communicator, network: str, rounds: int, block: int) -> dict[
             Precision(torch.device("cpu")),
             parallel=overlapped if who.reduces_in_backward else None,
         )
-        rewinds[name] = StepSnapshot(models[name].networks.values(), torch.device("cpu"))
+        snapshots[name] = StepSnapshot(models[name].networks.values(), torch.device("cpu"))
     ranks.prepare(parameters_of(models["after"].objectives()[0]))
     batches = [random_batch(number, ranks.rank, samples, side) for number in range(block)]
     wall: list[dict[str, float]] = []
@@ -135,7 +135,7 @@ def overlap(ranks: Communicator, network: str, rounds: int, block: int) -> dict[
             ranks.all_gather_object({})
             begun, begun_cpu = time.perf_counter(), time.process_time()
             for batch in batches:
-                optimize_parameters(models[name], batch, rewind=rewinds[name], ranks=kinds[name])
+                optimize_parameters(models[name], batch, snapshot=snapshots[name], ranks=kinds[name])
             wall[-1][name] = (time.perf_counter() - begun) / block
             cpu[-1][name] = (time.process_time() - begun_cpu) / block
     weights = sum(parameter.numel() for parameter in models["after"].networks["net_g"].parameters())

@@ -8,7 +8,7 @@ import torch
 
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.automations.plan_schedule import PlannedChange
-from trainauto.core.decisions import AutomationLike, PlanChange, RunFacts
+from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, BatchShape, Plan
 from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
@@ -43,11 +43,11 @@ def automation(request: pytest.FixtureRequest) -> Automation:
     return AUTOMATIONS.get(request.param)(**ARGUMENTS[request.param])
 
 
-def test_has_a_name_of_its_own_and_the_engines_protocol(automation: Automation) -> None:
+def test_has_a_name_of_its_own_and_the_engines_events(automation: Automation) -> None:
     """C29: automations are looked up by name."""
     assert automation.name
     assert AUTOMATIONS.get(automation.name) is type(automation)
-    assert isinstance(automation, AutomationLike)
+    assert isinstance(automation, Automation)
 
 
 def test_steps_give_decisions_within_the_axes(automation: Automation) -> None:

@@ -45,7 +45,7 @@ def test_seeds_make_different_crops(dataset: DynamicDataset) -> None:
 
 def test_whole_samples_fit_the_scale(dataset: DynamicDataset) -> None:
     for index in range(len(dataset)):
-        whole = dataset.whole(index)
+        whole = dataset.full_sample(index)
         assert tuple(whole["gt"].shape[1:]) == tuple(2 * side for side in whole["lq"].shape[1:])
         assert dataset.sample_name(index)
         assert not dataset.sample_key(index).startswith("/")
@@ -56,7 +56,7 @@ def test_cut_keeps_a_corner_and_shape_tells(dataset: DynamicDataset) -> None:
     stacked = {name: torch.stack([sample[name] for sample in samples]) for name in ("lq", "gt")}
     assert (dataset.shape(stacked).samples, dataset.shape(stacked).extent) == (3, 12)
     assert dataset.pixels(stacked) == 3 * 24 * 24
-    cut = dataset.cut(stacked, 8)
+    cut = dataset.crop_batch(stacked, 8)
     assert torch.equal(cut["lq"], stacked["lq"][..., :8, :8])
     assert torch.equal(cut["gt"], stacked["gt"][..., :16, :16])
 
@@ -80,7 +80,7 @@ def test_both_crops_keep_to_the_scale_through_plan_changes(kind: str, write_imag
         assert batch.pixels == len(batch) * (batch.shape.extent * scale) ** 2
         shrunk = F.avg_pool2d(gt.float(), scale)
         assert float((shrunk - lq.float()).abs().mean()) < 2.5  # the same place, whichever way it was shrunk
-    assert dataset.survey().smallest_lq_px == 30
+    assert dataset.scan().smallest_lq_px == 30
 
 
 @pytest.mark.parametrize("kind", sorted(DATASETS))
@@ -93,6 +93,6 @@ def test_what_workers_are_handed_can_be_pickled(kind: str, write_images: Write, 
         assert torch.equal(again[key]["gt"], one[key]["gt"])
 
 
-def test_survey(dataset: DynamicDataset) -> None:
-    survey = dataset.survey()
-    assert (survey.samples, survey.smallest_lq_px) == (4, 30)
+def test_scan(dataset: DynamicDataset) -> None:
+    scan = dataset.scan()
+    assert (scan.samples, scan.smallest_lq_px) == (4, 30)

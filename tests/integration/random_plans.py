@@ -28,7 +28,8 @@ from trainauto.core.records import PeakReading  # noqa: E402
 from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
-from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot  # noqa: E402
+from trainauto.engine.snapshot import StepSnapshot  # noqa: E402
+from trainauto.engine.step_outcome import Stepped  # noqa: E402
 from trainauto.losses.pixel_loss import L1Loss  # noqa: E402
 from trainauto.memory.monitor import budget  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
@@ -83,7 +84,7 @@ class Trial:
         self.model = SRModel(
             self.network, {"l1": L1Loss()}, lambda p: torch.optim.Adam(p, lr=1e-4), Precision(CPU), ema_decay=0.99
         )
-        self.rewind = StepSnapshot(self.model.networks.values(), CPU)
+        self.snapshot = StepSnapshot(self.model.networks.values(), CPU)
         self.meter = MemoryMeter(CPU)
         self.smallest = Plan.of(batch_size=1, lq_size=8)
         self.baseline: dict[str, int] = {}
@@ -130,13 +131,11 @@ class Trial:
         with without_memory_limit():
             batch, before = self.batch(plan), self.weights()
         self.errors = []
-        trained = False
         with self.meter.window() as window:
-            try:
-                engine_step.optimize_parameters(self.model, batch, max_norm=1.0, rewind=self.rewind)
-                trained = True
-            except BatchTooLargeError:
-                pass
+            outcome = engine_step.optimize_parameters(
+                self.model, batch, engine_step.StepSettings(max_norm=1.0), snapshot=self.snapshot
+            )
+        trained = isinstance(outcome, Stepped)
         if window.reading is None:
             raise RuntimeError("this platform measures no memory")
         with without_memory_limit():

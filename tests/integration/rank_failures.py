@@ -28,8 +28,9 @@ from trainauto.core.objectives import LossTerms, MicroBatch, Objective  # noqa: 
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
 from trainauto.distributed.communicator import Communicator, TorchCommunicator, init_distributed  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
-from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot  # noqa: E402
+from trainauto.engine.snapshot import StepSnapshot  # noqa: E402
 from trainauto.engine.step import optimize_parameters, parameters_of  # noqa: E402
+from trainauto.engine.step_outcome import DoesNotFit  # noqa: E402
 from trainauto.losses.pixel_loss import MSELoss  # noqa: E402
 from trainauto.memory.monitor import budget  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
@@ -94,11 +95,13 @@ def train(ranks: Communicator, steps: int) -> dict[str, Any]:
     model, meter, pick = new_model(), MemoryMeter(CPU), random.Random(ranks.rank)
     alone = copy.deepcopy(model.networks["net_g"])
     reference = SRModel(alone, {"mse": MSELoss()}, lambda p: torch.optim.SGD(p, lr=0.05), Precision(CPU))
-    rewind = Watched(model)
+    snapshot = Watched(model)
     ranks.prepare(parameters_of(model.objectives()[0]))
     budget.calm_allocator()
     make_optimizer_state(model.optimizers.values())
-    optimize_parameters(model, as_batch({n: t[:1] for n, t in whole_batch(0).items()}, 1), rewind=rewind, ranks=ranks)
+    optimize_parameters(
+        model, as_batch({n: t[:1] for n, t in whole_batch(0).items()}, 1), snapshot=snapshot, ranks=ranks
+    )
     optimize_parameters(reference, as_batch({n: t[[0, 0]] for n, t in whole_batch(0).items()}, 0))
     release_memory(CPU)
     given_up, steps_in_pieces, furthest = 0, 0, 0.0
@@ -109,15 +112,15 @@ def train(ranks: Communicator, steps: int) -> dict[str, Any]:
             tensors = whole_batch(step)
             mine = as_batch({name: tensor[ranks.rank :: 2].clone() for name, tensor in tensors.items()}, SAMPLES)
         try:
-            outcome = optimize_parameters(model, mine, rewind=rewind, ranks=ranks)
-        except BatchTooLargeError:
-            given_up += 1
-            if ranks.is_first:
-                rewind.failed.clear()  # it had its gradients, and dropped them because the other had none
-            continue
+            outcome = optimize_parameters(model, mine, snapshot=snapshot, ranks=ranks)
         finally:
             limit_private_memory(None)
             release_memory(CPU)
+        if isinstance(outcome, DoesNotFit):
+            given_up += 1
+            if ranks.is_first:
+                snapshot.failed.clear()  # it had its gradients, and dropped them because the other had none
+            continue
         steps_in_pieces += bool(outcome.failures)
         if ranks.is_first:
             optimize_parameters(reference, as_batch(tensors, 0))
@@ -125,7 +128,7 @@ def train(ranks: Communicator, steps: int) -> dict[str, Any]:
             furthest = max(furthest, float(difference))
     told = ranks.all_gather_object({"weights": weights(model.networks["net_g"]).double().sum().item().hex()})
     return {
-        "failed": dict(rewind.failed),
+        "failed": dict(snapshot.failed),
         "steps_in_pieces": steps_in_pieces,
         "given_up": given_up,
         "furthest": furthest,

@@ -13,7 +13,7 @@ from trainauto.core.plan import Plan
 from trainauto.distributed.communicator import Communicator, init_distributed
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.engine.step import optimize_parameters, parameters_of
+from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
 from trainauto.forecast.traced_run import empty_batch
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.models.base_model import BaseModel
@@ -34,9 +34,9 @@ def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Communicator) -> dict[str
         made.append((model, StepSnapshot(model.networks.values(), model.device)))
 
     def step() -> None:
-        model, rewind = made[0]
+        model, snapshot = made[0]
         batch = empty_batch(plan, 3, loaded.options.scale)
-        optimize_parameters(model, batch, max_norm=1e-9, rewind=rewind, ranks=ranks)
+        optimize_parameters(model, batch, StepSettings(max_norm=1e-9), snapshot=snapshot, ranks=ranks)
 
     held = peak = live = 0
     for call in profiled(build, *[step] * STEPS):

@@ -28,7 +28,7 @@ from trainauto.core.decisions import PlanChange
 from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading, Probe
 from trainauto.engine import probe
-from trainauto.engine.probe import measured, untrained_step
+from trainauto.engine.probe import measure, untrained_step
 from trainauto.engine.random_state import packed_state
 from trainauto.engine.run import Run
 from trainauto.options.load import load_options
@@ -151,7 +151,7 @@ def test_a_probe_that_does_not_fit_costs_nothing(
             return forward(self, image)
 
         monkeypatch.setattr(type(network), "forward", refuses)
-        assert measured(run, Plan.of(batch_size=7, lq_size=16)) is None
+        assert measure(run, Plan.of(batch_size=7, lq_size=16)) is None
         untrained_step(run, Plan.of(batch_size=6, lq_size=16))
         untrained_step(run, Plan.of(batch_size=12, lq_size=16, micro_batches=2))
         for optimizer in run.model.optimizers.values():
@@ -159,7 +159,7 @@ def test_a_probe_that_does_not_fit_costs_nothing(
         assert all(parameter.grad is None for parameter in network.parameters())
         assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
         assert packed_state() == state
-        peak = measured(run, Plan.of(batch_size=6, lq_size=16))
+        peak = measure(run, Plan.of(batch_size=6, lq_size=16))
         assert peak is not None
         assert peak.allocated > 0
 
@@ -207,7 +207,7 @@ def test_no_more_is_measured_than_decides(
             untrained_step(run, plan)
 
         monkeypatch.setattr(probe, "untrained_step", counted)
-        run.automations = (asks,)
+        run.journal.automations = (asks,)
         run.summary = replace(run.summary, memory_target_bytes=target)
         probe.choose_first_plan(run)
         assert asks.probed == probed

@@ -11,10 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from tests.integration.commands import gan_options, tiny_options, write_options
-from trainauto.build import _summary, build_run
+from trainauto.build import build_run
 from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.builders.discriminator import _given
-from trainauto.builders.distributed_setup import limit_and_division, parallel_of
+from trainauto.builders.distributed_setup import limit_and_sharding, parallel_of
+from trainauto.builders.summary import _facts, run_summary
 from trainauto.data import DATASETS
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
@@ -25,7 +26,7 @@ OPTIONS = Path(schema.__file__).parent
 MODULES = (schema, dataset_options, training_options, resource_options)
 PROPERTIES = {Path(module.__file__) for module in MODULES}  # properties of the sections read for their callers
 # Whoever reads there does not use it.
-TELLING = (_summary.__code__, _warn_of_many_workers.__code__, _given.__code__)
+TELLING = (run_summary.__code__, _facts.__code__, _warn_of_many_workers.__code__, _given.__code__)
 HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
 FOR_DATASETS = {name for kind in DATASETS for name in inspect.signature(DATASETS.get(kind)).parameters}
 SECTIONS = [
@@ -95,7 +96,7 @@ def test_every_key_is_read_by_a_run(
         with build_run(loaded) as run:
             train(run)
     # What several ranks read besides; they train in tests/integration/test_ranks.py.
-    limit_and_division(loaded, Pair(), 1)
+    limit_and_sharding(loaded, Pair(), 1)
     parallel_of(loaded.options, Pair())
     every = {(section.__name__, key) for section in SECTIONS for key in section.model_fields}
     assert every - read == set()

@@ -20,8 +20,8 @@ from trainauto.build import build_run
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.engine.loop import train
-from trainauto.engine.oom_policy import NothingFitsError
 from trainauto.engine.run import Run
+from trainauto.engine.run_errors import NothingFitsError
 from trainauto.losses import LOSSES
 from trainauto.memory.monitor.meter import resident_bytes
 from trainauto.optim.ema import Ema
@@ -90,7 +90,7 @@ def plans(records: Records) -> list[tuple[int, int]]:
 
 
 def controller_of(run: Run) -> DynamicBatchSizeOptimizer:
-    (found,) = run.automations
+    (found,) = run.journal.automations
     assert isinstance(found, DynamicBatchSizeOptimizer)
     return found
 
@@ -217,7 +217,7 @@ def test_a_checkpoint_switches_nothing_back_on(options: dict[str, Any], switch: 
     before = decisions()
     off = merged(steered(options, 14), {"training_automations": switch})
     with built(off, auto_resume=True) as run:
-        assert list(run.automations) == []
+        assert list(run.journal.automations) == []
         train(run)
     assert decisions() == before != []
     assert plans(step_records(directory()))[7:] == [(24, 4)] * 7  # the plan stays where the controller had brought it

@@ -250,7 +250,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
             return self._in_pieces(event)
         # Never back up to a plan that has become smaller meanwhile.
         is_below = smaller.batch_size <= self._plan.batch_size
-        plan = self.effective.even(smaller.meet(self._plan) if is_below else self._plan.meet(smaller))
+        plan = self.effective.even(smaller.capped_by(self._plan) if is_below else self._plan.capped_by(smaller))
         if plan != self._plan:
             self._statistics.note_change(self._iteration, self._plan, plan, reason)
             self._settled = None

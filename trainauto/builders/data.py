@@ -44,7 +44,7 @@ def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset,
     arguments = _dataset_arguments(chosen, taken.keys() - {"type"})
     given = {"scale": loaded.options.scale, "channels": channels_of(network)}
     dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, given)()
-    dataset.name = chosen.name  # whether it takes one or not: surveys, curves and folders go by it
+    dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
 
 
@@ -60,7 +60,7 @@ def build_train_set(loaded: LoadedOptions, network: nn.Module) -> tuple[DynamicD
     chosen = loaded.options.datasets.train
     dataset = _dataset(loaded, "train", chosen, network)
     _warn_of_many_workers(chosen)
-    return dataset, {dataset.name: _surveyed(loaded, "train", dataset)}
+    return dataset, {dataset.name: _scanned(loaded, "train", dataset)}
 
 
 def _warn_of_many_workers(chosen: TrainDataset) -> None:
@@ -69,30 +69,30 @@ def _warn_of_many_workers(chosen: TrainDataset) -> None:
         logger.warning("num_worker_per_gpu is %d, this machine has %d cores", chosen.num_worker_per_gpu, cores)
 
 
-def build_val_sets(loaded: LoadedOptions, network: nn.Module, surveys: dict[str, DatasetScan]) -> list[DynamicDataset]:
-    """Return the validation sets in file order; what was found of them is added to ``surveys``."""
+def build_val_sets(loaded: LoadedOptions, network: nn.Module, scans: dict[str, DatasetScan]) -> list[DynamicDataset]:
+    """Return the validation sets in file order; what was found of them is added to ``scans``."""
     if not loaded.options.val.val_enabled:
         return []
     metrics = build_metrics(loaded)
     datasets = []
     for key, chosen in loaded.options.datasets.validation_sets.items():
         dataset = _dataset(loaded, key, chosen, network)
-        surveys[dataset.name] = survey = _surveyed(loaded, key, dataset)
-        _try_metrics(loaded, metrics, dataset, survey, channels_of(network))
+        scans[dataset.name] = scan = _scanned(loaded, key, dataset)
+        _try_metrics(loaded, metrics, dataset, scan, channels_of(network))
         datasets.append(dataset)
     return datasets
 
 
-def _surveyed(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> DatasetScan:
+def _scanned(loaded: LoadedOptions, key: str, dataset: DynamicDataset) -> DatasetScan:
     with locate_errors(loaded, ("datasets", key)):
-        return dataset.survey()
+        return dataset.scan()
 
 
 def _try_metrics(
-    loaded: LoadedOptions, metrics: MetricsByName, dataset: DynamicDataset, survey: DatasetScan, channels: int
+    loaded: LoadedOptions, metrics: MetricsByName, dataset: DynamicDataset, scan: DatasetScan, channels: int
 ) -> None:
     """Measure an image of the smallest size: one that a metric's window does not fit into would end the run later."""
-    side = survey.smallest_lq_px * dataset.scale
+    side = scan.smallest_lq_px * dataset.scale
     image = np.zeros((side, side, channels), np.uint8)
     for name, (metric, _) in metrics.items():
         with locate_errors(loaded, ("val", "metrics", name)):
@@ -101,19 +101,19 @@ def _try_metrics(
             except ValueError as error:
                 raise InputError(
                     Problem(
-                        f"dataset '{dataset.name}': {name} cannot be computed for {survey.smallest_name}: {error}",
+                        f"dataset '{dataset.name}': {name} cannot be computed for {scan.smallest_name}: {error}",
                         advice="Leave smaller images out of the set, or remove the metric.",
                     )
                 ) from error
 
 
-def build_axes(loaded: LoadedOptions, network: nn.Module, survey: DatasetScan) -> tuple[Axis, ...]:
+def build_axes(loaded: LoadedOptions, network: nn.Module, scan: DatasetScan) -> tuple[Axis, ...]:
     """Return the knobs of the plan, bounded by the network and the smallest image."""
     lq_size = loaded.options.datasets.train.lq_size
     needs = requirements_of(network)
     # Crops grow no further than the smallest image; a file that asks for more gets it, mirrored at the edge.
-    largest = max(survey.smallest_lq_px // needs.multiple * needs.multiple, lq_size, needs.minimum)
-    capped_by = "the smallest image" if largest <= survey.smallest_lq_px else ""
+    largest = max(scan.smallest_lq_px // needs.multiple * needs.multiple, lq_size, needs.minimum)
+    capped_by = "the smallest image" if largest <= scan.smallest_lq_px else ""
     axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple, capped_by)
     if not axis.admits(lq_size):
         with locate_errors(loaded, ("datasets", "train", "lq_size")):
@@ -124,12 +124,12 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, survey: DatasetScan) -
                     advice=f"The nearest is {axis.clamp(lq_size)}.",
                 )
             )
-    if lq_size > survey.smallest_lq_px:
+    if lq_size > scan.smallest_lq_px:
         logger.warning(
             "lq_size %d is larger than the smallest image (%d px: %s); such images are mirrored at their edges",
             lq_size,
-            survey.smallest_lq_px,
-            survey.smallest_name,
+            scan.smallest_lq_px,
+            scan.smallest_name,
         )
     return axis, Axis(BATCH_SIZE, "samples", 1, LARGEST_BATCH)
 
@@ -147,7 +147,7 @@ def build_loader(
     dataset: DynamicDataset,
     plan: Plan,
     precision: Precision,
-    division: SampleSharding = SINGLE_PROCESS,
+    sharding: SampleSharding = SINGLE_PROCESS,
     rank: int = 0,
 ) -> DynamicDataLoader:
     """Build the loader of a rank's part of the training set."""
@@ -159,7 +159,7 @@ def build_loader(
         num_workers=train.num_worker_per_gpu,
         lookahead=train.lookahead,
         pin_memory=precision.device.type == "cuda",
-        division=division,
+        sharding=sharding,
         rank=rank,
     )
 

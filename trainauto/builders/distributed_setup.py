@@ -24,7 +24,7 @@ OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
 
 
 def check_same_everywhere(
-    ranks: Communicator, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], surveys: Mapping[str, DatasetScan]
+    ranks: Communicator, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], scans: Mapping[str, DatasetScan]
 ) -> None:
     """Refuse ranks that would train different things: other options, or other images under the same folder's name.
 
@@ -38,7 +38,7 @@ def check_same_everywhere(
         {
             "options": hashlib.sha256(options.encode()).hexdigest(),
             **{
-                f"images ({dataset.name})": f"{names_sha256(dataset)} {surveys[dataset.name].smallest_lq_px}"
+                f"images ({dataset.name})": f"{names_sha256(dataset)} {scans[dataset.name].smallest_lq_px}"
                 for dataset in datasets
             },
         }
@@ -50,7 +50,7 @@ def check_same_everywhere(
                 raise InputError(Problem(f"rank {rank} has other {what} than rank 0", advice=advice))
 
 
-def limit_and_division(
+def limit_and_sharding(
     loaded: LoadedOptions, ranks: Communicator, limit_bytes: int | None
 ) -> tuple[int | None, SampleSharding]:
     """Return the memory that plans are made for, and how samples are divided among ranks.

@@ -95,7 +95,8 @@ class DryRun:
             TrainautoError: as a run would.
         """
         run, told = self._run, _Told()
-        run.reporter, run.automations = told, [*run.automations, _EndAfter(steps)]
+        run.reporter = told
+        run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
             keep_first(validator)
         every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
@@ -122,7 +123,7 @@ def _elsewhere(loaded: LoadedOptions, folder: Path) -> LoadedOptions:
 
 def _largest(run: Run) -> dict[str, int] | None:
     """Return the largest batch and crop a controller may go to; ``None`` where there is none."""
-    controllers = [one for one in run.automations if isinstance(one, DynamicBatchSizeOptimizer)]
+    controllers = [one for one in run.journal.automations if isinstance(one, DynamicBatchSizeOptimizer)]
     if not controllers:
         return None
     bounds = {axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)}

@@ -14,7 +14,7 @@ from trainauto.builders.automations import CONTROLLER, choose_automation, is_con
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
-from trainauto.control.jump_policy import Situation, choose, frontier
+from trainauto.control.jump_policy import JumpInput, choose, frontier
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
@@ -121,12 +121,12 @@ def answer(
         load_plugins(loaded)
         network = build_network(loaded, pretrained=False)
         try:
-            train_set, surveys = build_train_set(loaded, network)
-            survey = surveys[train_set.name]
+            train_set, scans = build_train_set(loaded, network)
+            scan = scans[train_set.name]
         except InputError:
-            survey = DatasetScan(1, UNBOUNDED_PX, "", 0)
+            scan = DatasetScan(1, UNBOUNDED_PX, "", 0)
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
-        axes = build_axes(loaded, network, survey)
+        axes = build_axes(loaded, network, scan)
         whole = {card.name: int(card.memory_gib * GIB) for card in cards}
         budget_bytes = loaded.options.memory.budget_bytes("cuda")
         if budget_bytes:
@@ -251,7 +251,7 @@ def _on_card(
     cost = CostModel(*foresight.peaks_on("cuda"))
     reserved = CostModel(*(foresight.least_reserved() or foresight.peaks_on("cuda")))
     first = controller.effective.forward(first_plan(loaded.options))
-    now = Situation(
+    now = JumpInput(
         plan=first,
         limit_bytes=limit_bytes,
         target=controller.target_vram_usage,

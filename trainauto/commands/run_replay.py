@@ -119,7 +119,7 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
     from trainauto.build import build_run
     from trainauto.data.sampler import planned_batches_of
     from trainauto.engine.loop import train
-    from trainauto.engine.replay_script import Replay
+    from trainauto.engine.replay_script import LoggedScript
 
     last_step = logged.parts[-1].last_step
     batches = _batches(logged.directory, last_step)
@@ -140,10 +140,10 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
             run.loader.replay(batches, done)
             # Without automations nobody knows the batch they were to keep.
             run.batch_scaling = replace(run.batch_scaling, configured_samples=part.origin["configured_samples"])
-            run.decided.clear()  # what a resume has decided stands in the log
+            run.journal.take()  # what a resume has decided stands in the log
             run.controls.stop_reason = ""
             run.summary = ending_with(run.summary, last_step, batches[-1].first_sample + batches[-1].samples)
-            run.replay = Replay(
+            run.script = LoggedScript(
                 _from(logged.directory, done),
                 decisions,
                 part.last_step,

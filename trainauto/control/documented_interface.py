@@ -312,7 +312,7 @@ class DocumentedInterface(Automation):
         if hasattr(loader, "update_plan"):
             if plan == loader.plan:
                 return
-            grows = plan.meet(loader.plan) != plan
+            grows = plan.capped_by(loader.plan) != plan
             self._in_flight = getattr(loader, "lookahead", 0) if grows else 0
             self._before = self.effective.forward(loader.plan)
             loader.update_plan(plan)

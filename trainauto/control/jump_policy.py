@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import PolicyDecision, is_blocked, work
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.units import size_text
@@ -41,52 +42,21 @@ ROUND_PX, ROUND_LOSS, ROUND_REACH = 8, 0.02, 0.9
 below 90 % of the side."""
 
 
-@dataclass(frozen=True)
-class Situation:
-    """What the policy judges.
+@dataclass(frozen=True, kw_only=True)
+class JumpInput(PolicyInput):
+    """What a jump goes by: a period, if one was measured, and what plans are predicted to need.
 
     Attributes:
-        plan: the present plan; its micro-batches are kept.
-        limit_bytes: bytes this process may use, of which ``target`` is a share.
-        target: share of the limit that the upper quantile of a peak may reach.
-        margin: width of the band below target that is left alone.
-        axes: bounds and multiples, batch and crop.
-        configured_batch: the batch of the option file.
-        cost: what plans need, counted as ``peak_bytes`` is.
-        peak_bytes: the largest peak of the period under this plan; ``None`` while it was not measured.
+        cost: what plans need, counted as ``peak_bytes`` is; its upper quantile stays at or below target.
         reserved: the least of the device with which the allocator need not flush under plans, where that is known.
-        available_bytes: what is left for ``reserved``: free memory and own reserved memory, less headroom.
-        blocked: plans that failed; nothing as large as one of them is tried again.
         corrected: the one correction after a jump was made.
-        may_grow: whether growth is allowed at all now.
-        is_probe: the plan will be measured before it is trained, so that it may be the one that just fits.
         is_fresh_jump: the present plan is that of a jump which nothing has corrected yet.
     """
 
-    plan: Plan
-    limit_bytes: int
-    target: float
-    margin: float
-    axes: tuple[Axis, ...]
-    configured_batch: int
     cost: CostModel
-    peak_bytes: int | None = None
     reserved: CostModel | None = None
-    available_bytes: int | None = None
-    blocked: tuple[Plan, ...] = ()
     corrected: bool = False
-    may_grow: bool = True
-    is_probe: bool = False
     is_fresh_jump: bool = False
-
-    @property
-    def target_bytes(self) -> int:
-        """Bytes that the upper quantile of a peak may reach."""
-        return int(self.target * self.limit_bytes)
-
-    def axis(self, name: str) -> Axis:
-        """Return an axis by name."""
-        return next(axis for axis in self.axes if axis.name == name)
 
     def refusal(self, plan: Plan) -> str | None:
         """Say why a plan is not admitted; ``None`` if it is."""
@@ -133,7 +103,7 @@ class Situation:
         return self.refusal(plan) is None
 
 
-def choose(now: Situation) -> PolicyDecision:
+def choose(now: JumpInput) -> PolicyDecision:
     """Decide before the first step, upon every probe, and upon every whole period."""
     if not now.cost.can_predict:
         return PolicyDecision(now.plan, "nothing was traced or measured yet")
@@ -164,7 +134,7 @@ def choose(now: Situation) -> PolicyDecision:
     return _correct(now, f"{measured} is below the band", now.peak_bytes)
 
 
-def best_plan(now: Situation) -> Plan | None:
+def best_plan(now: JumpInput) -> Plan | None:
     """Return the admitted plan that is largest by (batch up to the configured one, crop, batch); ``None`` if none is.
 
     The first term says that the configured batch is restored before crops grow; the others are the order of growth.
@@ -184,7 +154,7 @@ def best_plan(now: Situation) -> Plan | None:
     return _rounded(now, best, rest)
 
 
-def _rounded(now: Situation, best: Plan, batches: range) -> Plan:
+def _rounded(now: JumpInput, best: Plan, batches: range) -> Plan:
     """Return the plan with the largest round crop that uses nearly as much as the best one, if any does."""
     axis, side = now.axis(LQ_SIZE), best[LQ_SIZE]
     least_bytes = (1 - ROUND_LOSS) * now.cost.predict(shape_of(best))
@@ -228,7 +198,7 @@ def frontier(
     return plans
 
 
-def _initial_decision(now: Situation) -> PolicyDecision:
+def _initial_decision(now: JumpInput) -> PolicyDecision:
     fits = now.admits(now.plan)
     best = best_plan(now) if now.may_grow else None
     if best is not None and best != now.plan:
@@ -239,7 +209,7 @@ def _initial_decision(now: Situation) -> PolicyDecision:
     return _shrink(now, f"{now.plan} {now.refusal(now.plan)}")
 
 
-def _after_probe(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
+def _after_probe(now: JumpInput, measured: str, peak_bytes: int) -> PolicyDecision:
     best = best_plan(now)
     if peak_bytes > (1 - PROBE_ROOM) * now.target_bytes:
         if best is None or work(best) >= work(now.plan):
@@ -250,7 +220,7 @@ def _after_probe(now: Situation, measured: str, peak_bytes: int) -> PolicyDecisi
     return _explained(now, best, f"{measured}: {now.plan} -> {best}")
 
 
-def _correct(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
+def _correct(now: JumpInput, measured: str, peak_bytes: int) -> PolicyDecision:
     best = best_plan(now)
     stays = PolicyDecision(now.plan, f"{measured}, but {_why_not_larger(now, now.plan)}")
     if best is None or best == now.plan:
@@ -265,7 +235,7 @@ def _correct(now: Situation, measured: str, peak_bytes: int) -> PolicyDecision:
     return _explained(now, best, f"{measured}: {now.plan} -> {best}")
 
 
-def _shrink(now: Situation, why: str) -> PolicyDecision:
+def _shrink(now: JumpInput, why: str) -> PolicyDecision:
     """Return the largest smaller plan that is admitted: smaller in batch, then at the smallest batch in crop."""
     batches, extents = _values(now.axis(BATCH_SIZE)), _values(now.axis(LQ_SIZE))
     smaller = _upto(batches, now.plan.batch_size - 1)
@@ -284,7 +254,7 @@ def _shrink(now: Situation, why: str) -> PolicyDecision:
     return _explained(now, plan, f"{why}: {now.plan} -> {plan}", is_pressure=True)
 
 
-def _explained(now: Situation, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
+def _explained(now: JumpInput, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
     expected, limit = now.cost.predict(shape_of(plan)), size_text(now.limit_bytes, 0)
     reason = (
         f"{why}; expected {size_text(expected, 0)}, {expected / now.limit_bytes:.1%} of {limit}, "
@@ -293,7 +263,7 @@ def _explained(now: Situation, plan: Plan, why: str, *, is_pressure: bool = Fals
     return PolicyDecision(plan, reason, expected, is_pressure)
 
 
-def _why_not_larger(now: Situation, plan: Plan) -> str:
+def _why_not_larger(now: JumpInput, plan: Plan) -> str:
     """Say for each axis what stops it, in the order of growth."""
     words = []
     for name in (LQ_SIZE, BATCH_SIZE):

@@ -11,7 +11,8 @@ from trainauto.control.documented_interface import DocumentedInterface
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.failure_memory import FailureMemory, without_small_spikes
 from trainauto.control.period_stats import PeriodStats
-from trainauto.control.planners import Jump, Period, Planner, SmallSteps
+from trainauto.control.planners import Jump, Planner, SmallSteps
+from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import PolicyDecision, shrunk_after_oom, work
 from trainauto.control.throughput_search import ThroughputSearch
 from trainauto.control.vram_statistics import VramStatistics
@@ -204,14 +205,14 @@ class PeriodController(DocumentedInterface):
             "samples": self.effective.samples,
         }
 
-    def _way_home(self, plan: Plan, period: Period) -> Plan | None:
+    def _way_home(self, plan: Plan, period: PolicyInput) -> Plan | None:
         """Return the plan to go back to from a way out, if that fits what there is now."""
         home = self._failures.way_back(plan, period.axes, period.configured_batch)
         home = None if home is None else self.effective.even(home)
         return home if home not in (None, plan) and self._steering.fits_again(home, period) else None
 
     def _nearest_way_out(
-        self, judgement: PolicyDecision, period: Period, peak_bytes: int, target_bytes: int
+        self, judgement: PolicyDecision, period: PolicyInput, peak_bytes: int, target_bytes: int
     ) -> PolicyDecision:
         """Return the plan just below one that has been blocked, where that is enough, instead of a much smaller one."""
         near = self._failures.way_back(judgement.plan, period.axes, period.configured_batch)
@@ -228,11 +229,11 @@ class PeriodController(DocumentedInterface):
             logger.info("%s: %s stays: %s", self.name, plan, judgement.reason)
         self._last_said = said
 
-    def _period(self, limit_bytes: int) -> Period:
+    def _period(self, limit_bytes: int) -> PolicyInput:
         """Return what was seen of the present plan, which may be nothing yet."""
         if self._plan is None:
             raise RuntimeError("set_current_parameters() comes before the first judgement")
-        return Period(
+        return PolicyInput(
             plan=self._plan,
             peak_bytes=max(self._seen.peaks, default=None),
             # The typical peak is what the plan needs, so that one spike shrinks it once and is then forgotten.

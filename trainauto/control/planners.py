@@ -4,56 +4,17 @@ Both are told of the same things and asked the same question; what they know bet
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainauto.control import jump_policy, step_policy
 from trainauto.control.effective_batch import EffectiveBatch
+from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import Measured, PolicyDecision
-from trainauto.core.plan import Axis, BatchShape, Plan
+from trainauto.core.plan import BatchShape, Plan
 from trainauto.memory.cost.cost_model import CostModel, shape_of
 
 REMEMBERED_PLANS = 12
 """Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
-
-
-@dataclass(frozen=True)
-class Period:
-    """What is judged: a whole period under one plan, and what bounds the answer.
-
-    Attributes:
-        plan: the plan of the period.
-        peak_bytes: its largest peak; ``None`` before the first period, when there is only foresight.
-        typical_bytes: its typical peak: a spike is not what the plan needs.
-        limit_bytes: bytes this process may use.
-        target: share of the limit that peaks are steered to.
-        margin: width of the band below target that is left alone.
-        axes: bounds and multiples, batch and crop.
-        configured_batch: the batch of the option file.
-        blocked: plans that failed; nothing as large as one of them is tried again.
-        may_grow: whether growth is allowed at all now.
-        reserved_bytes: what the allocator typically held; ``None`` where nobody says.
-        available_bytes: the least it could have held; ``None`` where nobody bounds it.
-        flushes: most steps went on only after the allocator had given back what it kept, which takes their time.
-        pixels_per_s: how fast the plan was; ``None`` where that was not measured for a whole period.
-        probes_left: of a plan that was measured without being trained: how many more may be; ``None`` elsewhere.
-    """
-
-    plan: Plan
-    peak_bytes: int | None
-    typical_bytes: int | None
-    limit_bytes: int
-    target: float
-    margin: float
-    axes: tuple[Axis, ...]
-    configured_batch: int
-    blocked: tuple[Plan, ...] = ()
-    may_grow: bool = True
-    reserved_bytes: int | None = None
-    available_bytes: int | None = None
-    flushes: bool = False
-    pixels_per_s: float | None = None
-    probes_left: int | None = None
 
 
 class Planner(Protocol):
@@ -65,10 +26,10 @@ class Planner(Protocol):
     def awaits_correction(self) -> bool:
         """Say whether it is to be asked after a few steps already: what it foresaw was not corrected yet."""
 
-    def fits_again(self, plan: Plan, period: Period) -> bool:
+    def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
 
-    def judge(self, period: Period) -> PolicyDecision:
+    def judge(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period, if one was measured, and decide how to continue."""
 
     def is_measured(self, plan: Plan) -> bool:
@@ -109,13 +70,13 @@ class SmallSteps:
         """Never: it judges whole periods."""
         return False
 
-    def fits_again(self, plan: Plan, period: Period) -> bool:
+    def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say so where the expected peak stays at or below the target."""
         return bool(self._typical_bytes) and Measured(self._typical_bytes).expected_bytes(
             plan
         ) <= period.target * _left(period)
 
-    def judge(self, period: Period) -> PolicyDecision:
+    def judge(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period and take one step, or stay."""
         if period.peak_bytes is None or period.typical_bytes is None:
             return PolicyDecision(period.plan, "nothing was measured yet")
@@ -123,25 +84,15 @@ class SmallSteps:
         self._typical_bytes[period.plan] = period.typical_bytes
         while len(self._typical_bytes) > REMEMBERED_PLANS:
             self._typical_bytes.pop(next(iter(self._typical_bytes)))
-        situation = step_policy.Situation(
-            plan=period.plan,
-            peak_bytes=period.peak_bytes,
-            limit_bytes=_left(period),
-            target=period.target,
-            margin=period.margin,
-            axes=period.axes,
-            configured_batch=period.configured_batch,
-            measured=Measured(self._typical_bytes),
-            blocked=period.blocked,
-            may_grow=period.may_grow,
-        )
-        judgement = step_policy.judge(situation)
+        known = {**vars(period), "limit_bytes": _left(period)}
+        now = step_policy.StepInput(**known, measured=Measured(self._typical_bytes))
+        judgement = step_policy.judge(now)
         grows = judgement.plan.batch_size > period.plan.batch_size
         if grows and self._effective.even(judgement.plan) == period.plan:
-            return self._to_next_division(situation, judgement)
+            return self._to_next_division(now, judgement)
         return judgement
 
-    def _to_next_division(self, now: step_policy.Situation, judgement: PolicyDecision) -> PolicyDecision:
+    def _to_next_division(self, now: step_policy.StepInput, judgement: PolicyDecision) -> PolicyDecision:
         larger = self._effective.next_larger(now.plan)
         if larger is None or (why := step_policy.refusal(now, larger)):
             said = f"{judgement.reason}, but {larger} {why}" if larger else judgement.reason
@@ -173,7 +124,7 @@ class SmallSteps:
         self._typical_bytes = {Plan.from_dict(plan): int(peak) for plan, peak in state.get("measured", [])}
 
 
-def _left(period: Period) -> int:
+def _left(period: PolicyInput) -> int:
     """Return the limit that small steps go by: what other processes take of the card is not there to be used."""
     left = period.limit_bytes if period.available_bytes is None else period.available_bytes
     return max(1, min(period.limit_bytes, left))
@@ -201,7 +152,7 @@ class Jump:
         """Say so once it has jumped by a prior: what is known of the first steps then corrects it."""
         return self.cost.prior is not None and self._jumped and not self._corrected
 
-    def fits_again(self, plan: Plan, period: Period) -> bool:
+    def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say so where medians stay within target and what is available: it had fitted before, so there is no doubt."""
         shape = shape_of(plan)
         if not self.cost.can_predict or self.cost.predict(shape) > period.target * period.limit_bytes:
@@ -210,7 +161,7 @@ class Jump:
             return True
         return max(self.cost.predict(shape), self.reserved.predict(shape)) <= period.available_bytes
 
-    def judge(self, period: Period) -> PolicyDecision:
+    def judge(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period, if there is one, and go to the best plan."""
         if period.typical_bytes is not None:
             self.cost.observe(shape_of(period.plan), period.typical_bytes)
@@ -219,24 +170,14 @@ class Jump:
             self._see_reserved(shape_of(period.plan), period.reserved_bytes)
             if period.flushes:
                 self.reserved.observe_failure(shape_of(period.plan), period.available_bytes)
-        situation = jump_policy.Situation(
-            plan=period.plan,
-            limit_bytes=period.limit_bytes,
-            target=period.target,
-            margin=period.margin,
-            axes=period.axes,
-            configured_batch=period.configured_batch,
+        now = jump_policy.JumpInput(
+            **vars(period),
             cost=self.cost,
-            peak_bytes=period.peak_bytes,
             reserved=self.reserved if self.reserved.can_predict else None,
-            available_bytes=period.available_bytes,
-            blocked=period.blocked,
             corrected=self._corrected,
-            may_grow=period.may_grow,
-            is_probe=bool(period.probes_left),
             is_fresh_jump=self.awaits_correction(),
         )
-        judgement = jump_policy.choose(situation)
+        judgement = jump_policy.choose(now)
         if period.probes_left is None:
             # The first judgement is the jump, the next one its correction; from then on changes must be worth more.
             self._corrected = self._jumped

@@ -8,6 +8,7 @@ the expected peak stays at or below target; where nothing admitted is left, the 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from trainauto.control.policy_input import PolicyInput
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.units import MIB
 
@@ -51,7 +52,7 @@ class Measured:
         """
         if plan in self.typical_bytes:
             return self.typical_bytes[plan]
-        points = sorted((work(shape), peak) for shape, peak in self.typical_bytes.items())
+        points = sorted((work(known), peak) for known, peak in self.typical_bytes.items())
         if not points:
             raise ValueError("no peak was measured yet")
         x, (x_last, peak_last) = work(plan), points[-1]
@@ -67,42 +68,22 @@ class Measured:
         return int(mean_y + slope * (x - mean_x) + residual)
 
 
-@dataclass(frozen=True)
-class Situation:
-    """What the policy judges.
+@dataclass(frozen=True, kw_only=True)
+class StepInput(PolicyInput):
+    """What small steps go by: a measured period, and peaks of the plans before it.
 
     Attributes:
-        plan: the plan of the period.
         peak_bytes: the largest peak of the period.
-        limit_bytes: bytes this process may use.
-        target: share of the limit that peaks are steered to.
-        margin: width of the band below target that is left alone.
-        axes: bounds and multiples, batch and crop.
-        configured_batch: the batch of the option file.
         measured: peaks of this and earlier plans.
-        blocked: plans that failed; nothing as large as one of them is tried again.
-        may_grow: whether growth is allowed at all now.
     """
 
-    plan: Plan
     peak_bytes: int
-    limit_bytes: int
-    target: float
-    margin: float
-    axes: tuple[Axis, ...]
-    configured_batch: int
     measured: Measured
-    blocked: tuple[Plan, ...] = ()
-    may_grow: bool = True
 
     @property
     def usage(self) -> float:
         """Share of the limit that was used at the peak."""
         return self.peak_bytes / self.limit_bytes
-
-    def axis(self, name: str) -> Axis:
-        """Return an axis by name."""
-        return next(axis for axis in self.axes if axis.name == name)
 
 
 @dataclass(frozen=True)
@@ -122,7 +103,7 @@ class PolicyDecision:
     is_pressure: bool = False
 
 
-def judge(now: Situation) -> PolicyDecision:
+def judge(now: StepInput) -> PolicyDecision:
     """Decide upon a whole period."""
     measured = f"peak {now.usage:.1%} of {now.limit_bytes / MIB:.0f} MiB"
     if now.usage > now.target:
@@ -136,21 +117,21 @@ def judge(now: Situation) -> PolicyDecision:
     return _grow(now, measured)
 
 
-def _grow(now: Situation, measured: str) -> PolicyDecision:
+def _grow(now: StepInput, measured: str) -> PolicyDecision:
     # A batch that pressure has made smaller comes back before crops grow again.
     order = [BATCH_SIZE] if now.plan.batch_size < now.configured_batch else [LQ_SIZE, BATCH_SIZE]
     refusals = []
     for name in order:
-        step = _step_up(now, name)
-        if isinstance(step, Plan):
-            expected = now.measured.expected_bytes(step)
-            reason = f"{measured} is below the band: {name} {now.plan[name]} -> {step[name]}"
-            return PolicyDecision(step, reason, expected)
-        refusals.append(step)
+        larger = _step_up(now, name)
+        if isinstance(larger, Plan):
+            expected = now.measured.expected_bytes(larger)
+            reason = f"{measured} is below the band: {name} {now.plan[name]} -> {larger[name]}"
+            return PolicyDecision(larger, reason, expected)
+        refusals.append(larger)
     return PolicyDecision(now.plan, f"{measured} is below the band, but {'; '.join(refusals)}")
 
 
-def _step_up(now: Situation, name: str) -> Plan | str:
+def _step_up(now: StepInput, name: str) -> Plan | str:
     """Return the largest admitted growth of one axis, or why there is none."""
     axis, value = now.axis(name), now.plan[name]
     headroom = now.target - now.usage
@@ -171,7 +152,7 @@ def _step_up(now: Situation, name: str) -> Plan | str:
     return why
 
 
-def refusal(now: Situation, plan: Plan) -> str | None:
+def refusal(now: StepInput, plan: Plan) -> str | None:
     """Say why a plan within the bounds is not taken; ``None`` if it may be."""
     expected = now.measured.expected_bytes(plan)
     if expected > now.target * now.limit_bytes:
@@ -181,7 +162,7 @@ def refusal(now: Situation, plan: Plan) -> str | None:
     return None
 
 
-def _shrink(now: Situation, measured: str) -> PolicyDecision:
+def _shrink(now: StepInput, measured: str) -> PolicyDecision:
     for name in (BATCH_SIZE, LQ_SIZE):
         axis, value = now.axis(name), now.plan[name]
         floor = axis.clamp(axis.minimum)

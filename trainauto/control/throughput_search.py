@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainauto.control.planners import Period, Planner
+from trainauto.control.planners import Planner
+from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import PolicyDecision, is_blocked
 from trainauto.core.plan import BATCH_SIZE, Plan
 
@@ -43,11 +44,11 @@ class ThroughputSearch:
         """As what steers by memory says."""
         return self._memory.awaits_correction()
 
-    def fits_again(self, plan: Plan, period: Period) -> bool:
+    def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """As what steers by memory says."""
         return self._memory.fits_again(plan, period)
 
-    def judge(self, period: Period) -> PolicyDecision:
+    def judge(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period; memory comes first, and nothing is sought where memory is only waiting to grow again."""
         is_at_rest = period.plan == self._rest
         if self._speeds and self._rest is None and period.plan not in (*self._speeds, self._requested):
@@ -66,7 +67,7 @@ class ThroughputSearch:
             self._start_over()  # memory has settled elsewhere: what is fastest is sought from there
         return self._seek(period, period.pixels_per_s)
 
-    def _seek(self, period: Period, pixels_per_s: float) -> PolicyDecision:
+    def _seek(self, period: PolicyInput, pixels_per_s: float) -> PolicyDecision:
         """Take in how fast a plan is; return the next one to look at, or the smallest that is as fast as any."""
         self._speeds[period.plan] = pixels_per_s
         open_to_it = [plan for plan in self._speeds if _may_be_taken(plan, period)]
@@ -121,7 +122,7 @@ class ThroughputSearch:
     def _start_over(self) -> None:
         self._speeds, self._requested, self._rest = {}, None, None
 
-    def _between(self, period: Period, best: Plan) -> Plan | None:
+    def _between(self, period: PolicyInput, best: Plan) -> Plan | None:
         """Return a plan between the best one and what is known to be slower; ``None`` where they are close enough."""
         axis = next(axis for axis in period.axes if axis.name == BATCH_SIZE)
         floor = max(axis.clamp(axis.minimum), min(period.configured_batch, best.batch_size))
@@ -133,7 +134,7 @@ class ThroughputSearch:
         return None if plan in self._speeds or plan.batch_size >= best.batch_size else plan
 
 
-def _may_be_taken(plan: Plan, period: Period) -> bool:
+def _may_be_taken(plan: Plan, period: PolicyInput) -> bool:
     """Say whether a plan measured before may be gone back to: it has not failed since, nor is it growth out of turn."""
     if plan == period.plan:
         return True

@@ -41,8 +41,8 @@ def tightest_memory_limit(own: Path = OWN, root: Path = ROOT) -> MemoryLimit | N
     Raises:
         OSError: this is not Linux, or groups are not to be seen.
     """
-    found = [limit for folder in _folders(own, root, "memory") if (limit := _memory_of(folder)) is not None]
-    return min(found, key=lambda limit: limit.free_bytes, default=None)
+    limits = [limit for folder in _folders(own, root, "memory") if (limit := _memory_of(folder)) is not None]
+    return min(limits, key=lambda limit: limit.free_bytes, default=None)
 
 
 def cpu_quota(own: Path = OWN, root: Path = ROOT) -> float | None:

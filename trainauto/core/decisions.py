@@ -1,11 +1,10 @@
-"""What an automation may ask for, and the two protocols through which engine and automations meet."""
+"""What an automation may ask for, and what it is told of its run; its events are those of ``core/automation.py``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord, ValidationRecord
 
 BEFORE_FIRST = "before the first batch"
 """What the reason begins with where plans were measured before the first step, which was said when it was done."""
@@ -116,13 +115,6 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
             raise ValueError(f"'{kind}' is no kind of decision")
 
 
-class EngineControls(Protocol):
-    """Where decisions reach an engine: ours, or somebody else's."""
-
-    def apply(self, decisions: Sequence[Decision]) -> None:
-        """Carry out the decisions, in order."""
-
-
 @dataclass(frozen=True)
 class RunFacts:
     """What an automation is told before the first step.
@@ -138,41 +130,3 @@ class RunFacts:
     plan: Plan
     scale: int = 1
     ranks: int = 1
-
-
-@runtime_checkable
-class AutomationLike(Protocol):
-    """An automation as the engine sees it; ``automations.base`` documents each event."""
-
-    name: str
-    priority: int
-
-    def expected_bytes(self, plan: Plan) -> int | None:
-        """Peak that it expects of a step under this plan, counted as a reading's ``allocated``; or it does not know."""
-
-    def on_run_start(self, facts: RunFacts) -> None:
-        """Before the first step, and after a resume has loaded the state."""
-
-    def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
-        """Before the first step of a new run: which plan to measure, and to begin with."""
-
-    def on_probe(self, probe: Probe) -> PlanChange | None:
-        """After a plan was measured without being trained."""
-
-    def on_step_end(self, record: StepRecord) -> Decision | None:
-        """After every optimizer step."""
-
-    def on_out_of_memory(self, event: OutOfMemory) -> Decision | None:
-        """After a step has run out of memory, before its record."""
-
-    def forget(self) -> None:
-        """What plans need has changed for good: nothing measured before holds any more."""
-
-    def on_validation_end(self, record: ValidationRecord) -> Decision | None:
-        """After a validation set has been run."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold to go on."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""

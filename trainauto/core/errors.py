@@ -12,12 +12,26 @@ TrainautoError           exit code 1: the run failed
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import IntEnum
+
+
+class Saving(IntEnum):
+    """Who writes a checkpoint before an error ends the run; the later ones include the earlier.
+
+    ``NOBODY``: the last checkpoint stands. ``ALONE``: a process on its own; of several ranks the others do not know of
+    the error. ``TOGETHER``: every rank, for all of them leave at this step.
+    """
+
+    NOBODY = 0
+    ALONE = 1
+    TOGETHER = 2
 
 
 class TrainautoError(Exception):
     """Base of all errors raised on purpose; the command line prints it without a traceback."""
 
     exit_code = 1
+    saving = Saving.NOBODY
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,17 @@ class NetworkMismatchError(CheckpointError):
 
 class NonFiniteError(TrainautoError):
     """A loss term or a gradient is NaN or Inf; the message names the term and the samples of the batch."""
+
+
+def saving_before(error: BaseException) -> Saving:
+    """Return who is to save before an error ends the run."""
+    saving: Saving = getattr(error, "saving", Saving.NOBODY)
+    return saving
+
+
+def have_saved(error: Exception, saving: Saving) -> None:
+    """Say who is to save before an error of any kind ends the run."""
+    vars(error)["saving"] = saving
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "Nothing is known here.") -> str:

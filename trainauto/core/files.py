@@ -70,7 +70,7 @@ def nearest_folder(path: Path) -> tuple[Path, str]:
 
     The reason is empty where it can: a folder is made there and removed, since permissions alone do not tell.
     """
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    there = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     if not there.is_dir():
         return there, f"{there} is a file"
     try:

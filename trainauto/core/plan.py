@@ -111,7 +111,7 @@ class Plan:
         kept = self.micro_batches if micro_batches is None else micro_batches
         return Plan.of(micro_batches=kept, **{**dict(self.values), **values})
 
-    def meet(self, other: "Plan") -> "Plan":
+    def capped_by(self, other: "Plan") -> "Plan":
         """Return the plan that is within both: the smaller value on every axis, the more micro-batches.
 
         Axes that only ``self`` has keep their value.

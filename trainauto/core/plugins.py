@@ -21,14 +21,14 @@ def import_installed_plugins() -> list[str]:
     Raises:
         InputError: one of them fails to import.
     """
-    found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
-    for point in found:
+    points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
+    for point in points:
         try:
             point.load()
         except Exception as error:
             advice = "Update or uninstall the package that brings it."
             raise InputError(_failure(f"installed plugin '{point.value}'", error, advice)) from error
-    return [point.value for point in found]
+    return [point.value for point in points]
 
 
 def import_plugin(name: str, folders: Sequence[Path]) -> None:

@@ -83,15 +83,17 @@ def without_garbage_collection() -> Iterator[None]:
 def unknown_settings(environment: Mapping[str, str]) -> str:
     """Say which settings of torch's allocator its simulation does not follow; empty where there are none."""
     given = " ".join(environment.get(name, "") for name in ALLOCATOR_SETTINGS)
-    found = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", given)]
-    return f"predictions do not follow {', '.join(found)}: more or less may be reserved than foretold" if found else ""
+    unknown = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", given)]
+    return (
+        f"predictions do not follow {', '.join(unknown)}: more or less may be reserved than foretold" if unknown else ""
+    )
 
 
 def unknown_torch(version: str) -> str:
     """Say so where predictions were not checked with a version of torch; empty where they were."""
-    found = re.match(r"(\d+)\.(\d+)", version)
+    match = re.match(r"(\d+)\.(\d+)", version)
     oldest, newest = CHECKED_TORCH
-    if found is not None and oldest <= (int(found[1]), int(found[2])) <= newest:
+    if match is not None and oldest <= (int(match[1]), int(match[2])) <= newest:
         return ""
     checked = " to ".join(f"{major}.{minor}" for major, minor in CHECKED_TORCH)
     return f"predictions were checked with torch {checked}, not with {version}: it may allocate otherwise"
@@ -108,8 +110,8 @@ def parse_size_bytes(text: str) -> int:
     Raises:
         ValueError: it is not a size.
     """
-    found = _SIZE.fullmatch(text)
-    if found is None or not (size := int(float(found[1]) * _UNITS[found[2].lower()])):
+    match = _SIZE.fullmatch(text)
+    if match is None or not (size := int(float(match[1]) * _UNITS[match[2].lower()])):
         raise ValueError(f"'{text}' is no size; {_probable_size(text)}")
     return size
 
@@ -121,12 +123,12 @@ _MOST_GIB = 512
 
 def _probable_size(text: str) -> str:
     """Return what was probably meant by a number without a unit, or with one that is none."""
-    found = _ALMOST_SIZE.fullmatch(text)
-    if found is not None and float(found[1]):
-        if found[2]:
-            return f"did you mean {found[1]}{found[2].upper()}iB?"
-        if text.strip() == found[1]:
-            likely = f"{found[1]}GiB, or {found[1]}MiB" if float(found[1]) <= _MOST_GIB else f"{found[1]}MiB"
+    match = _ALMOST_SIZE.fullmatch(text)
+    if match is not None and float(match[1]):
+        if match[2]:
+            return f"did you mean {match[1]}{match[2].upper()}iB?"
+        if text.strip() == match[1]:
+            likely = f"{match[1]}GiB, or {match[1]}MiB" if float(match[1]) <= _MOST_GIB else f"{match[1]}MiB"
             return f"its unit is missing: did you mean {likely}?"
     return "write it like 600MiB, 1.5GiB or 12GB"
 

@@ -12,7 +12,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
     """Return a step as a line holds it: ``data_s`` and ``step_s`` in seconds, ``peak`` in bytes."""
     return {
         "step": record.step,
-        "phase": record.phase,
+        "phase": "train",  # of every step; readers of logs know the key
         "first_sample": record.first_sample,
         "samples": record.shape.samples,
         "extent": record.shape.extent,
@@ -31,7 +31,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "ooms": record.ooms,
         "predicted": record.predicted,
         # Seldom there, so that lines stay short.
-        **({"pieces": {name: asdict(one) for name, one in record.pieces.items()}} if record.pieces else {}),
+        **({"pieces": {name: asdict(split) for name, split in record.pieces.items()}} if record.pieces else {}),
         **({"ranks": asdict(record.ranks)} if record.ranks is not None else {}),
     }
 
@@ -58,19 +58,18 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         pixels=line["pixels"],
         peak=None if line["peak"] is None else PeakReading(**line["peak"]),
         skipped=tuple(line["skipped"]),
-        phase=line["phase"],
         ooms=line.get("ooms", 0),
         predicted=line.get("predicted"),
-        pieces={name: MicrobatchSplit(**one) for name, one in line.get("pieces", {}).items()},
+        pieces={name: MicrobatchSplit(**split) for name, split in line.get("pieces", {}).items()},
         ranks=_ranks(line.get("ranks")),
     )
 
 
-def _ranks(found: Mapping[str, Any] | None) -> RankFigures | None:
-    if found is None:
+def _ranks(figures: Mapping[str, Any] | None) -> RankFigures | None:
+    if figures is None:
         return None
-    ooms = {int(rank): int(times) for rank, times in found["ooms"].items()}  # keys are text in the file
-    return RankFigures(int(found["count"]), int(found["planned_samples"]), int(found["worst"]), ooms)
+    ooms = {int(rank): int(times) for rank, times in figures["ooms"].items()}  # keys are text in the file
+    return RankFigures(int(figures["count"]), int(figures["planned_samples"]), int(figures["worst"]), ooms)
 
 
 def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:

@@ -116,7 +116,6 @@ class StepRecord:
     pixels: int = 0
     peak: PeakReading | None = None
     skipped: tuple[str, ...] = ()
-    phase: str = "train"
     ooms: int = 0
     predicted: int | None = None
     pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)

@@ -15,53 +15,53 @@ from trainauto.core.plan import Plan
 class SampleSharding:
     """Deals the samples of a draw to the ranks, in turns and in the order of the stream.
 
-    A plan's ``batch_size`` is that of the rank with the largest share. Since samples are dealt in turns, the first so
+    A plan's ``batch_size`` is that of the rank with the largest weight. Since samples are dealt in turns, the first so
     many samples of a draw are also the first ones of every rank: a draw may be cut at any place, and what is left of it
     is the rest of the stream, whatever number of ranks goes on with it.
 
     Attributes:
-        shares: batch of each rank relative to the largest, in (0, 1]; their number is that of the ranks.
+        weights: batch of each rank relative to the largest, in (0, 1]; their number is that of the ranks.
 
     Raises:
-        ValueError: there is no share, or one lies outside of (0, 1].
+        ValueError: there is no weight, or one lies outside of (0, 1].
     """
 
-    shares: tuple[float, ...] = (1.0,)
+    weights: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        if not self.shares or not all(0 < share <= 1 for share in self.shares):
-            raise ValueError(f"shares must lie in (0, 1], got {self.shares}")
+        if not self.weights or not all(0 < weight <= 1 for weight in self.weights):
+            raise ValueError(f"weights must lie in (0, 1], got {self.weights}")
 
     @classmethod
     def equal(cls, ranks: int) -> "SampleSharding":
-        """Return the division by which every rank gets as many samples."""
+        """Return the sharding by which every rank gets as many samples."""
         return cls((1.0,) * ranks)
 
     @classmethod
     def by_memory(cls, limits_bytes: Sequence[int]) -> "SampleSharding":
-        """Return the division by which each rank's batch follows the memory it may use."""
+        """Return the sharding by which each rank's batch follows the memory it may use."""
         return cls(tuple(limit / max(limits_bytes) for limit in limits_bytes))
 
     @property
     def ranks(self) -> int:
         """How many ranks there are."""
-        return len(self.shares)
+        return len(self.weights)
 
     def samples(self, batch_size: int) -> tuple[int, ...]:
         """Return the samples of each rank under a plan of this batch; every rank has one at least."""
-        return _samples(self.shares, batch_size)
+        return _samples(self.weights, batch_size)
 
     def total(self, batch_size: int) -> int:
         """Return the samples of all ranks together."""
         return sum(self.samples(batch_size))
 
-    def owners(self, batch_size: int) -> tuple[int, ...]:
+    def rank_of_sample(self, batch_size: int) -> tuple[int, ...]:
         """Return the rank of each sample of a draw, in the order of the stream."""
         return _dealt(self.samples(batch_size))
 
-    def places(self, batch_size: int, rank: int) -> tuple[int, ...]:
+    def positions(self, batch_size: int, rank: int) -> tuple[int, ...]:
         """Return where in a draw the samples of a rank stand, from 0."""
-        return _places(self.samples(batch_size), rank)
+        return _positions(self.samples(batch_size), rank)
 
     def next_piece(self, drawn: Plan, plan: Plan, given: int) -> tuple[int, ...]:
         """Return how many samples each rank trains next of a draw, under a plan that may be smaller by now.
@@ -75,13 +75,13 @@ class SampleSharding:
             plan: plan of now.
             given: samples of the draw, of all ranks, that were trained before.
         """
-        most = self.samples(drawn.meet(plan).batch_size)
+        most = self.samples(drawn.capped_by(plan).batch_size)
         if not given and most == self.samples(drawn.batch_size):
             return most  # the ordinary case: all of it
-        if len(set(self.shares)) == 1:  # in step: as many samples on each rank, in every piece
+        if len(set(self.weights)) == 1:  # in step: as many samples on each rank, in every piece
             rest_each = drawn.batch_size - given // self.ranks
             return (ceil(rest_each / ceil(rest_each / most[0])),) * self.ranks
-        rest = self.owners(drawn.batch_size)[given:]
+        rest = self.rank_of_sample(drawn.batch_size)[given:]
         pieces = max(ceil(count / most[rank]) for rank, count in Counter(rest).items())
         while True:
             taken = Counter(rest[: ceil(len(rest) / pieces)])
@@ -92,8 +92,8 @@ class SampleSharding:
 
 # All of these are asked for several times a step, by every one of perhaps 1,024 ranks.
 @lru_cache(maxsize=64)
-def _samples(shares: tuple[float, ...], batch_size: int) -> tuple[int, ...]:
-    return tuple(max(1, int(batch_size * share)) for share in shares)
+def _samples(weights: tuple[float, ...], batch_size: int) -> tuple[int, ...]:
+    return tuple(max(1, int(batch_size * weight)) for weight in weights)
 
 
 @lru_cache(maxsize=64)
@@ -109,8 +109,8 @@ def _dealt(samples: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def _places(samples: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return tuple(place for place, owner in enumerate(_dealt(samples)) if owner == rank)
+def _positions(samples: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return tuple(position for position, owner in enumerate(_dealt(samples)) if owner == rank)
 
 
 SINGLE_PROCESS = SampleSharding()

@@ -70,7 +70,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         """Return the short name a picture of this sample is kept under; may contain slashes."""
 
     @abstractmethod
-    def survey(self) -> DatasetScan:
+    def scan(self) -> DatasetScan:
         """Look at every file without decoding it.
 
         Raises:
@@ -82,11 +82,11 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         """Make one training sample: uint8 tensors ``lq`` (C, s, s) and ``gt`` (C, s * scale, s * scale)."""
 
     @abstractmethod
-    def whole(self, index: int) -> dict[str, Tensor]:
+    def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return a whole sample for validation: uint8 ``lq`` (C, h, w) and ``gt`` (C, h * scale, w * scale)."""
 
     @abstractmethod
-    def cut(self, tensors: Mapping[str, Tensor], lq_size: int) -> dict[str, Tensor]:
+    def crop_batch(self, tensors: Mapping[str, Tensor], lq_size: int) -> dict[str, Tensor]:
         """Cut a stacked batch down to a smaller crop size: a pure function of its arguments."""
 
     @abstractmethod

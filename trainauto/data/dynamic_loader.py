@@ -53,7 +53,7 @@ class DynamicDataLoader:
         lookahead: draws between asking for a larger plan and getting it; at least ``num_workers``.
         pin_memory: put batches into page-locked memory, for copies to CUDA that do not block.
         multiprocessing_context: ``fork``, ``spawn`` or ``forkserver``; ``None`` takes the platform's default.
-        division: how draws are divided among the ranks; the same on each.
+        sharding: how draws are divided among the ranks; the same on each.
         rank: whose samples to give.
     """
 
@@ -67,7 +67,7 @@ class DynamicDataLoader:
         lookahead: int = 8,
         pin_memory: bool = False,
         multiprocessing_context: str | None = None,
-        division: SampleSharding = SINGLE_PROCESS,
+        sharding: SampleSharding = SINGLE_PROCESS,
         rank: int = 0,
     ) -> None:
         if lookahead < max(1, num_workers):
@@ -75,7 +75,7 @@ class DynamicDataLoader:
         self.dataset = dataset
         self.plan = plan
         self.lookahead = lookahead
-        self.division = division
+        self.sharding = sharding
         self._rank = rank
         self._stream = ShuffledStream(len(dataset), seed)
         self._num_workers = num_workers
@@ -154,7 +154,7 @@ class DynamicDataLoader:
         """Yield batches without end. A second iterator continues where the first one stopped."""
         self._advance_if_consumed()
         self._fetched = self._tail.next_draw.number
-        self._head = DynamicBatchSampler(self._stream, self._tail, self.division, self._rank)
+        self._head = DynamicBatchSampler(self._stream, self._tail, self.sharding, self._rank)
         self._workers = self._start_workers(self._head)
         self._current = None
         while self._workers is not None and (self._logged is None or self._next_logged < len(self._logged)):
@@ -171,16 +171,16 @@ class DynamicDataLoader:
 
     def _piece(self, batch: Batch) -> Batch:
         """Return what comes next of the current draw: as the plan says, or as the log that is replayed."""
-        places = self.division.places(batch.drawn.batch_size, self._rank)
+        places = self.sharding.positions(batch.drawn.batch_size, self._rank)
         rest = without_first(batch, bisect_left(places, self._given), self.dataset)
         if self._logged is None:
-            counts = self.division.next_piece(batch.drawn, self.plan, self._given)
+            counts = self.sharding.next_piece(batch.drawn, self.plan, self._given)
             piece = first_piece(rest, counts[self._rank], self.plan, self.dataset)
             others = sum(counts) - counts[self._rank]
         else:
             piece, others = logged_piece(rest, self._logged[self._next_logged], self.dataset), 0
             self._next_logged += 1
-        share = self.division.shares[self._rank]
+        share = self.sharding.weights[self._rank]
         return replace(piece, first_sample=batch.first_sample + self._given, others=others, share=share)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
@@ -194,13 +194,13 @@ class DynamicDataLoader:
         return self._batch(self._tail.next_draw, tensors)
 
     def _advance_if_consumed(self) -> None:
-        if self._given == self.division.total(self._tail.next_draw.plan.batch_size):
-            self._tail, self._given, self._current = self._tail.advanced(self.division), 0, None
+        if self._given == self.sharding.total(self._tail.next_draw.plan.batch_size):
+            self._tail, self._given, self._current = self._tail.advanced(self.sharding), 0, None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the last batch that was handed out."""
-        whole = self._given == self.division.total(self._tail.next_draw.plan.batch_size)
-        tail = self._tail.advanced(self.division) if whole else self._tail
+        whole = self._given == self.sharding.total(self._tail.next_draw.plan.batch_size)
+        tail = self._tail.advanced(self.sharding) if whole else self._tail
         if self._logged is not None:  # a log knows changes that nobody has asked for yet
             tail = replace(tail, changes=tuple(c for c in tail.changes if c[0] <= self._fetched + self.lookahead))
         return {
@@ -208,13 +208,13 @@ class DynamicDataLoader:
             "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
             "samples": len(self.dataset),
-            "shares": list(self.division.shares),
+            "shares": list(self.sharding.weights),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from :meth:`state_dict`; takes effect with the next iterator.
 
-        Under another division than it was written with, what is left of a draw begins the next one.
+        Under another sharding than it was written with, what is left of a draw begins the next one.
 
         Raises:
             InputError: the dataset has another number of samples now, so that the position means nothing.
@@ -226,7 +226,7 @@ class DynamicDataLoader:
             )
         self._tail = StreamState.from_dict(state["tail"])
         self._given = int(state["given"])
-        if tuple(state.get("shares", SINGLE_PROCESS.shares)) != self.division.shares and self._given:
+        if tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights and self._given:
             draw = self._tail.next_draw
             rest = replace(draw, first_sample=draw.first_sample + self._given)
             self._tail, self._given = replace(self._tail, next_draw=rest), 0
@@ -252,7 +252,7 @@ class DynamicDataLoader:
             return iter(loader)
 
     def _batch(self, draw: PlannedBatch, tensors: dict[str, Tensor]) -> Batch:
-        positions = positions_of(draw, self.division, self._rank)
+        positions = positions_of(draw, self.sharding, self._rank)
         names = tuple(self.dataset.sample_name(self._stream.index_at(position)) for position in positions)
         shape, pixels = self.dataset.shape(tensors), self.dataset.pixels(tensors)
         return Batch(tensors, names, draw.first_sample, draw.plan, draw.plan, shape, pixels)

@@ -40,7 +40,7 @@ class ImageDataset(DynamicDataset):
         use_hflip: allow left-right flips.
         use_rot: allow up-down flips and quarter turns.
         cache_dir: folder for decoded pixels; ``None`` decodes on every read.
-        decode_all: have :meth:`survey` decode every image, and refuse damaged ones.
+        decode_all: have :meth:`scan` decode every image, and refuse damaged ones.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ImageDataset(DynamicDataset):
         """Return the name a picture of this sample is saved under; no other sample has it."""
         return self._names[index]
 
-    def cut(self, tensors: Mapping[str, Tensor], lq_size: int) -> dict[str, Tensor]:
+    def crop_batch(self, tensors: Mapping[str, Tensor], lq_size: int) -> dict[str, Tensor]:
         """Keep the upper left corner of every crop."""
         gt_size = lq_size * self.scale
         return {"lq": tensors["lq"][..., :lq_size, :lq_size], "gt": tensors["gt"][..., :gt_size, :gt_size]}
@@ -87,7 +87,7 @@ class ImageDataset(DynamicDataset):
         samples = tensors["lq"].shape[0]
         return BatchShape(samples=samples, extent=tensors["lq"].shape[-1], images=samples)
 
-    def survey(self) -> DatasetScan:
+    def scan(self) -> DatasetScan:
         """Read the size of every file; see the base class."""
         with ThreadPoolExecutor(8) as threads:
             sizes_or_problems = list(threads.map(self._look_at, range(len(self))))
@@ -173,7 +173,7 @@ class GTImageDataset(ImageDataset):
         gt = pixels[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
         return self._sample(shrunk_crop(pixels, top, left, side, scale), gt, key.seed)
 
-    def whole(self, index: int) -> dict[str, Tensor]:
+    def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return the whole image and its shrunk copy."""
         scale = self.scale
         pixels = self._read(self._gt[index])
@@ -243,7 +243,7 @@ class PairedImageDataset(ImageDataset):
         gt = gt[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
         return self._sample(lq[top : top + side, left : left + side], gt, key.seed)
 
-    def whole(self, index: int) -> dict[str, Tensor]:
+    def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return both whole images."""
         return {"lq": to_tensor(self._read(self._lq[index])), "gt": to_tensor(self._read(self._gt[index]))}
 

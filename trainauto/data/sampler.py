@@ -88,14 +88,14 @@ class StreamState:
         ahead = pairwise(draws[number:])
         return cls(draws[number], tuple((d.number, d.plan) for before, d in ahead if d.plan != before.plan))
 
-    def advanced(self, division: SampleSharding = SINGLE_PROCESS) -> "StreamState":
+    def advanced(self, sharding: SampleSharding = SINGLE_PROCESS) -> "StreamState":
         """Return the position after the next draw, whose samples are divided in this way."""
         number = self.next_draw.number + 1
         due = [plan for at, plan in self.changes if at <= number]
         return StreamState(
             PlannedBatch(
                 number,
-                self.next_draw.first_sample + division.total(self.next_draw.plan.batch_size),
+                self.next_draw.first_sample + sharding.total(self.next_draw.plan.batch_size),
                 due[-1] if due else self.next_draw.plan,
             ),
             tuple((at, plan) for at, plan in self.changes if at > number),
@@ -125,9 +125,9 @@ class StreamState:
         return cls(draw, tuple((int(change["at"]), Plan.from_dict(change["plan"])) for change in state["changes"]))
 
 
-def positions_of(draw: PlannedBatch, division: SampleSharding, rank: int) -> list[int]:
+def positions_of(draw: PlannedBatch, sharding: SampleSharding, rank: int) -> list[int]:
     """Return the positions in the stream of a rank's samples of a draw."""
-    return [draw.first_sample + place for place in division.places(draw.plan.batch_size, rank)]
+    return [draw.first_sample + place for place in sharding.positions(draw.plan.batch_size, rank)]
 
 
 class ShuffledStream:
@@ -153,9 +153,9 @@ class ShuffledStream:
         """Return the seed for place, flips and rotation at a position of the stream."""
         return splitmix64(splitmix64(self.seed) ^ position)
 
-    def keys(self, draw: PlannedBatch, division: SampleSharding = SINGLE_PROCESS, rank: int = 0) -> list[SampleKey]:
+    def keys(self, draw: PlannedBatch, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0) -> list[SampleKey]:
         """Return what the workers need to make a rank's samples of a draw."""
-        positions = positions_of(draw, division, rank)
+        positions = positions_of(draw, sharding, rank)
         return [SampleKey(self.index_at(p), draw.plan[LQ_SIZE], self.seed_at(p)) for p in positions]
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
@@ -175,11 +175,11 @@ class DynamicBatchSampler:
     """
 
     def __init__(
-        self, order: ShuffledStream, position: StreamState, division: SampleSharding = SINGLE_PROCESS, rank: int = 0
+        self, order: ShuffledStream, position: StreamState, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
     ) -> None:
         self.order = order
         self.position = position
-        self._division = division
+        self._sharding = sharding
         self._rank = rank
 
     def change(self, at: int, plan: Plan) -> None:
@@ -195,8 +195,8 @@ class DynamicBatchSampler:
     def __iter__(self) -> Iterator[list[SampleKey]]:
         while True:
             draw = self.position.next_draw
-            self.position = self.position.advanced(self._division)
-            yield self.order.keys(draw, self._division, self._rank)
+            self.position = self.position.advanced(self._sharding)
+            yield self.order.keys(draw, self._sharding, self._rank)
 
 
 def _splitmix64_array(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

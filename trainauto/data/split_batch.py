@@ -13,7 +13,7 @@ def first_piece(batch: Batch, samples: int, plan: Plan, dataset: DynamicDataset)
 
     How many that are, :meth:`~trainauto.core.sharding.SampleSharding.next_piece` says for all ranks together.
     """
-    trained = batch.drawn.meet(plan)
+    trained = batch.drawn.capped_by(plan)
     piece = _cut(_slice(batch, 0, samples, dataset), trained[LQ_SIZE], dataset)
     return replace(piece, plan=trained)
 
@@ -32,7 +32,7 @@ def _cut(batch: Batch, extent: int, dataset: DynamicDataset) -> Batch:
     """Cut crops down to ``extent`` pixels where they are larger."""
     if extent >= batch.shape.extent:
         return batch
-    tensors = dataset.cut(batch.tensors, extent)
+    tensors = dataset.crop_batch(batch.tensors, extent)
     return replace(batch, tensors=tensors, shape=dataset.shape(tensors), pixels=dataset.pixels(tensors))
 
 

@@ -68,15 +68,15 @@ class BucketedAllReduce:
         if gradient.numel() >= room and gradient.is_contiguous():
             dist.all_reduce(gradient)  # as large as the buffer: it travels by itself
             return
-        if sum(one.numel() for one in waiting) + gradient.numel() > room:
+        if sum(held.numel() for held in waiting) + gradient.numel() > room:
             self._send(key, waiting)
         waiting.append(gradient)
 
     def _send(self, key: tuple[torch.dtype, torch.device], waiting: list[Tensor]) -> None:
         if not waiting:
             return
-        buffer = self._buffers[key][: sum(one.numel() for one in waiting)]
-        parts = torch.split(buffer, [one.numel() for one in waiting])
+        buffer = self._buffers[key][: sum(gradient.numel() for gradient in waiting)]
+        parts = torch.split(buffer, [gradient.numel() for gradient in waiting])
         for part, gradient in zip(parts, waiting, strict=True):
             part.view_as(gradient).copy_(gradient)
         dist.all_reduce(buffer)

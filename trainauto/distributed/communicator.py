@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -34,6 +34,8 @@ SLOT_BYTES = 1024
 """Room for one rank's message; a longer one takes a second round."""
 
 _LENGTH_BYTES = 8
+
+T = TypeVar("T")
 
 
 class RankLostError(TrainautoError):
@@ -64,6 +66,13 @@ class Communicator:
     def all_gather_object(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Return the messages of all ranks, in their order; every rank must ask."""
         return [message]
+
+    def reduce_object(
+        self, mine: T, pack: Callable[[T], Mapping[str, Any]], merge: Callable[[Sequence[Mapping[str, Any]]], T]
+    ) -> T:
+        """Return what ``merge`` makes of the messages of all ranks, which ``pack`` makes; alone, it is ``mine``."""
+        del pack, merge
+        return mine
 
     def broadcast_object(self, make: Callable[[], Any]) -> Any:
         """Return what the first rank makes, as JSON gives it back; on the others nothing is called."""
@@ -109,6 +118,12 @@ class TorchCommunicator(Communicator):
         """Return the messages of all ranks, in their order."""
         return _as_read(self._all_gathered(_to_bytes(message)))
 
+    def reduce_object(
+        self, mine: T, pack: Callable[[T], Mapping[str, Any]], merge: Callable[[Sequence[Mapping[str, Any]]], T]
+    ) -> T:
+        """Return what ``merge`` makes of the messages of all ranks."""
+        return merge(self.all_gather_object(pack(mine)))
+
     def broadcast_object(self, make: Callable[[], Any]) -> Any:
         """Return what the first rank makes, on all of them."""
         text = _to_bytes(make()) if self.is_first else b""
@@ -123,12 +138,12 @@ class TorchCommunicator(Communicator):
 
     def broadcast_decisions(self, make: Callable[[], list[Decision]]) -> list[Decision]:
         """Return what the first rank decides, on all of them."""
-        found = self.broadcast_object(lambda: [decision_to_dict(0, decision) for decision in make()])
-        return [decision_from_dict(one) for one in found]
+        lines = self.broadcast_object(lambda: [decision_to_dict(0, decision) for decision in make()])
+        return [decision_from_dict(line) for line in lines]
 
     def gather(self, payload: bytes) -> list[bytes]:
         """Return what each rank gave, on the first; nothing on the others."""
-        lengths = [int(one["bytes"]) for one in self.all_gather_object({"bytes": len(payload)})]
+        lengths = [int(message["bytes"]) for message in self.all_gather_object({"bytes": len(payload)})]
         with _together():
             if self.is_first:  # one after the other: a gather's slots are all as large as the largest
                 return [payload, *(_received(rank, length) for rank, length in enumerate(lengths) if rank)]
@@ -200,7 +215,7 @@ def init_distributed(launcher: str) -> Iterator[Communicator]:
 
 def any_of(ranks: Communicator, mine: bool) -> bool:
     """Whether it holds on any rank; every rank must ask."""
-    return any(one["holds"] for one in ranks.all_gather_object({"holds": mine}))
+    return any(message["holds"] for message in ranks.all_gather_object({"holds": mine}))
 
 
 def was_restarted() -> bool:
@@ -263,8 +278,8 @@ def _gathered_slots(mine: Tensor, count: int) -> list[bytes]:
 def _as_read(slots: Sequence[bytes]) -> list[Mapping[str, Any]]:
     """Return the messages in slots. They are read as one text: of 1,024 ranks that takes a third of the time."""
     texts = (slot[_LENGTH_BYTES : _LENGTH_BYTES + _length_in(slot)] for slot in slots)
-    found: list[Mapping[str, Any]] = json.loads(b"[" + b",".join(texts) + b"]")
-    return found
+    messages: list[Mapping[str, Any]] = json.loads(b"[" + b",".join(texts) + b"]")
+    return messages
 
 
 def _slots_of(slots: Tensor, room: int) -> list[bytes]:

@@ -120,7 +120,7 @@ class Checkpoints:
             if not aside.exists():
                 return True
         best = self.best.step if self.best else None
-        spare = [one for one in self.steps()[:-1] if one not in {step, best}]
+        spare = [other for other in self.steps()[:-1] if other not in {step, best}]
         if spare:
             logger.warning("the disk is full: the checkpoint of step %d is deleted for that of %d", spare[0], step)
             self._delete(spare[0])
@@ -151,25 +151,25 @@ class Checkpoints:
             InputError: there are some, and all are damaged; or one cannot be read now, which says nothing of it.
         """
         candidates = sorted(
-            (one for one in self.folder.glob("step_*") if _step_of(one) >= 0), key=_step_of, reverse=True
+            (folder for folder in self.folder.glob("step_*") if _step_of(folder) >= 0), key=_step_of, reverse=True
         )
         damaged: dict[Path, str] = {}
-        for one in candidates:
+        for candidate in candidates:
             try:
-                found = _damage(one)
+                damage = _damage(candidate)
             except OSError as error:
                 advice = (
                     "Nothing was moved. Try again once it can be read; or move it away to go on from the one before."
                 )
-                raise InputError(Problem(f"{one} cannot be read: {error}", advice=advice)) from error
-            if not found:
+                raise InputError(Problem(f"{candidate} cannot be read: {error}", advice=advice)) from error
+            if not damage:
                 break
-            damaged[one] = found
+            damaged[candidate] = damage
         if len(damaged) == len(candidates):
             if not damaged:
                 return None
             advice = "Copy one back from elsewhere; without --auto_resume a run of its own begins."
-            raise InputError([Problem(f"{one} is damaged: {how}", advice=advice) for one, how in damaged.items()])
+            raise InputError([Problem(f"{folder} is damaged: {how}", advice=advice) for folder, how in damaged.items()])
         whole = candidates[len(damaged)]
         for path, how in damaged.items():
             aside = path.with_name(f"{_ASIDE}{path.name}")
@@ -194,8 +194,8 @@ class Checkpoints:
     def _restore_best(self, newest: int) -> None:
         """Take the best from ``latest.json``, unless it has gone or was set aside: others are to take its place."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            found = json.loads((self.folder / LATEST_FILE).read_text(encoding="utf-8"))["best"]
-            best = Best(**found) if found else None
+            noted = json.loads((self.folder / LATEST_FILE).read_text(encoding="utf-8"))["best"]
+            best = Best(**noted) if noted else None
             self.best = best if best and best.step <= newest and best.step in self.steps() else None
 
     def note_score(self, score: Best, *, better_is_higher: bool) -> bool:
@@ -230,8 +230,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Return the steps of all whole checkpoints, in order."""
-        found = (_step_of(path) for path in self.folder.glob("step_*") if (path / STATE_FILE).is_file())
-        return sorted(step for step in found if step >= 0)
+        steps = (_step_of(path) for path in self.folder.glob("step_*") if (path / STATE_FILE).is_file())
+        return sorted(step for step in steps if step >= 0)
 
     def _delete_old(self, newest: int) -> None:
         kept = set(self.steps()[-self.keep :]) | {newest}
@@ -256,7 +256,7 @@ def is_disk_full(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, OSError) and error.errno in _FULL:
             return True
-        if isinstance(error, SafetensorError) and any(f"os error {one}" in str(error) for one in _FULL):
+        if isinstance(error, SafetensorError) and any(f"os error {number}" in str(error) for number in _FULL):
             return True
         error = error.__cause__ or error.__context__  # torch says something of its own
     return False
@@ -279,8 +279,8 @@ def _damage(checkpoint: Path) -> str:
         (checkpoint / STATE_FILE).stat()
     except FileNotFoundError:
         return f"{STATE_FILE} is missing"
-    if found := damage_of(checkpoint):
-        return found
+    if damage := damage_of(checkpoint):
+        return damage
     if STATE_FILE not in noted_sums(checkpoint):  # of an earlier version, or about to be renewed
         try:
             Checkpoints.read_state(checkpoint)

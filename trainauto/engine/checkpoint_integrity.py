@@ -64,10 +64,10 @@ def damage_of(folder: Path) -> str:
         return str(error)
     weights = sorted(folder.glob(WEIGHTS))
     if not (folder / SUMS_FILE).is_file():
-        return next((found for file in weights if (found := _damage_of_header(file))), "")
+        return next(filter(None, map(_damage_of_header, weights)), "")
     unknown = (f"{SUMS_FILE} lacks {file.name}" for file in weights if file.name not in sums)
-    found = next((found for name, one in sums.items() if (found := _damage_of_file(folder / name, *one))), "")
-    return found or next(unknown, "")
+    damages = (_damage_of_file(folder / name, *noted) for name, noted in sums.items())
+    return next(filter(None, damages), "") or next(unknown, "")
 
 
 def _damage_of_file(file: Path, size_bytes: int, crc32: int) -> str:
@@ -103,8 +103,8 @@ def _sum_of(file: Path) -> tuple[int, int]:
 
 
 def _crc32(file: Path) -> int:
-    found = 0
+    checksum = 0
     with file.open("rb") as opened:
         while block := opened.read(_BLOCK_BYTES):
-            found = zlib.crc32(block, found)
-    return found
+            checksum = zlib.crc32(block, checksum)
+    return checksum

@@ -9,11 +9,12 @@ import cv2
 import numpy as np
 from torch import Tensor
 
+from trainauto.core.errors import Saving, have_saved
 from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.run_events import Picture, Pixels
 from trainauto.distributed.communicator import RankLostError
 from trainauto.engine.run import Run
-from trainauto.engine.step import RankAbortedError
+from trainauto.engine.run_errors import RankAbortedError
 from trainauto.models.tiles import Enlarge
 from trainauto.models.validation import ImageResult, LocalValidation, StopHeard, ValidationGroup, Validator
 
@@ -23,37 +24,7 @@ FAILED = {"failed": True}
 LEFT = "left for signal"
 
 
-def judges_of(run: Run) -> ValidationGroup:
-    """Return who validates: this process alone, or all ranks together."""
-    if run.ranks.world_size == 1:
-        return _Alone(run)
-    return _InStep(run) if run.model.is_sharded else _RankJudges(run)
-
-
-class _Alone(LocalValidation):
-    """The one process of a run, which leaves an image at once when a signal comes."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__()
-        self._run = run
-
-    def stop(self) -> bool:
-        """Whether there was a signal."""
-        self._run.signal = self._run.signals.received
-        return bool(self._run.signal)
-
-    @contextmanager
-    def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
-        """Yield the network; a signal ends the image where it is."""
-        with self._run.signals.raising(StopHeard):
-            yield enlarge
-
-    def leave(self) -> None:
-        """Know of the signal."""
-        self.stop()
-
-
-def validated(run: Run, validator: Validator) -> tuple[ValidationRecord, list[Picture]] | None:
+def run_on_all_ranks(run: Run, validator: Validator) -> tuple[ValidationRecord, list[Picture]] | None:
     """Run a validation set; ``None`` if a signal cut it short.
 
     Where one of several ranks fails, all of them save and end.
@@ -62,61 +33,93 @@ def validated(run: Run, validator: Validator) -> tuple[ValidationRecord, list[Pi
         RankAbortedError: an image failed on another rank.
     """
     try:
-        return run.model.validation(validator, run.progress.steps, judges_of(run))
+        return run.model.validation(validator, run.progress.steps, group_of(run))
     except (RankAbortedError, RankLostError):
         raise
-    except Exception:
-        if run.ranks.world_size > 1 and not run.model.is_sharded:
+    except Exception as error:
+        if not run.model.is_sharded:
             run.ranks.all_gather_object(FAILED)  # where the others wait for this rank's image
-            run.save()
+            have_saved(error, Saving.TOGETHER)
         raise
 
 
-class _RankJudges:
+def group_of(run: Run) -> ValidationGroup:
+    """Return who validates: this process alone, or all ranks together."""
+    if run.ranks.world_size == 1:
+        return _Alone(run)
+    return _EveryImageTogether(run) if run.model.is_sharded else _ImagesInTurns(run)
+
+
+class _Alone(LocalValidation):
+    """The one process of a run, which leaves an image at once when a signal comes."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._signals = run.signals
+
+    def stop(self) -> bool:
+        """Whether there was a signal."""
+        self._signals.agreed = self._signals.received
+        return bool(self._signals.agreed)
+
+    @contextmanager
+    def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
+        """Yield the network; a signal ends the image where it is."""
+        with self._signals.raising(StopHeard):
+            yield enlarge
+
+    def leave(self) -> None:
+        """Know of the signal."""
+        self.stop()
+
+
+class _ImagesInTurns:
     """Ranks that meet after every round of images. Scores reach all of them, pictures the first one."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._ranks = run.ranks
+        self._signals = run.signals
         self.rank = run.ranks.rank
         self.count = run.ranks.world_size
 
     def stop(self) -> bool:
         """Whether any rank has received a signal; all of them hear of it at once."""
-        told = self._run.ranks.all_gather_object({"signal": self._run.signals.received})
-        self._run.signal = max(one["signal"] for one in told)
-        return bool(self._run.signal)
+        messages = self._ranks.all_gather_object({"signal": self._signals.received})
+        self._signals.agreed = max(message["signal"] for message in messages)
+        return bool(self._signals.agreed)
 
     @contextmanager
     def heeding(self, enlarge: Enlarge) -> Iterator[Enlarge]:
         """Yield the network, which a rank runs by itself: a signal ends the image where it is."""
-        with self._run.signals.raising(StopHeard):
+        with self._signals.raising(StopHeard):
             yield enlarge
 
     def leave(self) -> None:
         """Tell the others of the signal where they wait for this rank's image."""
-        self._exchanged({LEFT: self._run.signals.received})
+        self._gather({LEFT: self._signals.received})
 
     def meet(self, mine: ImageResult | None) -> list[ImageResult] | None:
         """Return the images of this round: with pictures on the first rank, scores alone on the others."""
-        told = self._exchanged(_told(mine))
-        if told is None:
+        messages = self._gather(_packed_score(mine))
+        if messages is None:
             return None
-        scored = [(_score(one), one["ooms"]) for one in told if one]
-        packed = [one for one in self._run.ranks.gather(_packed(mine)) if one]
-        pictures = [_unpacked(one) for one in packed] if packed else [{} for _ in scored]
-        return [ImageResult(score, ooms=ooms, **found) for (score, ooms), found in zip(scored, pictures, strict=True)]
+        scored = [(_score(message), message["ooms"]) for message in messages if message]
+        packed = [pictures for pictures in self._ranks.gather(_packed_pictures(mine)) if pictures]
+        shown = [_unpacked_pictures(pictures) for pictures in packed] if packed else [{} for _ in scored]
+        return [
+            ImageResult(score, ooms=ooms, **pictures) for (score, ooms), pictures in zip(scored, shown, strict=True)
+        ]
 
-    def _exchanged(self, mine: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    def _gather(self, mine: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
         """Return what all ranks tell of this round; ``None`` if any has left it for a signal, which all know then."""
-        told = self._run.ranks.all_gather_object(mine)
-        if FAILED in told:
-            self._run.save()
-            raise RankAbortedError(f"validation failed on rank {told.index(FAILED)}; the reason stands there")
-        self._run.signal = max(one.get(LEFT, 0) for one in told)
-        return None if self._run.signal else told
+        messages = self._ranks.all_gather_object(mine)
+        if FAILED in messages:
+            raise RankAbortedError(f"validation failed on rank {messages.index(FAILED)}; the reason stands there")
+        self._signals.agreed = max(message.get(LEFT, 0) for message in messages)
+        return None if self._signals.agreed else messages
 
 
-class _InStep(_RankJudges):
+class _EveryImageTogether(_ImagesInTurns):
     """Ranks that each hold a part of the weights: all run every image, and the first one keeps the pictures."""
 
     def __init__(self, run: Run) -> None:
@@ -141,41 +144,41 @@ class _InStep(_RankJudges):
         """Return the image of this round."""
         if mine is None:
             return []
-        return [mine if self._run.ranks.is_first else ImageResult(mine.score)]
+        return [mine if self._ranks.is_first else ImageResult(mine.score)]
 
 
-def _told(judged: ImageResult | None) -> dict[str, Any]:
-    if judged is None:
+def _packed_score(result: ImageResult | None) -> dict[str, Any]:
+    if result is None:
         return {}
-    score = judged.score
+    score = result.score
     return {
         "name": score.name,
         "metrics": dict(score.metrics),
         "bicubic": dict(score.bicubic),
-        "ooms": judged.ooms,
+        "ooms": result.ooms,
     }
 
 
-def _score(told: Any) -> ImageScore:
-    return ImageScore(told["name"], told["metrics"], told["bicubic"])
+def _score(message: Mapping[str, Any]) -> ImageScore:
+    return ImageScore(message["name"], message["metrics"], message["bicubic"])
 
 
-def _packed(judged: ImageResult | None) -> bytes:
+def _packed_pictures(result: ImageResult | None) -> bytes:
     """Return the pictures of an image as PNG, behind a line that says how long each is."""
-    if judged is None:
+    if result is None:
         return b""
-    pictures = {name: _png(pixels) for name in PICTURES if (pixels := getattr(judged, name)) is not None}
+    pictures = {name: _png(pixels) for name in PICTURES if (pixels := getattr(result, name)) is not None}
     lengths = json.dumps({name: len(png) for name, png in pictures.items()})
     return lengths.encode() + b"\n" + b"".join(pictures.values())
 
 
-def _unpacked(packed: bytes) -> dict[str, Pixels]:
+def _unpacked_pictures(packed: bytes) -> dict[str, Pixels]:
     line, _, rest = packed.partition(b"\n")
-    found, start = {}, 0
+    pictures, start = {}, 0
     for name, length in json.loads(line).items():
-        found[name] = _pixels(rest[start : start + length])
+        pictures[name] = _pixels(rest[start : start + length])
         start += length
-    return found
+    return pictures
 
 
 def _png(pixels: Pixels) -> bytes:
@@ -185,5 +188,5 @@ def _png(pixels: Pixels) -> bytes:
 
 def _pixels(png: bytes) -> Pixels:
     decoded: Any = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_UNCHANGED)
-    found: Pixels = decoded if decoded.ndim == 3 else decoded[:, :, None]
-    return found
+    pixels: Pixels = decoded if decoded.ndim == 3 else decoded[:, :, None]
+    return pixels

@@ -16,7 +16,7 @@ ADVICE = "on a CPU take a small network (type: compact), lq_size 32, batch_size_
 
 
 @contextmanager
-def said_if_long(run: Run) -> Iterator[None]:
+def warning_if_long(run: Run) -> Iterator[None]:
     """Say while the first step runs on a CPU that it takes long, and afterwards how long it took, with advice.
 
     Where a budget is in force, plans were measured before, which shows that something goes on; a thread would count.

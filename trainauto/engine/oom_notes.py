@@ -8,14 +8,12 @@ from trainauto.core.errors import CheckpointError
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.core.records import OutOfMemory
-from trainauto.engine.snapshot import BatchTooLargeError
+from trainauto.engine.step_outcome import DoesNotFit
 
 NAME = "out_of_memory_rank_{}.json"
 
 
-def write_oom_note(
-    folder: Path, rank: int, step: int, batch: Batch, failure: BatchTooLargeError, limit: int | None
-) -> None:
+def write_oom_note(folder: Path, rank: int, step: int, batch: Batch, failure: DoesNotFit, limit: int | None) -> None:
     """Note what did not fit, beside the checkpoints: the rank is about to end, and nobody else knows."""
     note = {
         "step": step,
@@ -29,7 +27,7 @@ def write_oom_note(
     write_json_atomically(folder / NAME.format(rank), note)
 
 
-def lost(folder: Path) -> OutOfMemory | None:
+def read_oom_note(folder: Path) -> OutOfMemory | None:
     """Return what ended the group since the last checkpoint, where that was a lack of memory.
 
     Of several notes the one of the smallest plan holds: each start that failed had gone on under a smaller one.
@@ -37,17 +35,17 @@ def lost(folder: Path) -> OutOfMemory | None:
     Raises:
         CheckpointError: a note cannot be read.
     """
-    found = []
+    events = []
     for file in sorted(folder.glob(NAME.format("*"))):
         try:
             note = json.loads(file.read_text(encoding="utf-8"))
             plan, shape = Plan.from_dict(note["plan"]), BatchShape(int(note["samples"]), int(note["extent"]))
-            found.append(OutOfMemory(note["step"], plan, shape, note["pass"], note["message"], 0, note["limit"]))
+            events.append(OutOfMemory(note["step"], plan, shape, note["pass"], note["message"], 0, note["limit"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"cannot read {file}: {error!r}; delete it to go on with the plan of before"
             ) from error
-    return min(found, key=lambda one: one.plan.forward_batch_size * one.plan[LQ_SIZE] ** 2, default=None)
+    return min(events, key=lambda event: event.plan.forward_batch_size * event.plan[LQ_SIZE] ** 2, default=None)
 
 
 def clear_oom_note(folder: Path) -> None:

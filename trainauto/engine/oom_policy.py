@@ -8,21 +8,16 @@ from typing import Any
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
-from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading
 from trainauto.core.words import counted
-from trainauto.engine.gradients import Failure
-from trainauto.engine.oom_notes import lost
+from trainauto.engine.oom_notes import read_oom_note
 from trainauto.engine.run import Run
-from trainauto.engine.snapshot import BatchTooLargeError
+from trainauto.engine.run_errors import NothingFitsError
+from trainauto.engine.step_outcome import DoesNotFit, Failure
 from trainauto.memory.monitor.oom import in_words
 
 logger = logging.getLogger(__name__)
-
-
-class NothingFitsError(TrainautoError):
-    """Not even the smallest plan fits."""
 
 
 def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
@@ -37,47 +32,48 @@ def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[
         )
     if not failures:
         return []
-    decisions: list[Decision] = []
     run.meter.cap_at_available()  # a neighbour may have left, or come
     # One event for each pass, of the pieces in which it fitted in the end: it is one recovery, whatever it took.
-    for failure in {failure.pass_name: failure for failure in failures}.values():
-        event = _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces)
-        decisions += _asked(run, event)
+    last = {failure.pass_name: failure for failure in failures}.values()
+    events = [
+        _event(run, batch, failure.pass_name, failure.samples, failure.message, failure.pieces) for failure in last
+    ]
+    decisions = [decision for event in events for decision in _ask(run, event)]
     if not any(isinstance(decision, PlanChange | KeepPlan) for decision in decisions):
-        largest = failures[-1].fitted
-        micro_batches = math.ceil(run.loader.plan.batch_size / largest)
-        if micro_batches > run.loader.plan.micro_batches:
-            plan = run.loader.plan.with_micro_batches(micro_batches)
-            decisions.append(
-                PlanChange(plan, f"out of memory: no more than {counted(largest, 'sample')} at once from now on")
-            )
-    run.controls.apply(decisions)
+        decisions += _more_pieces(run.loader.plan, failures[-1].fitted)
+    decided = run.journal.decide(decisions, batch.plan)
     extent = min(failure.extent for failure in failures)
     is_kept = any(isinstance(decision, KeepPlan) for decision in decisions)
     if not is_kept and extent < min(batch.shape.extent, run.loader.plan[LQ_SIZE]):
         plan = run.loader.plan.changed(lq_size=extent)
-        decisions.append(PlanChange(plan, f"out of memory: crops of no more than {extent} px from now on"))
-        run.controls.apply(decisions[-1:])
-    return decisions
+        reason = f"out of memory: crops of no more than {extent} px from now on"
+        decided += run.journal.decide([PlanChange(plan, reason)], batch.plan)
+    return decided
 
 
-def on_batch_too_large(
-    run: Run, batch: Batch, error: BatchTooLargeError, peak: PeakReading | None = None
-) -> list[Decision]:
+def _more_pieces(plan: Plan, largest: int) -> list[Decision]:
+    """Return the change to as many micro-batches as samples that fit ask for, if the plan has fewer."""
+    micro_batches = math.ceil(plan.batch_size / largest)
+    if micro_batches <= plan.micro_batches:
+        return []
+    reason = f"out of memory: no more than {counted(largest, 'sample')} at once from now on"
+    return [PlanChange(plan.with_micro_batches(micro_batches), reason)]
+
+
+def on_batch_too_large(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakReading | None = None) -> list[Decision]:
     """Give the batch back to the loader, under a plan that makes it smaller; where there is none, by the last resort.
 
     Raises:
-        NothingFitsError: there is no smaller plan and nothing else to be done; a checkpoint has been written.
+        NothingFitsError: there is no smaller plan and nothing else to be done.
     """
     run.meter.cap_at_available()
-    event = replace(_event(run, batch, error.pass_name, error.samples, error.message, 0), peak=peak)
-    decisions = _asked(run, event)
-    run.controls.apply(decisions)
+    event = replace(_event(run, batch, failure.pass_name, failure.samples, failure.message, 0), peak=peak)
+    decisions = run.journal.decide(_ask(run, event), batch.plan, early=True)
     run.loader.requeue(batch)
-    if not _is_smaller(batch.drawn.meet(run.loader.plan), batch.plan):
-        decisions += _forced(run, event)
+    if not _is_smaller(batch.drawn.capped_by(run.loader.plan), batch.plan):
+        decisions += _force(run, event)
     what = "out of memory in the pass of network_%s: its samples come again under %s"
-    logger.warning(what, error.pass_name, run.loader.plan)
+    logger.warning(what, failure.pass_name, run.loader.plan)
     return decisions
 
 
@@ -88,52 +84,44 @@ def on_group_oom(run: Run) -> None:
         NothingFitsError: there is none.
     """
     # The first rank's word: not every file system shows the others the same files at the same moment.
-    told = run.ranks.broadcast_object(lambda: _told(lost(run.checkpoints.folder)))
-    if told is None:
+    note = run.ranks.broadcast_object(lambda: _packed(read_oom_note(run.checkpoints.folder)))
+    if note is None:
         return
-    event = OutOfMemory(**{**told, "plan": Plan.from_dict(told["plan"]), "shape": BatchShape(*told["shape"])})
-    decisions = _asked(run, event)
-    run.controls.apply(decisions)
+    event = OutOfMemory(**{**note, "plan": Plan.from_dict(note["plan"]), "shape": BatchShape(*note["shape"])})
+    run.journal.decide(_ask(run, event), event.plan, early=True)
     if not _is_smaller(run.loader.plan, event.plan):
-        decisions += _forced(run, event)
-    run.decided += [replace(one, early=True) for one in decisions]
+        _force(run, event)
     logger.warning("the ranks had ended for lack of memory under %s: they go on under %s", event.plan, run.loader.plan)
 
 
-def _told(event: OutOfMemory | None) -> dict[str, Any] | None:
+def _packed(event: OutOfMemory | None) -> dict[str, Any] | None:
     """Return an event as plain values."""
     return None if event is None else {**vars(event), "plan": event.plan.to_dict(), "shape": astuple(event.shape)}
 
 
-def _forced(run: Run, event: OutOfMemory) -> list[Decision]:
+def _force(run: Run, event: OutOfMemory) -> list[Decision]:
     """Shrink both axes; where they are as small as may be, take the last resort.
 
     Raises:
-        NothingFitsError: that is no help either; a checkpoint has been written.
+        NothingFitsError: that is no help either.
     """
     plan = shrunk_after_oom(event.plan, run.axes)
     if plan is not None and _is_smaller(plan, event.plan):
-        forced = PlanChange(plan.meet(run.loader.plan), f"out of memory under {event.plan}: both axes shrink")
-        run.controls.apply([forced])
-        return [forced]
+        smaller = PlanChange(plan.capped_by(run.loader.plan), f"out of memory under {event.plan}: both axes shrink")
+        return run.journal.decide([smaller], event.plan, early=True)
     what = f"one sample of {event.shape.extent} px does not fit: {in_words(event.message)}"
-    advice = run.last_resort.take(run.model, what)
+    advice = run.checkpointing_fallback.take(run.model, what)
     if advice is not None:
-        run.save()
         raise NothingFitsError(
             f"{what}\n  {advice}\n"
             "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
         )
-    for automation in run.automations:
-        automation.forget()
-    run.expectations.forget()
+    run.journal.forget_peaks()
     return []
 
 
-def _asked(run: Run, event: OutOfMemory) -> list[Decision]:
-    return run.ranks.broadcast_decisions(
-        lambda: [d for a in run.automations if (d := a.on_out_of_memory(event)) is not None]
-    )
+def _ask(run: Run, event: OutOfMemory) -> list[Decision]:
+    return run.journal.ask(lambda automation: automation.on_out_of_memory(event))
 
 
 def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, pieces: int) -> OutOfMemory:

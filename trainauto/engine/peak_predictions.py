@@ -1,9 +1,10 @@
-"""What the automations of a run expect of its plans."""
+"""What plans of a run are predicted to peak at."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trainauto.core.decisions import AutomationLike, Decision, PlanChange
+from trainauto.core.automation import Automation
+from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.plan import Plan
 from trainauto.core.process import without_memory_limit
 
@@ -17,44 +18,42 @@ class PeakPredictions:
         automations: of the run, in their order.
     """
 
-    def __init__(self, automations: Sequence[AutomationLike]) -> None:
+    def __init__(self, automations: Sequence[Automation]) -> None:
         self._automations = automations
         self._now: tuple[Plan, int | None] | None = None
         self._first: dict[Plan, int | None] = {}
 
-    def of(self, plan: Plan) -> int | None:
-        """Return what is expected of a plan that is about to be trained, in bytes."""
+    def predict(self, plan: Plan) -> int | None:
+        """Return the peak of a plan that is about to be trained, in bytes."""
         if self._now is None or self._now[0] != plan:
-            self._now = plan, self._asked(plan)
+            self._now = plan, self._first_answer(plan)
             self._first.setdefault(*self._now)
         return self._now[1]
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Ask anew: what plans need has changed."""
         self._now = None
         self._first.clear()
 
-    def completed(self, decisions: Sequence[Decision], left: Plan | None) -> list[Decision]:
+    def annotate(self, decisions: Sequence[Decision], left: Plan | None) -> list[Decision]:
         """Return decisions with what was expected of the plan they leave and, where they lack it, of the new one.
 
         What was measured on the way to a decision is known from then on: expectations are asked for anew.
         """
         before = self._first.get(left) if left is not None else None
-        done = [
-            replace(
-                decision,
-                predicted=self._asked(decision.plan) if decision.predicted is None else decision.predicted,
-                predicted_before=before,
-            )
-            if isinstance(decision, PlanChange)
-            else decision
+        annotated = [
+            self._with_peaks(decision, before) if isinstance(decision, PlanChange) else decision
             for decision in decisions
         ]
         if decisions:
             self._now = None
-        return done
+        return annotated
 
-    def _asked(self, plan: Plan) -> int | None:
+    def _with_peaks(self, change: PlanChange, before: int | None) -> PlanChange:
+        predicted = self._first_answer(change.plan) if change.predicted is None else change.predicted
+        return replace(change, predicted=predicted, predicted_before=before)
+
+    def _first_answer(self, plan: Plan) -> int | None:
         with without_memory_limit():
             answers = (automation.expected_bytes(plan) for automation in self._automations)
             return next((answer for answer in answers if answer is not None), None)

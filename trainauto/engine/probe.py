@@ -2,7 +2,9 @@
 
 import logging
 import math
+from collections.abc import Callable
 
+from trainauto.core.automation import Automation
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import BEFORE_FIRST, Decision, PlanChange
 from trainauto.core.plan import LQ_SIZE, Plan
@@ -34,17 +36,17 @@ def choose_first_plan(run: Run) -> None:
     Nothing is trained by it: weights, optimizer state, buffers and random generators are as before, and no sample of
     the run's stream is used up.
     """
-    if run.progress.steps or run.replay is not None:
+    if run.progress.steps or not run.script.is_free:
         return
     with run.meter.window() as now:
         pass
-    reading = reduce_reading(run.ranks, run.loader.division, now.reading)
+    reading = reduce_reading(run.ranks, run.loader.sharding, now.reading)
     if reading is None:
         return
     given, reason = run.loader.plan, ""
     # A rank that runs out of memory where it meets the others in the backward pass would keep them waiting.
     probes = 0 if run.ranks.reduces_in_backward else MOST_PROBES
-    change = _decided(run, [a.begin(reading, probes) for a in run.automations])
+    change = _last_change(run, lambda automation: automation.begin(reading, probes))
     known: set[Plan] = set()
     for left in reversed(range(probes)):
         if change is None:
@@ -55,20 +57,20 @@ def choose_first_plan(run: Run) -> None:
         if plan in known:  # those beside it were no better
             break
         known.add(plan)
-        peak = reduce_reading(run.ranks, run.loader.division, measured(run, plan))
+        peak = reduce_reading(run.ranks, run.loader.sharding, measure(run, plan))
         taken = "does not fit" if peak is None else f"takes {peak.allocated / MIB:.1f} MiB"
         logger.info("measured before the first batch: %s %s", plan, taken)
         probe = Probe(plan, peak, (run.limit_bytes or run.meter.limit_bytes) if peak is None else peak.limit, left)
-        change = _decided(run, [a.on_probe(probe) for a in run.automations])
+        change = _after_probe(run, probe)
     else:
         if change is not None:
             reason = change.reason
             run.controls.apply([change])
     if reason:
-        _say(run, given, reason)
+        _announce(run, given, reason)
 
 
-def measured(run: Run, plan: Plan) -> PeakReading | None:
+def measure(run: Run, plan: Plan) -> PeakReading | None:
     """Return the peak of untrained steps under a plan; ``None`` if it does not fit.
 
     A peak above the target of the run says enough: no further step is made.
@@ -107,27 +109,27 @@ def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> No
         steps_optimizers: run their step, too, with gradients of zero at learning rate 0.
     """
     batch = _copies_of_a_sample(run, plan)
-    rewind = StepSnapshot(run.model.networks.values(), run.model.device)
-    rewind.take()
+    snapshot = StepSnapshot(run.model.networks.values(), run.model.device)
+    snapshot.take()
     try:
         tensors = run.model.feed_data(batch)
         largest = math.ceil(len(batch) / min(plan.micro_batches, len(batch)))
-        for one in run.model.objectives():
-            handed_on = accumulate_gradients(one, tensors, batch, largest, run.ranks)[1]
+        for objective in run.model.objectives():
+            handed_on = accumulate_gradients(objective, tensors, batch, largest, run.ranks)[1]
             tensors = {**tensors, **handed_on}
             if steps_optimizers:
-                empty_step(one.optimizer)
+                empty_step(objective.optimizer)
     finally:
-        rewind.restore()
+        snapshot.restore()
     for optimizer in run.model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)
 
 
 def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
     """Return a batch as this rank would have it under a plan, of one sample over and over: only its size matters."""
-    dataset, division = run.loader.dataset, run.loader.division
-    share = division.shares[run.ranks.rank]
-    samples = max(1, int(plan.batch_size * share))
+    dataset, sharding = run.loader.dataset, run.loader.sharding
+    weight = sharding.weights[run.ranks.rank]
+    samples = max(1, int(plan.batch_size * weight))
     with without_memory_limit():
         sample = dataset[SampleKey(0, plan[LQ_SIZE], 0)]
     tensors = {name: tensor.expand(samples, *tensor.shape).contiguous() for name, tensor in sample.items()}
@@ -135,21 +137,23 @@ def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
     return Batch(tensors, (dataset.sample_name(0),) * samples, 0, plan, plan, shape)
 
 
-def _decided(run: Run, changes: list[PlanChange | None]) -> PlanChange | None:
-    """Return the last decision of the first rank's automations, on all ranks."""
-    decided: list[Decision] = run.ranks.broadcast_decisions(lambda: [one for one in changes if one is not None])
-    found = [one for one in decided if isinstance(one, PlanChange)]
-    return found[-1] if found else None
+def _after_probe(run: Run, probe: Probe) -> PlanChange | None:
+    return _last_change(run, lambda automation: automation.on_probe(probe))
 
 
-def _say(run: Run, given: Plan, reason: str) -> None:
+def _last_change(run: Run, event: Callable[[Automation], Decision | None]) -> PlanChange | None:
+    """Return the last change of plan that the automations ask for upon an event."""
+    changes = [decision for decision in run.journal.ask(event) if isinstance(decision, PlanChange)]
+    return changes[-1] if changes else None
+
+
+def _announce(run: Run, given: Plan, reason: str) -> None:
     plan = run.loader.plan
     if plan == given:
         logger.info("the first batch is drawn under %s, as the option file says: %s", plan, reason)
         return
-    first = PlanChange(plan, f"{BEFORE_FIRST}: {reason}", early=True)  # recorded with the first step
-    decided = run.expectations.completed([first], None)
-    run.decided += decided
-    expected = [one.predicted for one in decided if isinstance(one, PlanChange) and one.predicted is not None]
-    predicted = f" (predicted {expected[0] / MIB:.1f} MiB)" if expected else ""
+    first = PlanChange(plan, f"{BEFORE_FIRST}: {reason}")
+    (decided,) = run.journal.decide([first], None, early=True)  # recorded with the first step
+    expected = decided.predicted if isinstance(decided, PlanChange) else None
+    predicted = f" (predicted {expected / MIB:.1f} MiB)" if expected is not None else ""
     logger.info("the first batch is drawn under %s%s instead of %s", plan, predicted, given)

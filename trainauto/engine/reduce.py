@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,15 +13,16 @@ from trainauto.core.errors import TrainautoError
 from trainauto.core.records import MicrobatchSplit, PeakReading, RankFigures, StepRecord
 from trainauto.core.sharding import SampleSharding
 from trainauto.distributed.communicator import Communicator
-from trainauto.engine.gradients import Failure
-from trainauto.engine.snapshot import BatchTooLargeError
-from trainauto.engine.step import ELSEWHERE
+from trainauto.engine.step_outcome import DoesNotFit, Failure
 from trainauto.models.base_model import BaseModel
+
+StepReport = tuple[StepRecord, tuple[Failure, ...], int]
+"""A step, failures on the way, and the number of a signal that was received, or 0."""
 
 
 def reduce_step(
-    ranks: Communicator, division: SampleSharding, mine: StepRecord, failures: Sequence[Failure], signal: int
-) -> tuple[StepRecord, tuple[Failure, ...], int]:
+    ranks: Communicator, sharding: SampleSharding, mine: StepRecord, failures: Sequence[Failure], signal: int
+) -> StepReport:
     """Return the step as all ranks trained it, the failures that count, and a signal that any of them received.
 
     Losses are sums of the ranks' parts, in the order of the ranks. The peak is the reading of the rank that used the
@@ -28,70 +30,78 @@ def reduce_step(
 
     Args:
         ranks: all of them must ask.
-        division: how samples are divided among them.
+        sharding: how samples are divided among them.
         mine: what this rank did: its own samples, parts of losses, reading and times.
         failures: of this rank.
         signal: number of the signal this rank received, or 0.
     """
-    if ranks.world_size == 1:
-        return mine, tuple(failures), signal
-    told = ranks.all_gather_object(
-        {
-            "samples": mine.shape.samples,
-            "pixels": mine.pixels,
-            "losses": dict(mine.losses),
-            "seconds": [mine.data_seconds, mine.step_seconds],
-            "peak": asdict(mine.peak) if mine.peak is not None else None,
-            "ooms": mine.ooms,
-            "pieces": {name: asdict(one) for name, one in mine.pieces.items()},
-            "failures": [asdict(one) for one in failures],
-            "signal": signal,
-        }
-    )
-    worst, peak = _worst_reading(told, division)
-    names = dict.fromkeys(name for one in told for name in one["losses"])
+    merge = partial(_merged_step, sharding, mine)
+    return ranks.reduce_object((mine, tuple(failures), signal), _packed_step, merge)
+
+
+def _packed_step(report: StepReport) -> dict[str, Any]:
+    record, failures, signal = report
+    return {
+        "samples": record.shape.samples,
+        "pixels": record.pixels,
+        "losses": dict(record.losses),
+        "seconds": [record.data_seconds, record.step_seconds],
+        "peak": asdict(record.peak) if record.peak is not None else None,
+        "ooms": record.ooms,
+        "pieces": {name: asdict(split) for name, split in record.pieces.items()},
+        "failures": [asdict(failure) for failure in failures],
+        "signal": signal,
+    }
+
+
+def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[Mapping[str, Any]]) -> StepReport:
+    worst, peak = _worst_reading(reports, sharding)
+    names = dict.fromkeys(name for report in reports for name in report["losses"])
     record = replace(
         mine,
-        shape=replace(mine.shape, samples=sum(one["samples"] for one in told)),
-        losses={name: math.fsum(one["losses"].get(name, 0.0) for one in told) for name in names},
-        data_seconds=max(one["seconds"][0] for one in told),
-        step_seconds=max(one["seconds"][1] for one in told),
-        pixels=sum(one["pixels"] for one in told),
+        shape=replace(mine.shape, samples=sum(report["samples"] for report in reports)),
+        losses={name: math.fsum(report["losses"].get(name, 0.0) for report in reports) for name in names},
+        data_seconds=max(report["seconds"][0] for report in reports),
+        step_seconds=max(report["seconds"][1] for report in reports),
+        pixels=sum(report["pixels"] for report in reports),
         peak=peak,
-        ooms=sum(one["ooms"] for one in told),
-        pieces=_most_pieces(told),
+        ooms=sum(report["ooms"] for report in reports),
+        pieces=_most_pieces(reports),
         ranks=RankFigures(
-            count=ranks.world_size,
-            planned_samples=division.total(mine.plan.batch_size),
+            count=len(reports),
+            planned_samples=sharding.total(mine.plan.batch_size),
             worst=worst,
-            ooms={rank: one["ooms"] for rank, one in enumerate(told) if one["ooms"]},
+            ooms={rank: report["ooms"] for rank, report in enumerate(reports) if report["ooms"]},
         ),
     )
-    return record, _failures_that_count(told, division), max(one["signal"] for one in told)
+    return record, _failures_that_count(reports, sharding), max(report["signal"] for report in reports)
 
 
-def reduce_reading(ranks: Communicator, division: SampleSharding, mine: PeakReading | None) -> PeakReading | None:
+def reduce_reading(ranks: Communicator, sharding: SampleSharding, mine: PeakReading | None) -> PeakReading | None:
     """Return what a measurement took on the rank that used the largest share of its memory; every rank must ask.
 
     ``None``, that something did not fit, holds for all where it holds for one.
     """
-    if ranks.world_size == 1:
-        return mine
-    told = ranks.all_gather_object({"peak": None if mine is None else asdict(mine)})
-    if any(one["peak"] is None for one in told):
-        return None
-    return _worst_reading(told, division)[1]
+
+    def merge(reports: Sequence[Mapping[str, Any]]) -> PeakReading | None:
+        if any(report["peak"] is None for report in reports):
+            return None
+        return _worst_reading(reports, sharding)[1]
+
+    return ranks.reduce_object(mine, lambda reading: {"peak": None if reading is None else asdict(reading)}, merge)
 
 
-def reduce_failure(ranks: Communicator, mine: BatchTooLargeError, signal: int) -> tuple[BatchTooLargeError, int]:
+def reduce_failure(ranks: Communicator, mine: DoesNotFit, signal: int) -> tuple[DoesNotFit, int]:
     """Return the failure of the first rank that had one, and a signal that any of them received."""
-    if ranks.world_size == 1:
-        return mine, signal
-    told = ranks.all_gather_object(
-        {"pass": mine.pass_name, "samples": mine.samples, "message": mine.message, "signal": signal}
+
+    def merge(reports: Sequence[Mapping[str, Any]]) -> tuple[DoesNotFit, int]:
+        failures = (DoesNotFit(**report["failure"]) for report in reports)
+        first = next(failure for failure in failures if not failure.is_elsewhere)
+        return first, max(report["signal"] for report in reports)
+
+    return ranks.reduce_object(
+        (mine, signal), lambda report: {"failure": asdict(report[0]), "signal": report[1]}, merge
     )
-    first = next(one for one in told if one["message"] != ELSEWHERE)
-    return BatchTooLargeError(first["pass"], first["samples"], first["message"]), max(one["signal"] for one in told)
 
 
 def check_same_weights(ranks: Communicator, model: BaseModel) -> None:
@@ -103,14 +113,20 @@ def check_same_weights(ranks: Communicator, model: BaseModel) -> None:
     Raises:
         TrainautoError: names the ranks.
     """
-    if ranks.world_size == 1 or model.is_sharded:
-        return
+    if not model.is_sharded:
+        ranks.reduce_object(None, lambda _: {"weights": _digest(model)}, _refuse_other_weights)
+
+
+def _digest(model: BaseModel) -> str:
     digest = hashlib.sha256()
     for network in model.networks.values():
         for tensor in network.state_dict().values():
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    told = [one["weights"] for one in ranks.all_gather_object({"weights": digest.hexdigest()})]
-    others = [str(rank) for rank, one in enumerate(told) if one != told[0]]
+    return digest.hexdigest()
+
+
+def _refuse_other_weights(reports: Sequence[Mapping[str, Any]]) -> None:
+    others = [str(rank) for rank, report in enumerate(reports) if report != reports[0]]
     if others:
         raise TrainautoError(
             f"the weights of rank {', '.join(others)} are no longer those of rank 0\n"
@@ -119,25 +135,29 @@ def check_same_weights(ranks: Communicator, model: BaseModel) -> None:
         )
 
 
-def _worst_reading(told: Sequence[Mapping[str, Any]], division: SampleSharding) -> tuple[int, PeakReading | None]:
+def _worst_reading(reports: Sequence[Mapping[str, Any]], sharding: SampleSharding) -> tuple[int, PeakReading | None]:
     """Return the rank that used the largest share of its memory, and its reading in terms of the rank that plans mean.
 
     That is the one with the least memory, or where batches follow memory, with the most: a controller sees one limit.
     What other processes leave is the least of all ranks, and the allocator's retries are the most.
     """
-    readings = {rank: PeakReading(**one["peak"]) for rank, one in enumerate(told) if one["peak"] is not None}
+    readings = {
+        rank: PeakReading(**report["peak"]) for rank, report in enumerate(reports) if report["peak"] is not None
+    }
     if not readings:
         return 0, None
     worst = max(readings, key=lambda rank: _use(readings[rank]))
-    limits = [one.limit for one in readings.values() if one.limit]
+    limits = [reading.limit for reading in readings.values() if reading.limit]
     if len(limits) < len(readings):
         return worst, readings[worst]
-    meant = min(limits) if len(set(division.shares)) == 1 else max(limits)
-    scaled = {rank: _scaled(one, meant / (one.limit or meant)) for rank, one in readings.items()}
+    meant = min(limits) if len(set(sharding.weights)) == 1 else max(limits)
+    scaled = {rank: _scaled(reading, meant / (reading.limit or meant)) for rank, reading in readings.items()}
     return worst, replace(
         scaled[worst],
-        available=min((one.available for one in scaled.values() if one.available is not None), default=None),
-        alloc_retries=max(one.alloc_retries for one in scaled.values()),
+        available=min(
+            (reading.available for reading in scaled.values() if reading.available is not None), default=None
+        ),
+        alloc_retries=max(reading.alloc_retries for reading in scaled.values()),
     )
 
 
@@ -157,25 +177,25 @@ def _scaled(reading: PeakReading, factor: float) -> PeakReading:
     return replace(reading, **scaled)
 
 
-def _most_pieces(told: Sequence[Mapping[str, Any]]) -> dict[str, MicrobatchSplit]:
-    found: dict[str, MicrobatchSplit] = {}
-    for one in told:
-        for name, fields in one["pieces"].items():
-            pieces = MicrobatchSplit(**fields)
-            if name not in found or pieces.micro_batches > found[name].micro_batches:
-                found[name] = pieces
-    return found
+def _most_pieces(reports: Sequence[Mapping[str, Any]]) -> dict[str, MicrobatchSplit]:
+    most: dict[str, MicrobatchSplit] = {}
+    for report in reports:
+        for name, fields in report["pieces"].items():
+            split = MicrobatchSplit(**fields)
+            if name not in most or split.micro_batches > most[name].micro_batches:
+                most[name] = split
+    return most
 
 
-def _failures_that_count(told: Sequence[Mapping[str, Any]], division: SampleSharding) -> tuple[Failure, ...]:
+def _failures_that_count(reports: Sequence[Mapping[str, Any]], sharding: SampleSharding) -> tuple[Failure, ...]:
     """Return one failure for each pass: of the rank where the least fitted in the end, in samples of the plan."""
-    found: dict[str, Failure] = {}
-    for share, one in zip(division.shares, told, strict=True):
-        last = {fields["pass_name"]: Failure(**fields) for fields in one["failures"]}
+    worst: dict[str, Failure] = {}
+    for weight, report in zip(sharding.weights, reports, strict=True):
+        last = {fields["pass_name"]: Failure(**fields) for fields in report["failures"]}
         for name, failure in last.items():
             in_plan = replace(
-                failure, samples=round(failure.samples / share), fitted=max(1, int(failure.fitted / share))
+                failure, samples=round(failure.samples / weight), fitted=max(1, int(failure.fitted / weight))
             )
-            if name not in found or (in_plan.fitted, in_plan.extent) < (found[name].fitted, found[name].extent):
-                found[name] = in_plan
-    return tuple(found.values())
+            if name not in worst or (in_plan.fitted, in_plan.extent) < (worst[name].fitted, worst[name].extent):
+                worst[name] = in_plan
+    return tuple(worst.values())

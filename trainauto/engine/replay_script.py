@@ -1,4 +1,4 @@
-"""A run that repeats a logged one, step by step: the same samples, plans, pieces, rates and clips."""
+"""The script of a run: free, or a logged run repeated step by step, in the same plans, pieces, rates and clips."""
 
 import logging
 import math
@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainauto.core.decisions import Decision, Stop
-from trainauto.core.errors import TrainautoError
 from trainauto.core.records import MicrobatchSplit, StepRecord
+from trainauto.engine.run_errors import ReplayError
+from trainauto.engine.step_outcome import DoesNotFit
 
 logger = logging.getLogger(__name__)
 
@@ -15,8 +16,35 @@ NOTABLE = 1e-3
 """Where sums come in another order at every run (CUDA), a loss that differs by less than this share says nothing."""
 
 
-class ReplayError(TrainautoError):
-    """A logged step fits in no pieces and no crops here."""
+class FreeScript:
+    """What lays down the steps of a run: nothing. Every step is as plans, automations and memory will have it.
+
+    Attributes:
+        is_free: whether automations choose the first plan, and a batch that does not fit may be given back: steps
+            then differ from those of other runs.
+    """
+
+    is_free = True
+
+    def begin_step(self) -> list[Decision]:
+        """Go on to the next step; return what was decided before it ran."""
+        return []
+
+    def splits(self) -> Mapping[str, MicrobatchSplit]:
+        """Return how the passes of this step are to run where that is not as the plan says."""
+        return {}
+
+    def refuse(self, failure: DoesNotFit) -> None:
+        """Raise where a step has to fit: here its batch is given back."""
+
+    def end_step(self, record: StepRecord, *, finished: bool) -> list[Decision]:
+        """Take in a step; return what was decided upon it."""
+        del record, finished
+        return []
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """Return what to say of it at the end, as (label, text)."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -28,7 +56,7 @@ class _Room:
     is_cut: bool
 
 
-class Replay:
+class LoggedScript(FreeScript):
     """Tells the loop what the log says of each step, and says once where the run is another one.
 
     The loader follows the log by itself; decisions on plans are carried out all the same, so that a checkpoint can be
@@ -40,6 +68,8 @@ class Replay:
         last_step: the step to end with.
         is_exact: whether the same steps give the same bits here, as on a CPU with a fixed number of threads.
     """
+
+    is_free = False
 
     def __init__(
         self,
@@ -65,20 +95,32 @@ class Replay:
         self._logged = next(self._steps)
         return [decision for decision in self._decided(self._logged.step) if decision.early]
 
-    def pieces(self) -> Mapping[str, MicrobatchSplit]:
+    def splits(self) -> Mapping[str, MicrobatchSplit]:
         """Return how the passes of this step are to run where that is not as the plan says.
 
         As logged; where less fitted here before, in as many pieces as that takes.
         """
         logged = self._now
-        found = dict(logged.pieces)
+        splits = dict(logged.pieces)
         for name, room in self._rooms.items():
-            one = found.get(name, _as_planned(logged))
-            if one.extent >= room.extent:
+            split = splits.get(name, _as_planned(logged))
+            if split.extent >= room.extent:
                 fewest = math.ceil(logged.shape.samples / room.samples)
-                extent = room.extent if room.is_cut else one.extent
-                found[name] = MicrobatchSplit(max(one.micro_batches, fewest), extent, one.without_onednn)
-        return found
+                extent = room.extent if room.is_cut else split.extent
+                splits[name] = MicrobatchSplit(max(split.micro_batches, fewest), extent, split.without_onednn)
+        return splits
+
+    def refuse(self, failure: DoesNotFit) -> None:
+        """Raise: a step of the log that does not fit in any way cannot be repeated.
+
+        Raises:
+            ReplayError: always.
+        """
+        logged = self._now
+        raise ReplayError(
+            f"step {logged.step} of the log ({logged.plan}) does not fit here: {failure}\n"
+            "  Replay up to the step before (--until), or on a device with more memory."
+        )
 
     def end_step(self, record: StepRecord, *, finished: bool) -> list[Decision]:
         """Compare a step with the log; return what was decided upon it, and the end of the replay with the last one."""
@@ -90,14 +132,6 @@ class Replay:
         if record.step >= self._last_step and not stops and not finished:
             decided.append(Stop(f"replayed up to step {record.step}"))
         return decided
-
-    def cannot_follow(self, why: str) -> ReplayError:
-        """Return the error of a step that does not fit in any way."""
-        logged = self._now
-        return ReplayError(
-            f"step {logged.step} of the log ({logged.plan}) does not fit here: {why}\n"
-            "  Replay up to the step before (--until), or on a device with more memory."
-        )
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Return what to say of it at the end."""
@@ -121,11 +155,11 @@ class Replay:
         logged = self._now
         if record.pieces == logged.pieces:
             return
-        for name, one in record.pieces.items():
+        for name, split in record.pieces.items():
             wanted = logged.pieces.get(name, _as_planned(logged))
-            if one != wanted:
-                samples = math.ceil(record.shape.samples / one.micro_batches)
-                self._rooms[name] = _Room(samples, one.extent, is_cut=one.extent < wanted.extent)
+            if split != wanted:
+                samples = math.ceil(record.shape.samples / split.micro_batches)
+                self._rooms[name] = _Room(samples, split.extent, is_cut=split.extent < wanted.extent)
         if not self._first_in_other_pieces:
             self._first_in_other_pieces = record.step
             logger.warning(
@@ -141,7 +175,7 @@ class Replay:
         differences = {
             name: _difference(record.losses.get(name, math.nan), value) for name, value in logged.losses.items()
         }
-        name = max(differences, key=lambda one: differences[one], default=None)
+        name = max(differences, key=lambda term: differences[term], default=None)
         if name is None or differences[name] <= (0.0 if self._is_exact else NOTABLE):
             return
         self._largest_difference = max(self._largest_difference, differences[name])
@@ -166,12 +200,12 @@ def _as_planned(record: StepRecord) -> MicrobatchSplit:
 def _difference(here: float, logged: float) -> float:
     if here == logged or (math.isnan(here) and math.isnan(logged)):
         return 0.0
-    found = abs(here - logged) / max(abs(logged), 1e-30)
-    return found if math.isfinite(found) else math.inf
+    share = abs(here - logged) / max(abs(logged), 1e-30)
+    return share if math.isfinite(share) else math.inf
 
 
 def _in_words(pieces: Mapping[str, MicrobatchSplit], logged: StepRecord) -> str:
     if not pieces:
-        one = _as_planned(logged)
-        return f"in {one.micro_batches} of {one.extent} px"
-    return ", ".join(f"in {one.micro_batches} of {one.extent} px (pass {name})" for name, one in pieces.items())
+        split = _as_planned(logged)
+        return f"in {split.micro_batches} of {split.extent} px"
+    return ", ".join(f"in {split.micro_batches} of {split.extent} px (pass {name})" for name, split in pieces.items())

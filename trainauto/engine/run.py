@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.decisions import AutomationLike, Decision, PlanChange
+from trainauto.core.decisions import PlanChange
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
@@ -17,11 +17,11 @@ from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Best, Checkpoints
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
+from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.oom_notes import clear_oom_note
-from trainauto.engine.peak_predictions import PeakPredictions
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
 from trainauto.engine.reduce import check_same_weights
-from trainauto.engine.replay_script import Replay
+from trainauto.engine.replay_script import FreeScript
 from trainauto.engine.signals import StopSignals
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.memory.monitor.meter import MemoryMeter
@@ -55,12 +55,10 @@ class Run:
 
     Attributes:
         first_plan: the plan the option file starts with.
-        decided: what was decided outside of a step; it is reported with the next one.
-        replay: what a logged run did, where this one is to repeat it.
-        uncounted_ooms: failures of batches that went back to the loader; the next record counts them.
+        journal: asks automations, and carries out what they decide.
+        script: what lays its steps down, where it repeats a logged run.
         limit_bytes: memory that a rank may use: the least of all, or where batches follow memory, the most.
         ranks: who trains it together; only the first has automations, reports, and writes.
-        signal: number of the signal that all ranks know of, or 0.
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
         go_on: the command that resumes it, said where it stops before its end; empty where nobody knows.
@@ -71,8 +69,7 @@ class Run:
     loader: DynamicDataLoader
     axes: tuple[Axis, ...]
     schedule: RateSchedule
-    controls: Controls
-    automations: Sequence[AutomationLike]
+    journal: DecisionJournal
     validators: Sequence[Validator]
     checkpoints: Checkpoints
     reporter: ReporterLike
@@ -83,26 +80,26 @@ class Run:
     signals: StopSignals = field(default_factory=StopSignals)
     last_checkpoint: Path | None = None
     trained_plan: Plan | None = None
-    decided: list[Decision] = field(default_factory=list)
-    uncounted_ooms: int = 0
     budget_bytes: int | None = None
     batch_scaling: BatchScaling = field(default_factory=BatchScaling)
-    last_resort: CheckpointingFallback = field(default_factory=CheckpointingFallback)
-    replay: Replay | None = None
+    checkpointing_fallback: CheckpointingFallback = field(default_factory=CheckpointingFallback)
+    script: FreeScript = field(default_factory=FreeScript)
     limit_bytes: int | None = None
     ranks: Communicator = SINGLE_PROCESS
-    signal: int = 0
     lock: RunLock = field(default_factory=RunLock)
     missed: Sequence[Validator] = ()
     go_on: str = ""
-    rewind: StepSnapshot = field(init=False)
-    expectations: PeakPredictions = field(init=False)
+    snapshot: StepSnapshot = field(init=False)
     _saved_state: str = field(init=False, default="")
     _saved_best: Best | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.rewind = StepSnapshot(self.model.networks.values(), self.model.device)
-        self.expectations = PeakPredictions(self.automations)
+        self.snapshot = StepSnapshot(self.model.networks.values(), self.model.device)
+
+    @property
+    def controls(self) -> Controls:
+        """What decisions have set."""
+        return self.journal.controls
 
     @property
     def finished(self) -> bool:
@@ -116,13 +113,17 @@ class Run:
         One that received a signal goes on until the others know of it.
         """
         if self.ranks.world_size == 1:
-            self.signal = self.signals.received
-        return bool(self.signal or self.controls.stop_reason)
+            self.signals.agreed = self.signals.received
+        return bool(self.signals.agreed or self.controls.stop_reason)
+
+    def is_due(self, every: int) -> bool:
+        """Say whether something is due that is done every so many steps and after the last one; 0 is never."""
+        return every > 0 and (self.progress.steps % every == 0 or self.finished)
 
     @property
     def exit_code(self) -> int:
         """Return 128 + the signal that ended the run, as shells have it; 0 without one."""
-        return 128 + self.signal if self.signal else 0
+        return 128 + self.signals.agreed if self.signals.agreed else 0
 
     @property
     def is_saved(self) -> bool:
@@ -188,10 +189,10 @@ class Run:
         state = Checkpoints.read_state(checkpoint)
         self.model.load(checkpoint)
         self.model.load_state_dict(state["model"])
-        self.last_resort.load_state_dict(state.get("last_resort", {}), self.model)
+        self.checkpointing_fallback.load_state_dict(state.get("last_resort", {}), self.model)
         self.loader.load_state_dict(state["loader"])
         self.controls.load_state_dict(state["controls"])
-        for automation in self.automations:
+        for automation in self.journal.automations:
             if automation.name in state["automations"]:
                 automation.load_state_dict(state["automations"][automation.name])
         self.progress = Progress(**state["progress"])
@@ -214,8 +215,7 @@ class Run:
             change = PlanChange(
                 self.loader.plan.changed(micro_batches=pieces, **changed), "the option file has changed", early=True
             )
-            self.controls.apply([change])
-            self.decided.append(change)
+            self.journal.follow([change])
 
     def _state(self) -> dict[str, Any]:
         """Return all that the next step reads besides the weights; every rank must ask."""
@@ -226,16 +226,16 @@ class Run:
             "model": self.model.state_dict(),
             **self._decided_parts(),
             "random": random_state(),
-            "random_of_others": [unpacked_state(one) for one in others],
+            "random_of_others": [unpacked_state(packed) for packed in others],
         }
 
     def _decided_parts(self) -> dict[str, Any]:
         """Return what decisions change."""
         return {
-            "last_resort": self.last_resort.state_dict(),
+            "last_resort": self.checkpointing_fallback.state_dict(),
             "loader": self.loader.state_dict(),
             "controls": self.controls.state_dict(),
-            "automations": {automation.name: automation.state_dict() for automation in self.automations},
+            "automations": {automation.name: automation.state_dict() for automation in self.journal.automations},
         }
 
     def _decided_state(self) -> str:

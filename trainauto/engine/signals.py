@@ -23,10 +23,12 @@ class StopSignals:
 
     Attributes:
         received: the signal's number, 0 while there was none.
+        agreed: number of the signal that all ranks know of, or 0.
     """
 
     def __init__(self) -> None:
         self.received = 0
+        self.agreed = 0
         self._before: dict[int, object] = {}
         self._raises: type[BaseException] | None = None
 

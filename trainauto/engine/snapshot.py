@@ -6,42 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainauto.core.errors import TrainautoError
 from trainauto.core.objectives import MicroBatch
-from trainauto.core.words import counted
-from trainauto.memory.monitor.oom import in_words
-
-
-class BatchTooLargeError(TrainautoError):
-    """Not even the smallest piece of a batch fits; the caller cuts the batch down.
-
-    Args:
-        pass_name: the pass that ran out of memory.
-        samples: samples of the piece that failed.
-        message: what the allocator said.
-    """
-
-    def __init__(self, pass_name: str, samples: int, message: str) -> None:
-        super().__init__(f"pass '{pass_name}' does not fit with {counted(samples, 'sample')}: {in_words(message)}")
-        self.pass_name = pass_name
-        self.samples = samples
-        self.message = message
-
-
-class GroupOutOfMemoryError(TrainautoError):
-    """A rank ran out of memory where it cannot run its batch again by itself: all ranks have to start again.
-
-    Args:
-        failure: what did not fit.
-    """
-
-    def __init__(self, failure: BatchTooLargeError) -> None:
-        super().__init__(
-            f"{failure}\n  With ddp_overlap and fully_shard ranks meet inside the backward pass, so that the batch "
-            "cannot be run again in pieces.\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
-            "again, and they go on under a smaller plan, as a later start with --auto_resume does."
-        )
-        self.failure = failure
 
 
 class StepSnapshot:
@@ -93,11 +58,6 @@ class StepSnapshot:
         torch.set_rng_state(self._random[0])
         if self._random[1] is not None:  # pragma: no cuda
             torch.cuda.set_rng_state(self._random[1], self._device)
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error says, in one line."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def crop_top_left(tensors: MicroBatch, extent: int, smaller: int) -> MicroBatch:

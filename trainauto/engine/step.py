@@ -14,181 +14,192 @@ import torch
 from torch import Tensor, nn
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import NonFiniteError, TrainautoError
+from trainauto.core.errors import NonFiniteError
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import LQ_SIZE, Axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
-from trainauto.engine.gradients import Failure, Gradients, compute_gradients, largest_forward, on_device
-from trainauto.engine.snapshot import BatchTooLargeError, GroupOutOfMemoryError, StepSnapshot
+from trainauto.engine.gradients import as_planned, compute_gradients, on_device
+from trainauto.engine.run_errors import GroupOutOfMemoryError, OptimizerOutOfMemoryError, RankAbortedError
+from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients, StepOutcome, Stepped
 from trainauto.memory.monitor import onednn
-from trainauto.memory.monitor.oom import in_words, is_out_of_memory
+from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
 
 SHOWN_FILES = 8
 
-ELSEWHERE = "another rank has run out of memory"
-
 
 @dataclass(frozen=True)
-class StepOutcome:
-    """What a step gave, on this rank.
+class StepSettings:
+    """How a step runs.
 
     Attributes:
-        losses: value of each loss term of every pass, weighted by samples; on several ranks, this one's part of it.
-        grad_norms: gradient norm of each pass, before clipping.
-        skipped: passes whose float16 gradients overflowed, so that their weights were left alone.
-        seconds: how long it took.
-        failures: passes that ran out of memory on the way, in order.
-        pieces: how each pass ran in the end that did not run as the plan says.
+        max_norm: gradients with a larger norm are scaled down to it.
+        axes: bounds of crops, for a pass that fits in no pieces and whose batch cannot be given back; without them it
+            does not fit.
+        average_share: how many steps this one counts as to moving averages.
+        splits: how passes ran when this step was logged: they run so from the start.
+        may_requeue: whether a batch that does not fit may be given back to the loader. Once a pass has stepped it may
+            not, for what has stepped is never undone; crops are then cut.
     """
 
-    losses: Mapping[str, float]
-    grad_norms: Mapping[str, float]
-    skipped: tuple[str, ...]
-    seconds: float
-    failures: tuple[Failure, ...] = field(default=())
-    pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
+    max_norm: float | None = None
+    axes: Sequence[Axis] = ()
+    average_share: float = 1.0
+    splits: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
+    may_requeue: bool = True
+
+
+PLAIN = StepSettings()
 
 
 def optimize_parameters(
     model: BaseModel,
     batch: Batch,
+    settings: StepSettings = PLAIN,
     *,
-    max_norm: float | None = None,
-    rewind: StepSnapshot | None = None,
-    axes: Sequence[Axis] = (),
-    average_share: float = 1.0,
-    replayed: Mapping[str, MicrobatchSplit] | None = None,
+    snapshot: StepSnapshot | None = None,
     ranks: Communicator = SINGLE_PROCESS,
 ) -> StepOutcome:
     """Train a batch: each pass of the model in order, then the moving averages.
 
-    What a pass adds to its micro-batches (detached tensors under new names) is handed to the passes after it.
+    What a pass adds to its micro-batches (detached tensors under new names) is handed to the passes after it. A batch
+    that does not fit has changed no weights, unless an earlier pass has stepped; all ranks then say so.
 
     Args:
         model: what to train.
         batch: its plan says in how many micro-batches.
-        max_norm: gradients with a larger norm are scaled down to it.
-        rewind: keeps what a pass may change; one for all steps knows which buffers ever change.
-        axes: bounds of crops. A pass that fits in no pieces once another has stepped goes on with smaller crops down to
-            these; without them, and in the first pass, that is :class:`BatchTooLargeError`.
-        average_share: how many steps this one counts as to moving averages.
-        replayed: how the passes of this step ran when it was logged: they run so from the start. Since the step is to
-            stay one step, crops are then cut in the first pass too rather than the batch given back.
+        settings: how.
+        snapshot: keeps what a pass may change; one for all steps knows which buffers ever change.
         ranks: who trains the other samples of the step.
 
     Raises:
         NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
-        BatchTooLargeError: a pass fits in no smaller pieces, here or on another rank; its weights are untouched on all.
-        RankAbortedError: another rank ends the run.
+        RankAbortedError, GroupOutOfMemoryError, OptimizerOutOfMemoryError: the run cannot go on.
     """
-    start = time.perf_counter()
-    rewind = rewind or StepSnapshot(model.networks.values(), model.device)
-    step = _Step(model, batch, rewind, ranks)
-    losses: dict[str, float] = {}
-    norms: dict[str, float] = {}
-    skipped: list[str] = []
-    failures: list[Failure] = []
-    pieces: dict[str, MicrobatchSplit] = {}
-    as_planned = MicrobatchSplit(math.ceil(len(batch) / largest_forward(batch)), batch.shape.extent)
-    crops = next((axis for axis in axes if axis.name == LQ_SIZE), None)
-    for position, one in enumerate(model.objectives()):
-        # Passes that have stepped are never undone, so the batch cannot be given back any more.
-        crop = crops if position or replayed is not None else None
-        done = step.run(one, crop, (replayed or {}).get(one.name, as_planned))
-        if done.pieces != as_planned:
-            pieces[one.name] = done.pieces
-        values, norms[one.name] = _read_and_clip(one, done.terms, max_norm, batch)
-        losses |= values
-        failures += done.failures
-        if not _step(one):
-            skipped.append(one.name)
-        rewind.commit_pass()
-        if ranks.world_size > 1:
-            ranks.broadcast_tensors(rewind.changing())
-    rewind.commit_step()
-    _after_step(model, average_share)
-    return StepOutcome(losses, norms, tuple(skipped), time.perf_counter() - start, tuple(failures), pieces)
+    step = _Step(model, batch, settings, snapshot or StepSnapshot(model.networks.values(), model.device), ranks)
+    for objective in model.objectives():
+        gradients = step.gradients_of_all_ranks(objective)
+        if isinstance(gradients, DoesNotFit):
+            return gradients
+        step.update_weights(objective, gradients)
+    return step.finish()
 
 
-def parameters_of(one: Objective) -> list[nn.Parameter]:
+def parameters_of(objective: Objective) -> list[nn.Parameter]:
     """Return the weights that a pass changes."""
-    return [parameter for group in one.optimizer.param_groups for parameter in group["params"]]
+    return [parameter for group in objective.optimizer.param_groups for parameter in group["params"]]
 
 
 class _Step:
-    """The tensors of a step, on the way through its passes.
+    """A step on the way through its passes: its tensors, and what has come of it so far."""
 
-    Args:
-        model: what is trained.
-        batch: this rank's samples.
-        rewind: keeps what a pass may change.
-        ranks: who trains the other samples.
-    """
-
-    def __init__(self, model: BaseModel, batch: Batch, rewind: StepSnapshot, ranks: Communicator) -> None:
+    def __init__(
+        self, model: BaseModel, batch: Batch, settings: StepSettings, snapshot: StepSnapshot, ranks: Communicator
+    ) -> None:
         self._model = model
         self._batch = batch
-        self._rewind = rewind
+        self._settings = settings
+        self._snapshot = snapshot
         self._ranks = ranks
         self._tensors: MicroBatch | None = None
+        self._has_stepped = False
+        self._start = time.perf_counter()
+        self._losses: dict[str, float] = {}
+        self._norms: dict[str, float] = {}
+        self._skipped: list[str] = []
+        self._failures: list[Failure] = []
+        self._splits: dict[str, MicrobatchSplit] = {}
 
-    def run(self, one: Objective, crop: Axis | None, begin: MicrobatchSplit) -> Gradients:
+    def gradients_of_all_ranks(self, objective: Objective) -> Gradients | DoesNotFit:
         """Compute the gradients of a pass, here and on the other ranks, and sum them.
 
         Raises:
-            BatchTooLargeError: it fits in no pieces, here or elsewhere.
             GroupOutOfMemoryError: it does not fit here, and the ranks have met already.
             RankAbortedError: another rank ends the run.
         """
-        done, too_large = self._attempt(one, crop, begin)
+        mine = self._gradients_here(objective)
         if self._ranks.reduces_in_backward:
-            if too_large is not None:
-                raise GroupOutOfMemoryError(too_large)
-            if done is not None:
-                return done
-        worst = self._ranks.sum_gradients(parameters_of(one), OK if too_large is None else DOES_NOT_FIT)
+            if isinstance(mine, DoesNotFit):
+                raise GroupOutOfMemoryError(mine, self._batch)
+            return mine
+        worst = self._ranks.sum_gradients(
+            parameters_of(objective), DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK
+        )
         if worst == ABORT:
             raise RankAbortedError("another rank ended the run with an error of its own; the reason stands there")
-        if done is None or worst == DOES_NOT_FIT:
-            if done is not None:
-                one.optimizer.zero_grad(set_to_none=True)
-                self._rewind.restore()
-            raise too_large or BatchTooLargeError(one.name, 0, ELSEWHERE)
-        return done
+        if worst == OK or isinstance(mine, DoesNotFit):
+            return mine
+        objective.optimizer.zero_grad(set_to_none=True)
+        self._snapshot.restore()
+        return DoesNotFit.elsewhere(objective.name)
 
-    def _attempt(
-        self, one: Objective, crop: Axis | None, begin: MicrobatchSplit
-    ) -> tuple[Gradients | None, BatchTooLargeError | None]:
-        try:
-            if self._tensors is None:
-                self._tensors = on_device(self._model, self._batch)
-            if not len(self._batch):  # of unequal ranks one may have nothing to do
-                one.optimizer.zero_grad(set_to_none=True)
-                self._rewind.take()
-                return Gradients({}, {}, begin), None
-            with onednn.left_aside(begin.without_onednn):
-                done = compute_gradients(
-                    one, self._tensors, self._batch, self._rewind, self._model.device, crop, begin, self._ranks
-                )
-        except BatchTooLargeError as error:
-            return None, error.with_traceback(None)
-        self._tensors = {**self._tensors, **done.handed_on}
-        return done, None
+    def update_weights(self, objective: Objective, gradients: Gradients) -> None:
+        """Clip, and step the optimizer of a pass; from now on it stays."""
+        if gradients.split != as_planned(self._batch):
+            self._splits[objective.name] = gradients.split
+        losses, norm = _read_and_clip(objective, gradients.terms, self._settings.max_norm, self._batch)
+        self._losses |= losses
+        self._norms[objective.name] = norm
+        self._failures += gradients.failures
+        if not _step_optimizer(objective):
+            self._skipped.append(objective.name)
+        self._has_stepped = True
+        self._snapshot.commit_pass()
+        self._ranks.broadcast_tensors(self._snapshot.changing())
+
+    def finish(self) -> Stepped:
+        """Move the averages; return what the step gave."""
+        self._snapshot.commit_step()
+        _move_averages(self._model, self._settings.average_share)
+        seconds = time.perf_counter() - self._start
+        return Stepped(self._losses, self._norms, tuple(self._skipped), seconds, tuple(self._failures), self._splits)
+
+    def _gradients_here(self, objective: Objective) -> Gradients | DoesNotFit:
+        if self._tensors is None:
+            tensors = on_device(self._model, self._batch)
+            if isinstance(tensors, DoesNotFit):
+                return tensors
+            self._tensors = tensors
+        split = self._settings.splits.get(objective.name, as_planned(self._batch))
+        if not len(self._batch):  # of unequal ranks one may have nothing to do
+            objective.optimizer.zero_grad(set_to_none=True)
+            self._snapshot.take()
+            return Gradients({}, {}, split)
+        with onednn.left_aside(split.without_onednn):
+            gradients = compute_gradients(
+                objective,
+                self._tensors,
+                self._batch,
+                self._snapshot,
+                self._model.device,
+                self._crops(),
+                split,
+                self._ranks,
+            )
+        if isinstance(gradients, Gradients):
+            self._tensors = {**self._tensors, **gradients.handed_on}
+        return gradients
+
+    def _crops(self) -> Axis | None:
+        """Return the bounds within which crops may be cut now; ``None`` where the batch is given back instead."""
+        if self._settings.may_requeue and not self._has_stepped:
+            return None
+        return next((axis for axis in self._settings.axes if axis.name == LQ_SIZE), None)
 
 
 def _read_and_clip(
-    one: Objective, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch
+    objective: Objective, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch
 ) -> tuple[dict[str, float], float]:
     """Bring losses and gradient norm to the host, refuse what is not finite, clip.
 
     All figures travel at once: on CUDA it is the one place of a pass that waits for the device.
     """
-    if one.scaler is not None:
-        one.scaler.unscale_(one.optimizer)
-    parameters = parameters_of(one)
+    if objective.scaler is not None:
+        objective.scaler.unscale_(objective.optimizer)
+    parameters = parameters_of(objective)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     total = torch.nn.utils.get_total_norm(gradients)
     if hasattr(total, "full_tensor"):  # of weights that are spread over the ranks
@@ -197,47 +208,33 @@ def _read_and_clip(
     losses = dict(zip(terms, values, strict=True))
     for name, value in losses.items():
         if not math.isfinite(value):
-            raise NonFiniteError(_non_finite(f"loss term '{name}' of pass '{one.name}' is {value}", batch))
+            raise NonFiniteError(_non_finite(f"loss term '{name}' of pass '{objective.name}' is {value}", batch))
     # With loss scaling an overflow is expected now and then; the scaler skips that step and lowers its factor.
-    if one.scaler is None and not math.isfinite(norm):
+    if objective.scaler is None and not math.isfinite(norm):
         elsewhere = " (of all ranks: one whose own loss is not finite names its files)" if batch.others else ""
-        raise NonFiniteError(_non_finite(f"the gradient norm of pass '{one.name}' is {norm}{elsewhere}", batch))
+        raise NonFiniteError(_non_finite(f"the gradient norm of pass '{objective.name}' is {norm}{elsewhere}", batch))
     if max_norm is not None and norm > max_norm:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
     return losses, norm
 
 
-def _step(one: Objective) -> bool:
+def _step_optimizer(objective: Objective) -> bool:
+    """Step; say whether the weights changed, which float16 gradients that overflow prevent."""
     try:
-        if one.scaler is None:
-            one.optimizer.step()
+        if objective.scaler is None:
+            objective.optimizer.step()
             return True
-        factor = one.scaler.get_scale()
-        one.scaler.step(one.optimizer)
-        one.scaler.update()
-        return one.scaler.get_scale() >= factor
+        factor = objective.scaler.get_scale()
+        objective.scaler.step(objective.optimizer)
+        objective.scaler.update()
+        return objective.scaler.get_scale() >= factor
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise OptimizerOutOfMemoryError(one.name, str(error)) from None
+        raise OptimizerOutOfMemoryError(objective.name, str(error)) from None
 
 
-class OptimizerOutOfMemoryError(TrainautoError):
-    """The optimizer's own step ran out of memory: some weights have moved, others have not, so nothing is repeated."""
-
-    def __init__(self, pass_name: str, message: str) -> None:
-        super().__init__(
-            f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"
-            "  Its state does not depend on crop or batch: take a smaller network, an optimizer with less state (SGD), "
-            "or a larger budget."
-        )
-
-
-class RankAbortedError(TrainautoError):
-    """Another rank could not go on and said so before this pass changed any weight."""
-
-
-def _after_step(model: BaseModel, average_share: float) -> None:
+def _move_averages(model: BaseModel, average_share: float) -> None:
     try:
         model.after_step(average_share)
     except (RuntimeError, MemoryError) as error:

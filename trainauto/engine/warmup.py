@@ -68,12 +68,12 @@ def lift_budget(run: Run) -> None:
 
 def _share_start(run: Run) -> None:
     """Give every rank the first one's weights: machines of another make may have drawn or rounded others."""
-    if run.ranks.world_size == 1 or run.ranks.reduces_in_backward:
-        return  # alone, or done when the network was made one of several
+    if run.ranks.reduces_in_backward:
+        return  # done when the network was made one of several
     averages = (average.network for average in run.model.averages.values())
     for network in (*run.model.networks.values(), *averages):
         run.ranks.broadcast_tensors(network.state_dict().values())
-    run.ranks.prepare(parameter for one in run.model.objectives() for parameter in parameters_of(one))
+    run.ranks.prepare(weight for objective in run.model.objectives() for weight in parameters_of(objective))
 
 
 def _smallest_step(run: Run) -> None:

@@ -11,15 +11,18 @@ import torch
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.core.batch import Batch
+from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import Plan
 from trainauto.core.words import counted
 from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot, first_line
-from trainauto.engine.step import OptimizerOutOfMemoryError, optimize_parameters
+from trainauto.engine.run_errors import OptimizerOutOfMemoryError
+from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.step import StepSettings, optimize_parameters
+from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.forecast.traced_run import empty_batch
 from trainauto.memory.monitor.budget import calm_allocator
 from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.options.load import load_options
 
@@ -45,7 +48,7 @@ class BenchmarkSteps:
 
     Raises:
         InputError: options, or what they name, cannot be used.
-        BatchTooLargeError: not even the smallest plan fits.
+        TrainautoError: not even the smallest plan fits.
     """
 
     def __init__(self, options: Path, overrides: Sequence[str], smallest: Plan) -> None:
@@ -59,10 +62,11 @@ class BenchmarkSteps:
         network = build_network(loaded, pretrained=False)
         self._channels, self._scale = channels_of(network), loaded.options.scale
         self._model = build_model(loaded, network, precision, pretrained=False)
-        self._max_norm = loaded.options.train.grad_clip
+        self._settings = StepSettings(max_norm=loaded.options.train.grad_clip)
         make_optimizer_state(self._model.optimizers.values())
-        self._rewind = StepSnapshot(self._model.networks.values(), self.device)
-        self._optimize(self._batch(smallest))
+        self._snapshot = StepSnapshot(self._model.networks.values(), self.device)
+        if failure := self._optimize(self._batch(smallest)):
+            raise TrainautoError(failure)
         self._clean_up()
         self._meter = MemoryMeter(self.device)
         self.limit_bytes = self._bound(loaded.options.memory.budget_bytes(self.device.type))
@@ -83,12 +87,12 @@ class BenchmarkSteps:
         self._clean_up()
         try:
             failure, peaks, seconds = self._steps(plan)
-        except (BatchTooLargeError, OptimizerOutOfMemoryError) as error:
-            failure = first_line(error)
+        except OptimizerOutOfMemoryError as error:
+            failure = allocator_message(error)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            failure = first_line(error)
+            failure = allocator_message(error)
         if failure:
             return {"failed": f"out of memory: {failure}"}
         return {"measured_bytes": max(peaks), "seconds": sorted(seconds)[len(seconds) // 2]}
@@ -110,10 +114,12 @@ class BenchmarkSteps:
         return failure, peaks, seconds
 
     def _optimize(self, batch: Batch) -> str:
-        done = optimize_parameters(self._model, batch, max_norm=self._max_norm, rewind=self._rewind)
+        outcome = optimize_parameters(self._model, batch, self._settings, snapshot=self._snapshot)
         if self.device.type == "cuda":  # pragma: no cuda
             torch.cuda.synchronize(self.device)
-        return done.failures[0].message if done.failures else ""
+        if isinstance(outcome, DoesNotFit):
+            return str(outcome)
+        return outcome.failures[0].message if outcome.failures else ""
 
     def _batch(self, plan: Plan) -> Batch:
         """Return noise, as a batch leaves the loader."""

@@ -8,7 +8,6 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.optim import Optimizer
 
-from trainauto.builders.data import first_plan
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
@@ -16,7 +15,8 @@ from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
-from trainauto.engine.step import optimize_parameters, parameters_of
+from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
+from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.cost.ratio_prior import Kernels
 from trainauto.memory.tracing.fake_tensors import as_fake, fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
@@ -34,23 +34,13 @@ ALWAYS_CLIP = -1.0
 """A bound that every gradient norm exceeds, so that a traced step takes what clipping takes."""
 
 
-def trace_plan(loaded: LoadedOptions, plan: Plan | None = None) -> Trace:
-    """Trace a step of the run under a plan (its first one if none is given); no data and no weights are read.
-
-    Raises:
-        TraceError: the model cannot be traced.
-        InputError: options cannot be used.
-    """
-    return FakeRun.of(loaded).trace(plan or first_plan(loaded.options))
-
-
 class TracedModel:
     """A model that has its optimizer state, and whose steps are followed; on real tensors that measures.
 
     Args:
         model: what steps.
         batch_of: makes the batch of a plan.
-        max_norm: as for :func:`~trainauto.engine.step.optimize_parameters`.
+        max_norm: as in :class:`~trainauto.engine.step.StepSettings`.
         ends_early: let traces end with the first step that leaves as much as it found.
         libraries: of the card whose memory is followed; ``None`` on a CPU.
         sums_after: gradients are summed over ranks after the backward pass: what that takes is held all the time.
@@ -70,7 +60,7 @@ class TracedModel:
         self._batch_of = batch_of
         self._max_norm = max_norm
         make_optimizer_state(model.optimizers.values())
-        self._rewind = StepSnapshot(model.networks.values(), model.device)
+        self._snapshot = StepSnapshot(model.networks.values(), model.device)
         self._settled = False
         self._ends_early = ends_early
         self._libraries = libraries
@@ -101,10 +91,13 @@ class TracedModel:
 
     def step(self, plan: Plan) -> None:
         """Step under a plan."""
-        optimize_parameters(self.model, self._batch_of(plan), max_norm=self._max_norm, rewind=self._rewind)
+        settings = StepSettings(max_norm=self._max_norm)
+        outcome = optimize_parameters(self.model, self._batch_of(plan), settings, snapshot=self._snapshot)
+        if isinstance(outcome, DoesNotFit):
+            raise TraceError(str(outcome))
         if not self._settled:
             # From here on it keeps copies only of the buffers that steps change, as it does in a run.
-            self._rewind.take()
+            self._snapshot.take()
             self._settled = True
 
 

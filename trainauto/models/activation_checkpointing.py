@@ -77,14 +77,6 @@ def switch_on(network: nn.Module) -> Blocks:
     return blocks
 
 
-def switch_off(network: nn.Module) -> None:
-    """Have a network run as it is written again."""
-    for module in network.modules():
-        if is_on(module):
-            module.__class__ = getattr(type(module), _PLAIN_CLASS)
-            vars(module).pop(_CHANGING, None)
-
-
 def is_on(module: nn.Module) -> bool:
     """Say whether this very module runs again in backward passes."""
     return _PLAIN_CLASS in vars(type(module))

@@ -204,7 +204,7 @@ class Validator:
 
     def first_picture(self) -> Tensor:
         """Return the first image of the set, (1, C, h, w) on the CPU."""
-        return self.dataset.whole(0)["lq"][None].float() / 255
+        return self.dataset.full_sample(0)["lq"][None].float() / 255
 
     def fits_in_tiles(self, enlarge: Enlarge, lq: Tensor) -> bool:
         """Say whether an image can be enlarged in the memory there is, be it in the smallest tiles."""
@@ -217,7 +217,7 @@ class Validator:
             metric(image, image)
 
     def _judged(self, enlarge: Enlarge, index: int, limited: Limited) -> ImageResult:
-        sample = self.dataset.whole(index)
+        sample = self.dataset.full_sample(index)
         lq = sample["lq"][None].float() / 255
         reference = _to_pixels(sample["gt"])
         ooms_before = self._enlarger.ooms

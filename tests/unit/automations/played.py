@@ -128,5 +128,5 @@ class PlayedRun:
             return
         self.decisions.append((self.step, decision))
         if isinstance(decision, PlanChange) and decision.plan != self.plan:
-            smaller = decision.plan.meet(self.plan) == decision.plan
+            smaller = decision.plan.capped_by(self.plan) == decision.plan
             self.coming = [*self.coming, (self.step + (1 if smaller else LOOKAHEAD + 1), decision.plan)]

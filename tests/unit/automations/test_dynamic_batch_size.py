@@ -61,7 +61,7 @@ class Simulation:
         if change is None:
             return
         self.changes.append((self.step, change))
-        smaller = change.plan.meet(self.plan) == change.plan
+        smaller = change.plan.capped_by(self.plan) == change.plan
         self.coming.append((self.step + 1 if smaller else self.step + LOOKAHEAD, change.plan))
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.unit.automations.test_dynamic_batch_size import AXES, LIMIT, START, controller, memory
 from trainauto.automations import DynamicBatchSizeOptimizer
-from trainauto.control.planners import Jump, Period
+from trainauto.control.planners import Jump
+from trainauto.control.policy_input import PolicyInput
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
@@ -207,7 +208,18 @@ def test_what_the_allocator_keeps_of_other_plans_is_not_what_a_plan_needs() -> N
     jump, alone = Jump(CostModel(prior(), ALLOCATED), CostModel(prior(1.05), RESERVED)), Jump(CostModel(prior()))
     shape, peak = shape_of(START), memory(START)
     foreseen, doubted = jump.reserved.predict(shape), jump.reserved.predict(shape, UPPER)
-    seen = Period(START, peak, peak, LIMIT, 0.85, 0.05, AXES, 4, reserved_bytes=int(1.5 * peak), available_bytes=LIMIT)
+    seen = PolicyInput(
+        plan=START,
+        peak_bytes=peak,
+        typical_bytes=peak,
+        limit_bytes=LIMIT,
+        target=0.85,
+        margin=0.05,
+        axes=AXES,
+        configured_batch=4,
+        reserved_bytes=int(1.5 * peak),
+        available_bytes=LIMIT,
+    )
     for one in (jump, alone):
         one.judge(seen)
     assert (jump.reserved.predict(shape), jump.reserved.predict(shape, UPPER)) == (foreseen, doubted)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.worlds import FIRST_TEST_SEED, MARGIN, TARGET, World, worlds
-from trainauto.control.jump_policy import Situation, choose
+from trainauto.control.jump_policy import JumpInput, choose
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.plan import Plan
 from trainauto.memory.cost.cost_model import CostModel, fit_prior, shape_of
@@ -35,9 +35,19 @@ def start(world: World) -> Plan:
     return a_plan(batch.clamp(world.configured.batch_size), lq.clamp(world.configured["lq_size"]))
 
 
-def in_world(world: World, plan: Plan, cost: CostModel, peak: int | None, **changes: Any) -> Situation:
+def in_world(world: World, plan: Plan, cost: CostModel, peak: int | None, **changes: Any) -> JumpInput:
     configured = world.configured.batch_size
-    return Situation(plan, world.limit, TARGET, MARGIN, world.axes, configured, cost, peak, **changes)
+    return JumpInput(
+        plan=plan,
+        limit_bytes=world.limit,
+        target=TARGET,
+        margin=MARGIN,
+        axes=world.axes,
+        configured_batch=configured,
+        cost=cost,
+        peak_bytes=peak,
+        **changes,
+    )
 
 
 def test_jumps_stay_within_the_limit_in_two_thousand_worlds() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.worlds import DOUBTFUL, GIB, KIB, MARGIN, MIB, TARGET, TRACED
-from trainauto.control.jump_policy import CORRECTION_GAIN, LATER_GAIN, Situation, best_plan, choose, frontier
+from trainauto.control.jump_policy import CORRECTION_GAIN, LATER_GAIN, JumpInput, best_plan, choose, frontier
 from trainauto.core.plan import Axis, Plan
 from trainauto.memory.cost.cost_model import CostModel, fit_prior, shape_of
 from trainauto.memory.cost.ratio_prior import PROCESS, RESERVED, UPPER
@@ -27,7 +27,7 @@ def need(cost: CostModel, plan: Plan) -> int:
     return cost.predict(shape_of(plan))
 
 
-def situation(plan: Plan, share: float | None = None, **changes: Any) -> Situation:
+def situation(plan: Plan, share: float | None = None, **changes: Any) -> JumpInput:
     """A plan that was measured to peak at a share of the limit, or was not measured."""
     cost = changes.pop("cost", None) or a_cost()
     peak = None if share is None else int(share * LIMIT)
@@ -43,7 +43,7 @@ def situation(plan: Plan, share: float | None = None, **changes: Any) -> Situati
         "cost": cost,
         "peak_bytes": peak,
     }
-    return Situation(**{**facts, **changes})
+    return JumpInput(**{**facts, **changes})
 
 
 def lattice(axes: tuple[Axis, ...], micro_batches: int) -> Iterator[Plan]:
@@ -62,7 +62,7 @@ plans = st.builds(lambda b, s: a_plan(b, 4 * s), st.integers(2, 24), st.integers
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> Situation:
+def situations(draw: st.DrawFn) -> JumpInput:
     lq = Axis("lq_size", "px", draw(st.integers(16, 64)), draw(st.integers(64, 128)), draw(st.sampled_from([1, 4, 8])))
     batch = Axis("batch_size", "samples", draw(st.integers(1, 4)), draw(st.integers(4, 16)), 1)
     plan = Plan.of(
@@ -74,7 +74,7 @@ def situations(draw: st.DrawFn) -> Situation:
     peak = draw(st.none() | st.integers(LIMIT // 20, 2 * LIMIT))
     if peak is not None:
         cost.observe(shape_of(plan), peak)
-    return Situation(
+    return JumpInput(
         plan=plan,
         limit_bytes=LIMIT,
         target=draw(st.floats(0.5, 1.0)),
@@ -91,7 +91,7 @@ def situations(draw: st.DrawFn) -> Situation:
     )
 
 
-def admitted(now: Situation, plan: Plan) -> bool:
+def admitted(now: JumpInput, plan: Plan) -> bool:
     """The definition, written out apart from the policy."""
     seen = shape_of(plan)
     fits = now.most(plan) <= now.target * now.limit_bytes
@@ -103,7 +103,7 @@ def admitted(now: Situation, plan: Plan) -> bool:
 
 @settings(max_examples=60, deadline=None)
 @given(situations())
-def test_the_best_plan_is_that_of_brute_force(now: Situation) -> None:
+def test_the_best_plan_is_that_of_brute_force(now: JumpInput) -> None:
     everything = [plan for plan in lattice(now.axes, now.plan.micro_batches) if admitted(now, plan)]
     configured = now.axis("batch_size").clamp(now.configured_batch)
     best = max(everything, key=lambda p: (min(p.batch_size, configured), p["lq_size"], p.batch_size), default=None)
@@ -126,7 +126,7 @@ def test_the_best_plan_is_that_of_brute_force(now: Situation) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(situations())
-def test_what_a_judgement_may_do(now: Situation) -> None:
+def test_what_a_judgement_may_do(now: JumpInput) -> None:
     found = choose(now)
     plan, target_bytes = found.plan, now.target * now.limit_bytes
     assert all(axis.admits(plan[axis.name]) for axis in now.axes)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainauto.control.step_policy import Measured, PolicyDecision, Situation, judge, shrunk_after_oom, work
+from trainauto.control.step_policy import Measured, PolicyDecision, StepInput, judge, shrunk_after_oom, work
 from trainauto.core.plan import Axis, Plan
 
 AXES = (Axis("lq_size", "px", 16, 128, 4), Axis("batch_size", "samples", 2, 32))
@@ -14,7 +14,7 @@ def peak_of(plan: Plan, constant: float = 40e6, per_pixel: float = 3000.0) -> in
     return int(constant + per_pixel * work(plan))
 
 
-def situation(plan: Plan, peak: int | None = None, **changes: object) -> Situation:
+def situation(plan: Plan, peak: int | None = None, **changes: object) -> StepInput:
     measured = peak_of(plan) if peak is None else peak
     facts: dict[str, object] = {
         "plan": plan,
@@ -26,7 +26,7 @@ def situation(plan: Plan, peak: int | None = None, **changes: object) -> Situati
         "configured_batch": 4,
         "measured": Measured({plan: measured}),
     }
-    return Situation(**{**facts, **changes})  # type: ignore[arg-type]
+    return StepInput(**{**facts, **changes})  # type: ignore[arg-type]
 
 
 plans = st.builds(lambda b, s: Plan.of(batch_size=b, lq_size=4 * s), st.integers(2, 32), st.integers(4, 32))

@@ -1,4 +1,4 @@
-"""C43: samples divided among ranks without loss or repetition, whatever the batch, the shares and the cuts."""
+"""C43: samples divided among ranks without loss or repetition, whatever the batch, the weighted and the cuts."""
 
 from itertools import pairwise
 
@@ -9,44 +9,44 @@ from hypothesis import strategies as st
 from trainauto.core.plan import Plan
 from trainauto.core.sharding import SampleSharding
 
-shares = st.lists(st.floats(0.05, 1.0), min_size=1, max_size=6).map(lambda some: SampleSharding((1.0, *some)))
-divisions = st.one_of(st.integers(1, 9).map(SampleSharding.equal), shares)
+weighted = st.lists(st.floats(0.05, 1.0), min_size=1, max_size=6).map(lambda some: SampleSharding((1.0, *some)))
+shardings = st.one_of(st.integers(1, 9).map(SampleSharding.equal), weighted)
 
 
-@given(divisions, st.integers(1, 40))
-def test_every_sample_has_one_owner_and_every_rank_its_share(division: SampleSharding, batch: int) -> None:
-    owners = division.owners(batch)
-    assert len(owners) == division.total(batch)
-    assert tuple(owners.count(rank) for rank in range(division.ranks)) == division.samples(batch)
-    for rank in range(division.ranks):
-        assert [owners[place] for place in division.places(batch, rank)] == [rank] * division.samples(batch)[rank]
-        assert list(division.places(batch, rank)) == sorted(division.places(batch, rank))
+@given(shardings, st.integers(1, 40))
+def test_every_sample_has_one_owner_and_every_rank_its_share(sharding: SampleSharding, batch: int) -> None:
+    ranks_of = sharding.rank_of_sample(batch)
+    assert len(ranks_of) == sharding.total(batch)
+    assert tuple(ranks_of.count(rank) for rank in range(sharding.ranks)) == sharding.samples(batch)
+    for rank in range(sharding.ranks):
+        assert [ranks_of[place] for place in sharding.positions(batch, rank)] == [rank] * sharding.samples(batch)[rank]
+        assert list(sharding.positions(batch, rank)) == sorted(sharding.positions(batch, rank))
 
 
-@given(divisions, st.integers(1, 40))
-def test_samples_are_dealt_in_turns_and_to_the_lower_rank_first(division: SampleSharding, batch: int) -> None:
+@given(shardings, st.integers(1, 40))
+def test_samples_are_dealt_in_turns_and_to_the_lower_rank_first(sharding: SampleSharding, batch: int) -> None:
     """A rank's n-th of m samples has its turn at (n + 1/2) / m of the draw."""
-    samples = division.samples(batch)
+    samples = sharding.samples(batch)
     turns = sorted(((number + 0.5) / count, rank) for rank, count in enumerate(samples) for number in range(count))
-    assert division.owners(batch) == tuple(rank for _, rank in turns)
+    assert sharding.rank_of_sample(batch) == tuple(rank for _, rank in turns)
 
 
-@given(divisions, st.integers(1, 40), st.lists(st.integers(1, 40), min_size=1, max_size=4))
-def test_pieces_of_a_draw_are_the_draw(division: SampleSharding, batch: int, plans: list[int]) -> None:
-    drawn, given_, trained = Plan.of(batch_size=batch, lq_size=8), 0, [0] * division.ranks
+@given(shardings, st.integers(1, 40), st.lists(st.integers(1, 40), min_size=1, max_size=4))
+def test_pieces_of_a_draw_are_the_draw(sharding: SampleSharding, batch: int, plans: list[int]) -> None:
+    drawn, given_, trained = Plan.of(batch_size=batch, lq_size=8), 0, [0] * sharding.ranks
     number = 0
-    while given_ < division.total(batch):
+    while given_ < sharding.total(batch):
         plan = drawn.changed(batch_size=plans[min(number, len(plans) - 1)])
-        counts = division.next_piece(drawn, plan, given_)
+        counts = sharding.next_piece(drawn, plan, given_)
         assert sum(counts) > 0
-        limits = division.samples(drawn.meet(plan).batch_size)
+        limits = sharding.samples(drawn.capped_by(plan).batch_size)
         assert all(count <= limit for count, limit in zip(counts, limits, strict=True))
         # What a piece takes is the next stretch of the stream: each rank's next samples, and no others.
-        stretch = division.owners(batch)[given_ : given_ + sum(counts)]
-        assert counts == tuple(stretch.count(rank) for rank in range(division.ranks))
+        stretch = sharding.rank_of_sample(batch)[given_ : given_ + sum(counts)]
+        assert counts == tuple(stretch.count(rank) for rank in range(sharding.ranks))
         given_, number = given_ + sum(counts), number + 1
         trained = [before + count for before, count in zip(trained, counts, strict=True)]
-    assert tuple(trained) == division.samples(batch)
+    assert tuple(trained) == sharding.samples(batch)
 
 
 @given(st.integers(1, 30), st.integers(1, 12))
@@ -60,26 +60,26 @@ def test_equal_ranks_cut_as_one_rank_does(batch: int, limit: int) -> None:
         expected.append(taken)
         given_ += taken
     for ranks in (2, 4):
-        division, given_, pieces = SampleSharding.equal(ranks), 0, []
+        sharding, given_, pieces = SampleSharding.equal(ranks), 0, []
         while given_ < 4 * batch:
             parts = [plan.changed(batch_size=plan.batch_size // ranks) for plan in (whole, smaller)]
-            pieces.append(sum(division.next_piece(*parts, given_)))
+            pieces.append(sum(sharding.next_piece(*parts, given_)))
             given_ += pieces[-1]
         # A rank's limit is a bound on each of its parts, so a piece may hold a sample or two less where it is odd.
         assert all(abs(ours - theirs) <= ranks for ours, theirs in zip(pieces, expected, strict=False))
 
 
-def test_shares_deal_in_turns_and_follow_memory() -> None:
-    division = SampleSharding.by_memory([24, 12, 12])
-    assert division.samples(8) == (8, 4, 4)
-    owners = division.owners(8)
-    places = [place for place, owner in enumerate(owners) if owner == 1]
+def test_weights_deal_in_turns_and_follow_memory() -> None:
+    sharding = SampleSharding.by_memory([24, 12, 12])
+    assert sharding.samples(8) == (8, 4, 4)
+    ranks_of = sharding.rank_of_sample(8)
+    places = [place for place, owner in enumerate(ranks_of) if owner == 1]
     assert all(4 <= after - before <= 5 for before, after in pairwise(places)), "each rank's samples are spread evenly"
-    assert division.samples(1) == (1, 1, 1)
-    assert SampleSharding.equal(3).owners(2) == (0, 1, 2, 0, 1, 2)
+    assert sharding.samples(1) == (1, 1, 1)
+    assert SampleSharding.equal(3).rank_of_sample(2) == (0, 1, 2, 0, 1, 2)
 
 
-@pytest.mark.parametrize("shares_", [(), (0.0, 1.0), (1.5,)])
-def test_impossible_shares_are_refused(shares_: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="shares"):
-        SampleSharding(shares_)
+@pytest.mark.parametrize("weights", [(), (0.0, 1.0), (1.5,)])
+def test_impossible_weights_are_refused(weights: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        SampleSharding(weights)

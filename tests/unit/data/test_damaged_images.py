@@ -36,7 +36,7 @@ def damaged(write_images: Write) -> Path:
 def test_a_damaged_photograph_is_named_once_when_it_is_read(
     damaged: Path, workers: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert GTImageDataset(str(damaged), scale=2).survey().samples == 3, "its header and its end are whole"
+    assert GTImageDataset(str(damaged), scale=2).scan().samples == 3, "its header and its end are whole"
     plan = Plan.of(batch_size=2, lq_size=16)
     with DynamicDataLoader(GTImageDataset(str(damaged), scale=2), plan, seed=1, num_workers=workers) as loader:
         batches = iter(loader)
@@ -52,7 +52,7 @@ def test_a_damaged_photograph_is_named_once_when_it_is_read(
 def test_a_damaged_photograph_is_not_cached(damaged: Path, tmp_path: Path) -> None:
     dataset = GTImageDataset(str(damaged), scale=2, cache_dir=str(tmp_path / "cache"))
     for index in range(3):
-        dataset.whole(index)
+        dataset.full_sample(index)
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
@@ -62,13 +62,13 @@ def test_decoding_all_refuses_damaged_ones(damaged: Path, few: int, monkeypatch:
     whole = (damaged / "image_000.jpg").read_bytes()
     (damaged / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(InputError, match=r"broken\.png"):
-        GTImageDataset(str(damaged), scale=2, decode_all=True).survey()
+        GTImageDataset(str(damaged), scale=2, decode_all=True).scan()
     (damaged / "broken.png").unlink()
     with pytest.raises(InputError, match=r"'train': .*image_001\.jpg is damaged: Corrupt JPEG data") as caught:
-        GTImageDataset(str(damaged), scale=2, decode_all=True).survey()
+        GTImageDataset(str(damaged), scale=2, decode_all=True).scan()
     assert len(caught.value.problems) == 1
     (damaged / "image_001.jpg").write_bytes(whole)
-    assert GTImageDataset(str(damaged), scale=2, decode_all=True).survey().samples == 3
+    assert GTImageDataset(str(damaged), scale=2, decode_all=True).scan().samples == 3
 
 
 def _die(_path: str, channels: int) -> str:

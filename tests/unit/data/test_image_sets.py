@@ -41,7 +41,7 @@ def test_gt_only_equals_the_folder_of_shrunk_images(pair_roots: tuple[Path, Path
             np.testing.assert_array_equal(alone[key][name], paired[key][name])
         assert alone[key]["gt"].shape == (3, 32, 32)
     for name in ("lq", "gt"):
-        np.testing.assert_array_equal(alone.whole(1)[name], paired.whole(1)[name])
+        np.testing.assert_array_equal(alone.full_sample(1)[name], paired.full_sample(1)[name])
 
 
 def test_pixels_of_pair_show_the_same_place(pair_roots: tuple[Path, Path]) -> None:
@@ -59,7 +59,7 @@ def test_images_smaller_than_the_crop_are_mirrored(write_images: Write) -> None:
     sample = dataset[SampleKey(0, 16, 5)]
     assert sample["lq"].shape == (3, 16, 16)
     assert sample["gt"].shape == (3, 32, 32)
-    assert dataset.survey().smallest_lq_px == 6
+    assert dataset.scan().smallest_lq_px == 6
 
 
 KINDS = (".jpg", ".png", ".webp", ".tif")
@@ -110,7 +110,7 @@ def test_a_pair_of_which_one_lies_on_its_side_is_refused(tmp_path: Path, photogr
         save_turned(tmp_path / side / "a.png", shown if side == "gt" else shown.swapaxes(0, 1), orientation)
     dataset = PairedImageDataset(str(tmp_path / "gt"), str(tmp_path / "lq"), scale=2)
     with pytest.raises(InputError, match=r"120x80.*\n  One of the two lies on its side.*EXIF"):
-        dataset.survey()
+        dataset.scan()
 
 
 def test_files_of_a_cache_of_before_are_not_taken(tmp_path: Path, photograph: np.ndarray) -> None:
@@ -129,8 +129,8 @@ def test_files_of_a_cache_of_before_are_not_taken(tmp_path: Path, photograph: np
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
 def test_formats(write_images: Write, suffix: str) -> None:
     dataset = GTImageDataset(str(write_images("formats", 2, suffix=suffix)), scale=2)
-    assert dataset.survey().samples == 2
-    assert dataset.whole(0)["gt"].shape == (3, 64, 80)
+    assert dataset.scan().samples == 2
+    assert dataset.full_sample(0)["gt"].shape == (3, 64, 80)
 
 
 def test_grey_from_colour_and_colour_from_grey(tmp_path: Path, write_images: Write) -> None:
@@ -234,7 +234,7 @@ def test_two_images_of_one_name_are_refused(pair_roots: tuple[Path, Path]) -> No
 def test_preflight_finds_scale_mismatch(pair_roots: tuple[Path, Path]) -> None:
     gt, lq = pair_roots
     with pytest.raises(InputError) as caught:
-        PairedImageDataset(str(gt), str(lq), scale=4, name="pairs").survey()
+        PairedImageDataset(str(gt), str(lq), scale=4, name="pairs").scan()
     assert "dataset 'pairs'" in str(caught.value)
     assert "They are for `scale: 2`" in str(caught.value)
     assert "image_000.png is 80x64" in str(caught.value)
@@ -247,7 +247,7 @@ def test_preflight_finds_damage_without_decoding(write_images: Write, suffix: st
     (folder / f"image_001{suffix}").write_bytes(whole[: len(whole) * 2 // 3])
     (folder / f"image_002{suffix}").write_bytes(b"this is text")
     with pytest.raises(InputError) as caught:
-        GTImageDataset(str(folder), scale=2, name="photos").survey()
+        GTImageDataset(str(folder), scale=2, name="photos").scan()
     problems = caught.value.problems
     assert len(problems) == 2
     # Pillow itself refuses a WebP that is cut short.
@@ -270,7 +270,7 @@ def test_sixteen_bits_are_counted_once_a_folder(tmp_path: Path, caplog: pytest.L
     for folder, name, depth in (("a", "1.png", 16), ("a", "2.tif", 16), ("a", "3.png", 8), ("b", "4.png", 16)):
         (tmp_path / folder).mkdir(exist_ok=True)
         cv2.imwrite(str(tmp_path / folder / name), np.zeros((8, 8, 3), np.uint16 if depth == 16 else np.uint8))
-    GTImageDataset(str(tmp_path), scale=2, name="hr").survey()
+    GTImageDataset(str(tmp_path), scale=2, name="hr").scan()
     a, b = (message for message in caplog.messages if "16 bits" in message)
     assert a == f"dataset 'hr': 16 bits are reduced to 8: 2 of the images in {tmp_path / 'a'} (1.png, ...)"
     assert b == f"dataset 'hr': 16 bits are reduced to 8: 1 of the images in {tmp_path / 'b'} (4.png)"
@@ -279,19 +279,19 @@ def test_sixteen_bits_are_counted_once_a_folder(tmp_path: Path, caplog: pytest.L
 def test_floating_point_is_refused_before_the_run(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "hdr.tif"), np.zeros((8, 8), np.float32))
     with pytest.raises(InputError, match=r"hdr\.tif"):
-        GTImageDataset(str(tmp_path), scale=2).survey()
+        GTImageDataset(str(tmp_path), scale=2).scan()
 
 
 def test_preflight_names_the_smallest(write_images: Write, tmp_path: Path) -> None:
     folder = write_images("sizes", 2)
     cv2.imwrite(str(folder / "zz_small.png"), np.zeros((30, 50, 3), np.uint8))
-    survey = GTImageDataset(str(folder), scale=2).survey()
-    assert (survey.samples, survey.smallest_lq_px) == (3, 15)
-    assert survey.smallest_name.endswith("zz_small.png")
-    assert survey.gt_bytes == (2 * 64 * 80 + 30 * 50) * 3
+    scan = GTImageDataset(str(folder), scale=2).scan()
+    assert (scan.samples, scan.smallest_lq_px) == (3, 15)
+    assert scan.smallest_name.endswith("zz_small.png")
+    assert scan.gt_bytes == (2 * 64 * 80 + 30 * 50) * 3
     cv2.imwrite(str(folder / "dot.png"), np.zeros((1, 1, 3), np.uint8))
     with pytest.raises(InputError, match="less than one pixel"):
-        GTImageDataset(str(folder), scale=2).survey()
+        GTImageDataset(str(folder), scale=2).scan()
 
 
 def test_size_agrees_with_decoding(write_images: Write) -> None:
@@ -308,7 +308,7 @@ def test_cache_gives_the_same_pixels_and_notices_edits(write_images: Write, tmp_
         np.testing.assert_array_equal(plain[key]["lq"], cached[key]["lq"])
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
     cv2.imwrite(str(folder / "image_000.png"), np.full((64, 80, 3), 9, np.uint8))
-    assert cached.whole(0)["gt"].unique().tolist() == [9]
+    assert cached.full_sample(0)["gt"].unique().tolist() == [9]
 
 
 def test_damaged_cache_file_is_decoded_again(write_images: Write, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_name_that_is_not_utf8(write_images: Write) -> None:
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
     with pytest.raises(InputError, match=r"dataset 'train': image .*a\.png is empty: 0 bytes"):
-        GTImageDataset(str(tmp_path), scale=2).survey()
+        GTImageDataset(str(tmp_path), scale=2).scan()
 
 
 def test_a_decompression_bomb(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ from trainauto.data.image_io import read_header, read_image
 from trainauto.data.large_images import read_picture
 header = read_header("a{suffix}")
 assert (header.height_px, header.width_px) == (9000, 10000)
-assert GTImageDataset(".", scale=2).survey().samples == 2
+assert GTImageDataset(".", scale=2).scan().samples == 2
 assert read_image("a{suffix}", 1)[-1, -1, 0] > 200
 assert read_picture("b{suffix}", 1).pixels.shape == (9000, 10000, 1)
 """

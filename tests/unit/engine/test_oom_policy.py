@@ -12,16 +12,16 @@ from tests.unit.engine.test_step import model_of
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.core.errors import Saving
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.data import DynamicDataLoader, GTImageDataset
-from trainauto.distributed.communicator import Communicator
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
-from trainauto.engine.gradients import Failure
-from trainauto.engine.oom_policy import NothingFitsError, on_batch_too_large, on_recovered
-from trainauto.engine.peak_predictions import PeakPredictions
-from trainauto.engine.snapshot import BatchTooLargeError
+from trainauto.engine.journal import DecisionJournal
+from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
+from trainauto.engine.run_errors import NothingFitsError
+from trainauto.engine.step_outcome import DoesNotFit, Failure
 
 AXES = (Axis(LQ_SIZE, "px", 8, 64), Axis(BATCH_SIZE, "samples", 1, 16))
 
@@ -31,21 +31,15 @@ def run(write_images: Callable[..., Path]) -> Iterator[Any]:
     """What the answers read of a run: loader and controls are the real ones."""
     dataset = GTImageDataset(str(write_images("photos", 4, (130, 130))), scale=2)
     with DynamicDataLoader(dataset, Plan.of(batch_size=8, lq_size=32), seed=1, lookahead=2) as loader:
-        saved: list[int] = []
         yield SimpleNamespace(
             loader=loader,
-            controls=Controls(loader, None),
-            automations=[],
+            journal=DecisionJournal(Controls(loader, None), []),
             axes=AXES,
             progress=Progress(),
             meter=SimpleNamespace(cap_at_available=lambda: None),
             limit_bytes=1000,
-            ranks=Communicator(),
-            saved=saved,
-            save=lambda: saved.append(1),
             model=model_of(),
-            last_resort=CheckpointingFallback(),
-            expectations=PeakPredictions([]),
+            checkpointing_fallback=CheckpointingFallback(),
         )
 
 
@@ -75,7 +69,7 @@ def test_a_pass_that_had_to_cut_its_crops_cuts_those_to_come(run: Any) -> None:
 def test_a_controller_is_asked_first(run: Any) -> None:
     controller = DynamicBatchSizeOptimizer(min_batch_size=1, min_lq_size=8)
     controller.on_run_start(RunFacts(AXES, run.loader.plan, 2))
-    run.automations.append(controller)
+    run.journal.automations.append(controller)
     decisions = on_recovered(run, next_batch(run), (Failure("g", 8, 2, "no", 32, fitted=4),))
     assert len(decisions) == 1
     assert run.loader.plan == Plan.of(batch_size=6, lq_size=24)
@@ -83,19 +77,18 @@ def test_a_controller_is_asked_first(run: Any) -> None:
 
 def test_a_batch_that_fits_in_no_pieces_comes_again_smaller(run: Any) -> None:
     batch = next_batch(run)
-    on_batch_too_large(run, batch, BatchTooLargeError("g", 1, "no"))
+    on_batch_too_large(run, batch, DoesNotFit("g", 1, "no"))
     again = next_batch(run)
     assert again.first_sample == batch.first_sample  # nothing is lost
     assert (len(again), again.shape.extent) == (4, 24)  # 8 samples in pieces of at most 6
-    assert not run.saved
 
 
 def test_at_the_floor_it_ends_with_a_checkpoint_and_advice(run: Any) -> None:
     run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
     batch = next_batch(run)
     with pytest.raises(NothingFitsError, match="one sample of 8 px does not fit") as caught:
-        on_batch_too_large(run, batch, BatchTooLargeError("g", 1, "no"))
-    assert run.saved == [1]
+        on_batch_too_large(run, batch, DoesNotFit("g", 1, "no"))
+    assert caught.value.saving is Saving.TOGETHER
     assert "Gradient checkpointing cannot help: net_g: Sequential has no list of repeated blocks" in str(caught.value)
 
 
@@ -104,16 +97,15 @@ def test_at_the_floor_the_last_resort_is_taken_once_if_it_may(run: Any, caplog: 
     run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
     batch = next_batch(run)
     with pytest.raises(NothingFitsError, match=r"allow_gradient_checkpointing: true` would go on .*net_g: 3 segm"):
-        on_batch_too_large(run, batch, BatchTooLargeError("g", 1, "no"))
+        on_batch_too_large(run, batch, DoesNotFit("g", 1, "no"))
     assert not run.model.checkpoints_gradients
-    run.last_resort.allowed = True
+    run.checkpointing_fallback.allowed = True
     batch = next_batch(run)
-    decisions = on_batch_too_large(run, batch, BatchTooLargeError("g", 1, "no"))
+    decisions = on_batch_too_large(run, batch, DoesNotFit("g", 1, "no"))
     assert decisions == []
     assert run.model.checkpoints_gradients
     assert "one sample of 8 px does not fit: no; gradient checkpointing is on from now on" in caplog.text
     again = next_batch(run)
     assert (again.first_sample, again.plan) == (batch.first_sample, batch.plan)
     with pytest.raises(NothingFitsError, match="Gradient checkpointing is on already"):
-        on_batch_too_large(run, again, BatchTooLargeError("g", 1, "no"))
-    assert len(run.saved) == 2
+        on_batch_too_large(run, again, DoesNotFit("g", 1, "no"))

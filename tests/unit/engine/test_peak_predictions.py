@@ -21,22 +21,22 @@ class Knows(Automation):
 
 def test_the_first_that_knows_is_believed_and_asked_once_a_plan() -> None:
     ignorant, knows, late = Knows(), Knows(b2=20, b4=40), Knows(b2=99)
-    expectations = PeakPredictions([ignorant, knows, late])
-    assert [expectations.of(plan) for plan in (SMALL, SMALL, LARGE, LARGE, SMALL)] == [20, 20, 40, 40, 20]
+    predictions = PeakPredictions([ignorant, knows, late])
+    assert [predictions.predict(plan) for plan in (SMALL, SMALL, LARGE, LARGE, SMALL)] == [20, 20, 40, 40, 20]
     assert (ignorant.asked, knows.asked, late.asked) == (3, 3, 0)
-    assert PeakPredictions([]).of(SMALL) is None
+    assert PeakPredictions([]).predict(SMALL) is None
 
 
 def test_a_decision_says_what_was_expected_before_the_plan_that_is_left_ran() -> None:
     knows = Knows(b4=40)
-    expectations = PeakPredictions([knows])
-    assert expectations.of(SMALL) is None
+    predictions = PeakPredictions([knows])
+    assert predictions.predict(SMALL) is None
     knows.known[SMALL] = 21  # by measurement
     stop = Stop("enough")
-    change, same = expectations.completed([PlanChange(LARGE, "room", measured=22), stop], SMALL)
+    change, same = predictions.annotate([PlanChange(LARGE, "room", measured=22), stop], SMALL)
     assert change == PlanChange(LARGE, "room", predicted=40, measured=22, predicted_before=None)
     assert same is stop
-    assert expectations.of(SMALL) == 21  # still under way, and known by now
-    assert expectations.of(LARGE) == 40
-    (back,) = expectations.completed([PlanChange(SMALL, "no room", predicted=7)], LARGE)
+    assert predictions.predict(SMALL) == 21  # still under way, and known by now
+    assert predictions.predict(LARGE) == 40
+    (back,) = predictions.annotate([PlanChange(SMALL, "no room", predicted=7)], LARGE)
     assert back == PlanChange(SMALL, "no room", predicted=7, predicted_before=40)

@@ -13,19 +13,19 @@ from tests.unit.engine.test_step import batch_of
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
 from trainauto.core.sharding import SampleSharding
-from trainauto.distributed.communicator import Communicator
-from trainauto.engine.gradients import Failure
-from trainauto.engine.oom_notes import clear_oom_note, lost, write_oom_note
+from trainauto.distributed.communicator import TorchCommunicator
+from trainauto.engine.oom_notes import clear_oom_note, read_oom_note, write_oom_note
 from trainauto.engine.reduce import reduce_step
-from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot
+from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.step_outcome import DoesNotFit, Failure
 
 PLAN = Plan.of(batch_size=8, lq_size=16)
 
 
-class Heard(Communicator):
+class Heard(TorchCommunicator):
     """A first rank that hears given words of the others."""
 
-    def __init__(self, *others: Mapping[str, Any]) -> None:
+    def __init__(self, *others: Mapping[str, Any]) -> None:  # no group is joined
         self.world_size = 1 + len(others)
         self._others = others
 
@@ -44,9 +44,9 @@ def peak(allocated: int, limit: int, **more: int) -> dict[str, Any]:
 
 
 def agreed(
-    mine: StepRecord, division: SampleSharding, *others: Mapping[str, Any], failures: Sequence[Failure] = ()
+    mine: StepRecord, sharding: SampleSharding, *others: Mapping[str, Any], failures: Sequence[Failure] = ()
 ) -> Any:
-    return reduce_step(Heard(*others), division, mine, failures, 0)
+    return reduce_step(Heard(*others), sharding, mine, failures, 0)
 
 
 def test_sums_the_worst_and_the_slowest() -> None:
@@ -94,33 +94,33 @@ def test_the_rank_that_took_most_pieces_is_the_one_in_the_record() -> None:
 
 
 def test_of_several_notes_that_of_the_smallest_plan_holds(tmp_path: Path) -> None:
-    assert lost(tmp_path) is None
+    assert read_oom_note(tmp_path) is None
     for rank, side in ((0, 64), (1, 48), (2, 56)):
         batch = replace(batch_of(4), plan=Plan.of(batch_size=4, lq_size=side))
-        write_oom_note(tmp_path, rank, 7, batch, BatchTooLargeError("g", 4, "no room"), 1000)
-    found = lost(tmp_path)
+        write_oom_note(tmp_path, rank, 7, batch, DoesNotFit("g", 4, "no room"), 1000)
+    found = read_oom_note(tmp_path)
     assert found is not None
     assert (found.plan["lq_size"], found.step, found.pieces, found.limit) == (48, 7, 0, 1000)
     clear_oom_note(tmp_path)
-    assert lost(tmp_path) is None
+    assert read_oom_note(tmp_path) is None
 
 
 @pytest.mark.parametrize("first_fails", [False, True])
 def test_buffers_that_change_are_known_though_the_first_attempt_was_taken_back(first_fails: bool) -> None:
     network = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1))
     network.register_buffer("constant", torch.zeros(3))
-    rewind = StepSnapshot([network], torch.device("cpu"))
+    snapshot = StepSnapshot([network], torch.device("cpu"))
     image = torch.rand(2, 3, 4, 4)
     if first_fails:
-        rewind.take()
+        snapshot.take()
         network(image)
-        rewind.restore()
+        snapshot.restore()
         assert not torch.any(network[0].running_mean)
-    rewind.take()
+    snapshot.take()
     network(image)
-    rewind.commit_pass()
-    rewind.commit_step()
-    rewind.take()
-    assert {id(one) for one in rewind.changing()} == {
+    snapshot.commit_pass()
+    snapshot.commit_step()
+    snapshot.take()
+    assert {id(one) for one in snapshot.changing()} == {
         id(one) for one in (network[0].running_mean, network[0].running_var, network[0].num_batches_tracked)
     }

@@ -9,9 +9,12 @@ import pytest
 
 from tests.unit.reporting.builders import a_step
 from trainauto.core.decisions import ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.errors import Saving
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import MicrobatchSplit, StepRecord
-from trainauto.engine.replay_script import Replay
+from trainauto.engine.replay_script import FreeScript, LoggedScript
+from trainauto.engine.run_errors import ReplayError
+from trainauto.engine.step_outcome import DoesNotFit
 
 PLAN = Plan.of(batch_size=8, lq_size=48)
 
@@ -22,8 +25,8 @@ def step(number: int, **changes: Any) -> StepRecord:
 
 def replay_of(
     steps: Iterable[StepRecord], decisions: dict[int, list[Decision]] | None = None, last: int = 3, exact: bool = True
-) -> Replay:
-    return Replay(iter(steps), decisions or {}, last, is_exact=exact)
+) -> LoggedScript:
+    return LoggedScript(iter(steps), decisions or {}, last, is_exact=exact)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -53,7 +56,7 @@ def test_pieces_are_those_of_the_log() -> None:
     logged = {"g": MicrobatchSplit(4, 48), "d": MicrobatchSplit(8, 40, without_onednn=True)}
     replay = replay_of([step(1, pieces=logged, ooms=3)])
     replay.begin_step()
-    assert replay.pieces() == logged
+    assert replay.splits() == logged
     replay.end_step(step(1, pieces=logged), finished=False)
     assert replay.facts()[0][1].endswith("every loss equals the log's")
 
@@ -63,19 +66,19 @@ def test_what_fits_here_is_where_later_steps_begin(caplog: pytest.LogCaptureFixt
     large = {"plan": Plan.of(batch_size=12, lq_size=64), "shape": BatchShape(12, 64)}
     replay = replay_of([step(1), step(2), step(3, **small), step(4, **large), step(5)])
     replay.begin_step()
-    assert replay.pieces() == {}
+    assert replay.splits() == {}
     replay.end_step(step(1, pieces={"g": MicrobatchSplit(2, 48)}, ooms=1), finished=False)
     replay.begin_step()
-    assert replay.pieces() == {"g": MicrobatchSplit(2, 48)}
+    assert replay.splits() == {"g": MicrobatchSplit(2, 48)}
     replay.end_step(step(2, pieces={"g": MicrobatchSplit(2, 48)}), finished=False)
     replay.begin_step()
-    assert replay.pieces() == {}  # smaller crops may fit whole
+    assert replay.splits() == {}  # smaller crops may fit whole
     replay.end_step(step(3, **small), finished=False)
     replay.begin_step()
-    assert replay.pieces() == {"g": MicrobatchSplit(3, 64)}  # no more than 4 samples at once, whole crops
+    assert replay.splits() == {"g": MicrobatchSplit(3, 64)}  # no more than 4 samples at once, whole crops
     replay.end_step(step(4, **large, pieces={"g": MicrobatchSplit(12, 40)}, ooms=4), finished=False)
     replay.begin_step()
-    assert replay.pieces() == {"g": MicrobatchSplit(8, 40)}  # not even one sample of 64 px fitted
+    assert replay.splits() == {"g": MicrobatchSplit(8, 40)}  # not even one sample of 64 px fitted
     (said,) = warnings(caplog)
     assert "step 1 (batch_size 8, lq_size 48) did not fit here as it was logged" in said
     assert "it ran in 2 of 48 px (pass g) instead of in 1 of 48 px" in said
@@ -112,8 +115,19 @@ def test_a_loss_that_is_missing_or_no_number_is_another_run(caplog: pytest.LogCa
 def test_a_step_that_fits_in_no_way_ends_it_in_words() -> None:
     replay = replay_of([step(7)])
     with pytest.raises(RuntimeError, match="begin_step"):
-        replay.pieces()
+        replay.splits()
     replay.begin_step()
-    error = replay.cannot_follow("pass 'g' does not fit with 1 sample: no memory")
-    assert error.exit_code == 1
-    assert str(error).startswith("step 7 of the log (batch_size 8, lq_size 48) does not fit here: pass 'g'")
+    with pytest.raises(ReplayError) as caught:
+        replay.refuse(DoesNotFit("g", 1, "no memory"))
+    assert (caught.value.exit_code, caught.value.saving) == (1, Saving.TOGETHER)
+    assert str(caught.value).startswith(
+        "step 7 of the log (batch_size 8, lq_size 48) does not fit here: pass 'g' does not fit with 1 sample: no memory"
+    )
+
+
+def test_a_free_run_is_asked_the_same_and_lays_nothing_down() -> None:
+    free = FreeScript()
+    assert (free.begin_step(), free.splits(), free.end_step(step(1), finished=True), free.facts()) == ([], {}, [], ())
+    free.refuse(DoesNotFit("g", 1, "no memory"))
+    assert free.is_free
+    assert not replay_of([]).is_free

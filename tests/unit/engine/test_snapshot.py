@@ -7,14 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.unit.engine.test_step import batch_of, weights
+from tests.unit.engine.test_step import batch_of, step, weights
 from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import LQ_SIZE, Axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.engine.snapshot import BatchTooLargeError, StepSnapshot
-from trainauto.engine.step import OptimizerOutOfMemoryError, optimize_parameters
+from trainauto.engine.run_errors import OptimizerOutOfMemoryError
+from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.step import StepSettings, optimize_parameters
+from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.monitor import onednn
 from trainauto.models import SRModel
 from trainauto.models.base_model import BaseModel
@@ -82,14 +84,14 @@ def test_weights_equal_those_of_a_run_split_from_the_start(where: str, samples: 
     failing, whole = model(where, largest), model()
     pieces = samples
     for seed in range(3):
-        outcome = optimize_parameters(failing, batch_of(samples, seed=seed))
-        optimize_parameters(whole, batch_of(samples, seed=seed))
+        outcome = step(failing, batch_of(samples, seed=seed))
+        step(whole, batch_of(samples, seed=seed))
         assert outcome.failures
         pieces = outcome.failures[-1].pieces
         assert math.ceil(samples / pieces) <= largest
     split = model()
     for seed in range(3):
-        optimize_parameters(split, batch_of(samples, micro=pieces, seed=seed))
+        step(split, batch_of(samples, micro=pieces, seed=seed))
     torch.testing.assert_close(weights(failing), weights(split), rtol=1e-6, atol=0)
     torch.testing.assert_close(weights(failing), weights(whole), rtol=1e-5, atol=1e-5)
     ours, theirs = (one.averages["net_g"].network.state_dict() for one in (failing, split))
@@ -114,9 +116,9 @@ def test_gradients_of_the_pieces_before_the_one_that_failed_are_dropped() -> Non
     """Fault 3: partial gradients were kept: here those of the first piece, which are computed again."""
     failing, split = model(), model()
     failing._losses["limited"] = FailsOnce()
-    (failure,) = optimize_parameters(failing, batch_of(8, micro=2)).failures
+    (failure,) = step(failing, batch_of(8, micro=2)).failures
     assert failure.pieces == 4
-    optimize_parameters(split, batch_of(8, micro=4))
+    step(split, batch_of(8, micro=4))
     assert torch.equal(weights(failing), weights(split))
 
 
@@ -125,7 +127,7 @@ def test_random_numbers_are_drawn_again() -> None:
     failing, split = model("backward", 2, dropout=True), model(dropout=True)
     for one, micro in ((failing, 1), (split, 4)):
         torch.manual_seed(5)
-        optimize_parameters(one, batch_of(8, micro=micro))
+        step(one, batch_of(8, micro=micro))
     assert torch.equal(weights(failing), weights(split))
 
 
@@ -133,37 +135,38 @@ def test_batch_statistics_go_back_and_the_batch_is_not_split() -> None:
     failing = model("backward", 4, batch_norm=True)
     before = {name: buffer.clone() for name, buffer in failing.networks["net_g"].named_buffers()}
     old = weights(failing)
-    with pytest.raises(BatchTooLargeError) as caught:
-        optimize_parameters(failing, batch_of(8))
-    assert caught.value.samples == 8
+    outcome = optimize_parameters(failing, batch_of(8))
+    assert isinstance(outcome, DoesNotFit)
+    assert outcome.samples == 8
     for name, buffer in failing.networks["net_g"].named_buffers():
         assert torch.equal(buffer, before[name]), name
     assert torch.equal(weights(failing), old)
     assert all(p.grad is None for p in failing.networks["net_g"].parameters())
-    optimize_parameters(failing, batch_of(4))
+    step(failing, batch_of(4))
     assert not torch.equal(weights(failing), old)
 
 
 def test_buffers_that_change_are_found_and_kept_from_then_on() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
     net.register_buffer("constant", torch.zeros(1000))
-    rewind = StepSnapshot([net], CPU)
-    rewind.take()
+    snapshot = StepSnapshot([net], CPU)
+    snapshot.take()
     net(torch.rand(2, 3, 4, 4))
-    rewind.commit_pass()
-    rewind.commit_step()
-    rewind.take()
-    kept = {id(buffer) for buffer, _ in rewind._copies}
+    snapshot.commit_pass()
+    snapshot.commit_step()
+    snapshot.take()
+    kept = {id(buffer) for buffer, _ in snapshot._copies}
     assert kept == {id(net[1].running_mean), id(net[1].running_var), id(net[1].num_batches_tracked)}
     mean = net[1].running_mean.clone()
     net(torch.rand(2, 3, 4, 4) + 5)
-    rewind.restore()
+    snapshot.restore()
     assert torch.equal(net[1].running_mean, mean)
 
 
 def test_one_sample_that_does_not_fit_is_said_so() -> None:
-    with pytest.raises(BatchTooLargeError, match="with 1 sample:"):
-        optimize_parameters(model("forward", 0), batch_of(3))
+    outcome = optimize_parameters(model("forward", 0), batch_of(3))
+    assert isinstance(outcome, DoesNotFit)
+    assert "with 1 sample:" in str(outcome)
 
 
 def test_other_errors_are_never_retried() -> None:
@@ -176,7 +179,7 @@ def test_other_errors_are_never_retried() -> None:
 
     broken = SRModel(network(), {"broken": Broken()}, lambda p: torch.optim.Adam(p), Precision(CPU))
     with pytest.raises(RuntimeError, match="illegal"):
-        optimize_parameters(broken, batch_of(4))
+        step(broken, batch_of(4))
     assert Broken.calls == 1
 
 
@@ -230,11 +233,11 @@ def all_weights(one: BaseModel) -> Tensor:
 
 def test_a_failing_second_pass_leaves_the_first_as_it_stepped() -> None:
     failing, whole = TwoPasses({"g": 99, "d": 2}), TwoPasses({"g": 99, "d": 99})
-    outcome = optimize_parameters(failing, batch_of(8))
+    outcome = step(failing, batch_of(8))
     assert [(f.pass_name, f.pieces) for f in outcome.failures] == [("d", 2), ("d", 4)]
     assert failing.passes_run.count("g") == 1  # committed passes are never run again
     assert [len(seen) for seen in failing.seen] == [2, 2, 2, 2]
-    optimize_parameters(whole, batch_of(8))
+    step(whole, batch_of(8))
     torch.testing.assert_close(all_weights(failing), all_weights(whole), rtol=1e-5, atol=1e-5)
 
 
@@ -242,7 +245,7 @@ def test_a_failing_second_pass_leaves_the_first_as_it_stepped() -> None:
 def test_what_a_pass_hands_on_is_of_all_samples_whatever_pieces_either_runs_in(first_in_pieces: int) -> None:
     handing, whole = TwoPasses({"g": math.ceil(6 / first_in_pieces), "d": 2}), TwoPasses({"g": 99, "d": 99})
     for one in (handing, whole):
-        optimize_parameters(one, batch_of(6))
+        step(one, batch_of(6))
     torch.testing.assert_close(torch.cat(handing.seen), torch.cat(whole.seen), rtol=1e-6, atol=1e-6)
 
 
@@ -251,7 +254,7 @@ def test_a_second_pass_that_fits_in_no_pieces_goes_on_with_smaller_crops() -> No
     crops = [Axis(LQ_SIZE, "px", 4, 64, 4)]
     small = TwoPasses({"g": 99, "d": 0.3})
     batch = batch_of(4)
-    outcome = optimize_parameters(small, batch, axes=crops)
+    outcome = step(small, batch, StepSettings(axes=crops))
     assert small.passes_run.count("g") == 1
     assert [(f.samples, f.pieces, f.extent) for f in outcome.failures] == [(4, 2, 8), (2, 4, 8), (1, 4, 4)]
     assert [tuple(seen.shape) for seen in small.seen] == [(1, 3, 8, 8)] * 4
@@ -259,13 +262,15 @@ def test_a_second_pass_that_fits_in_no_pieces_goes_on_with_smaller_crops() -> No
 
 
 def test_a_second_pass_that_fits_no_crop_either_ends_the_step() -> None:
-    with pytest.raises(BatchTooLargeError, match="'d'"):
-        optimize_parameters(TwoPasses({"g": 99, "d": -1}), batch_of(4), axes=[Axis(LQ_SIZE, "px", 4, 64, 4)])
+    settings = StepSettings(axes=[Axis(LQ_SIZE, "px", 4, 64, 4)])
+    outcome = optimize_parameters(TwoPasses({"g": 99, "d": -1}), batch_of(4), settings)
+    assert isinstance(outcome, DoesNotFit)
+    assert outcome.pass_name == "d"
 
 
 def optimize_and_see(batch: Batch) -> Tensor:
     whole = TwoPasses({"g": 99, "d": 99})
-    optimize_parameters(whole, batch)
+    step(whole, batch)
     return whole.seen[0]
 
 
@@ -281,7 +286,7 @@ def test_optimizer_state_exists_beforehand_and_changes_nothing() -> None:
         assert torch.equal(weights(prepared), weights(plain))
         for seed in range(3):
             for one in (prepared, plain):
-                optimize_parameters(one, batch_of(4, seed=seed))
+                step(one, batch_of(4, seed=seed))
         assert torch.equal(weights(prepared), weights(plain))
 
 
@@ -292,7 +297,7 @@ def test_running_out_in_the_optimizer_is_not_repeated() -> None:
 
     hungry = SRModel(network(), {"l1": nn.L1Loss()}, lambda p: Hungry(p, lr=0.1), Precision(CPU))
     with pytest.raises(OptimizerOutOfMemoryError, match="smaller network"):
-        optimize_parameters(hungry, batch_of(2))
+        step(hungry, batch_of(2))
 
 
 def test_moving_average_moves_once_when_its_update_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,8 +314,8 @@ def test_moving_average_moves_once_when_its_update_is_repeated(monkeypatch: pyte
 
     monkeypatch.setattr(torch.Tensor, "copy_", copy)
     batch: Batch = batch_of(4)
-    optimize_parameters(failing, batch)
-    optimize_parameters(plain, batch)
+    step(failing, batch)
+    step(plain, batch)
     assert calls
     ours, theirs = (one.averages["net_g"].network.state_dict() for one in (failing, plain))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -320,8 +325,9 @@ def test_a_batch_that_does_not_even_reach_the_device_is_cut_down(monkeypatch: py
     one = model()
     monkeypatch.setattr(one, "feed_data", lambda batch: fail_for_real())
     old = weights(one)
-    with pytest.raises(BatchTooLargeError, match="'data'"):
-        optimize_parameters(one, batch_of(4))
+    outcome = optimize_parameters(one, batch_of(4))
+    assert isinstance(outcome, DoesNotFit)
+    assert outcome.pass_name == "data"
     assert torch.equal(weights(one), old)
 
 
@@ -330,15 +336,15 @@ def test_a_step_runs_again_as_it_was_logged_without_failing(where: str) -> None:
     """Replay: the pieces in which a batch fitted in the end, from the start, give the same bits."""
     failing, again = model(where, 2, dropout=True), model(dropout=True)
     torch.manual_seed(5)
-    logged = optimize_parameters(failing, batch_of(9))
+    logged = step(failing, batch_of(9))
     assert logged.pieces == {"g": MicrobatchSplit(5, 8)}
     torch.manual_seed(5)
-    replayed = optimize_parameters(again, batch_of(9), replayed=logged.pieces)
+    replayed = step(again, batch_of(9), StepSettings(splits=logged.pieces, may_requeue=False))
     assert (replayed.failures, replayed.pieces, replayed.losses) == ((), logged.pieces, logged.losses)
     assert torch.equal(weights(failing), weights(again))
     whole = model(dropout=True)
     torch.manual_seed(5)
-    assert optimize_parameters(whole, batch_of(9)).pieces == {}
+    assert step(whole, batch_of(9)).pieces == {}
     assert not torch.equal(weights(whole), weights(again))
 
 
@@ -346,9 +352,9 @@ def test_a_replayed_step_stays_one_step_where_there_is_less_memory() -> None:
     """On a smaller card even the first pass goes on with smaller crops: giving the batch back would add steps."""
     small = model()
     small._losses["limited"] = SmallCrops(3)
-    with pytest.raises(BatchTooLargeError):
-        optimize_parameters(small, batch_of(2), axes=[Axis(LQ_SIZE, "px", 1, 64)])
-    outcome = optimize_parameters(small, batch_of(2), axes=[Axis(LQ_SIZE, "px", 1, 64)], replayed={})
+    given_back = optimize_parameters(small, batch_of(2), StepSettings(axes=[Axis(LQ_SIZE, "px", 1, 64)]))
+    assert isinstance(given_back, DoesNotFit)
+    outcome = step(small, batch_of(2), StepSettings(axes=[Axis(LQ_SIZE, "px", 1, 64)], may_requeue=False))
     assert outcome.pieces == {"g": MicrobatchSplit(2, 3)}
 
 
@@ -382,11 +388,11 @@ def test_a_step_without_onednn_is_logged_and_run_again_so(monkeypatch: pytest.Mo
     watching = model()
     watches = watching._losses["limited"] = Watches()
     logged = {"g": MicrobatchSplit(1, 8, without_onednn=True)}
-    assert optimize_parameters(watching, batch_of(2)).pieces == {}
-    assert optimize_parameters(watching, batch_of(2), replayed=logged).pieces == logged
-    assert optimize_parameters(watching, batch_of(2)).pieces == {}
+    assert step(watching, batch_of(2)).pieces == {}
+    assert step(watching, batch_of(2), StepSettings(splits=logged, may_requeue=False)).pieces == logged
+    assert step(watching, batch_of(2)).pieces == {}
     assert watches.seen == [True, False, True]
     monkeypatch.setattr(onednn, "_left", True)  # as leave_if_broken() does
-    assert optimize_parameters(watching, batch_of(2)).pieces == logged
+    assert step(watching, batch_of(2)).pieces == logged
     assert not torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = True

@@ -13,8 +13,10 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.engine.gradients import micro_batches
-from trainauto.engine.step import optimize_parameters
+from trainauto.engine.step import PLAIN, StepSettings, optimize_parameters
+from trainauto.engine.step_outcome import Stepped
 from trainauto.models import SRModel
+from trainauto.models.base_model import BaseModel
 from trainauto.optim.precision import Precision
 
 CPU = torch.device("cpu")
@@ -37,6 +39,13 @@ def model_of(dtype: torch.dtype = torch.float32, **losses: nn.Module) -> SRModel
     return SRModel(network, losses or {"l1": nn.L1Loss()}, lambda p: torch.optim.SGD(p, lr=0.1), Precision(CPU, dtype))
 
 
+def step(model: BaseModel, batch: Batch, settings: StepSettings = PLAIN) -> Stepped:
+    """Train a batch that fits."""
+    outcome = optimize_parameters(model, batch, settings)
+    assert isinstance(outcome, Stepped), outcome
+    return outcome
+
+
 def weights(model: SRModel) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.networks["net_g"].parameters()])
 
@@ -57,15 +66,15 @@ def test_micro_batches_cover_all_samples_and_weigh_one(samples: int, largest: in
 def test_accumulation_equals_the_whole_batch(samples: int, micro: int) -> None:
     """Unequal parts too: averaging the means of 8 and 4 samples would be 9.9 % off (notes on accumulation)."""
     whole, parts = model_of(), model_of()
-    one = optimize_parameters(whole, batch_of(samples))
-    two = optimize_parameters(parts, batch_of(samples, micro))
+    one = step(whole, batch_of(samples))
+    two = step(parts, batch_of(samples, micro))
     torch.testing.assert_close(weights(parts), weights(whole), rtol=1e-5, atol=1e-7)
     assert two.losses["l1"] == pytest.approx(one.losses["l1"], rel=1e-6)
     assert two.grad_norms["g"] == pytest.approx(one.grad_norms["g"], rel=1e-5)
 
 
 def test_loss_terms_are_reported_apart() -> None:
-    outcome = optimize_parameters(model_of(l1=nn.L1Loss(), mse=nn.MSELoss()), batch_of(2))
+    outcome = step(model_of(l1=nn.L1Loss(), mse=nn.MSELoss()), batch_of(2))
     assert set(outcome.losses) == {"l1", "mse"}
     assert outcome.losses["mse"] < outcome.losses["l1"]
 
@@ -73,7 +82,7 @@ def test_loss_terms_are_reported_apart() -> None:
 def test_clipping_bounds_the_step() -> None:
     model = model_of()
     before = weights(model)
-    outcome = optimize_parameters(model, batch_of(2), max_norm=1e-3)
+    outcome = step(model, batch_of(2), StepSettings(max_norm=1e-3))
     assert outcome.grad_norms["g"] > 1e-3  # reported as it was before clipping
     assert float((weights(model) - before).norm()) == pytest.approx(0.1 * 1e-3, rel=1e-3)
 
@@ -98,7 +107,7 @@ def test_nan_names_the_term_and_the_files_and_leaves_the_weights(value: float, g
     model = model_of(l1=nn.L1Loss(), spoiled=Spoiled(value, gradient))
     before = weights(model)
     with pytest.raises(NonFiniteError) as caught:
-        optimize_parameters(model, batch_of(10))
+        step(model, batch_of(10))
     text = str(caught.value)
     assert words in text
     assert "image_7.png" in text
@@ -116,18 +125,18 @@ def test_float16_overflow_skips_the_step_and_lowers_the_scale() -> None:
     scaler = model.objectives()[0].scaler
     assert scaler is not None
     before, scale = weights(model), scaler.get_scale()
-    outcome = optimize_parameters(model, batch_of(2))
+    outcome = step(model, batch_of(2))
     assert outcome.skipped == ("g",)
     assert torch.equal(weights(model), before)
     assert scaler.get_scale() < scale
-    assert optimize_parameters(model_of(torch.float16), batch_of(2)).skipped == ()
+    assert step(model_of(torch.float16), batch_of(2)).skipped == ()
 
 
 def test_bfloat16_trains() -> None:
     model = model_of(torch.bfloat16)
-    first = optimize_parameters(model, batch_of(4)).losses["l1"]
+    first = step(model, batch_of(4)).losses["l1"]
     for _ in range(30):
-        last = optimize_parameters(model, batch_of(4)).losses["l1"]
+        last = step(model, batch_of(4)).losses["l1"]
     assert last < first
     assert all(p.dtype == torch.float32 for p in model.networks["net_g"].parameters())
 
@@ -151,7 +160,7 @@ def test_enlarge_uses_the_average_and_leaves_the_network_in_training() -> None:
     for decay in (0.0, 0.9):
         model = build(decay)
         start = model.enlarge(image)
-        optimize_parameters(model, batch_of(2))
+        step(model, batch_of(2))
         now = model.enlarge(image)
         assert torch.equal(now, model.enlarge(image))  # evaluation mode: dropout is off
         assert model.networks["net_g"].training
@@ -176,7 +185,7 @@ def test_state_survives_a_round_trip_but_options_win(tmp_path) -> None:  # type:
 
     first = build(0.01)
     for seed in range(3):
-        optimize_parameters(first, batch_of(4, seed=seed))
+        step(first, batch_of(4, seed=seed))
     first.save(tmp_path)
     torch.save(first.state_dict(), tmp_path / "state.pt")
     second = build(0.02)
@@ -185,7 +194,7 @@ def test_state_survives_a_round_trip_but_options_win(tmp_path) -> None:  # type:
     assert second.optimizers["g"].param_groups[0]["lr"] == 0.02
     second.optimizers["g"].param_groups[0]["lr"] = 0.01
     for model in (first, second):
-        optimize_parameters(model, batch_of(4, seed=9))
+        step(model, batch_of(4, seed=9))
     assert torch.equal(weights(first), weights(second))
     for one, other in zip(
         first.averages["net_g"].network.parameters(), second.averages["net_g"].network.parameters(), strict=True
@@ -201,6 +210,6 @@ def test_batch_protocol_of_losses() -> None:
             seen.append({"output": output, "gt": gt})
             return (output - gt).abs().mean()
 
-    optimize_parameters(model_of(watching=Watching()), batch_of(4, micro=2))
+    step(model_of(watching=Watching()), batch_of(4, micro=2))
     assert [one["gt"].shape[0] for one in seen] == [2, 2]
     assert 0 <= float(seen[0]["gt"].min()) <= float(seen[0]["gt"].max()) <= 1

@@ -12,7 +12,7 @@ from trainauto.forecast import feasibility
 from trainauto.forecast.feasibility import what_fits
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import PlanBytes
-from trainauto.forecast.traced_run import trace_plan
+from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.cost.cost_model import CostModel, shape_of
 from trainauto.options.load import LoadedOptions, load_options
 
@@ -26,7 +26,7 @@ def options(folder: Path, **memory: Any) -> LoadedOptions:
 
 
 def traced(loaded: LoadedOptions) -> PlanBytes:
-    found = trace_plan(loaded, SMALLEST)
+    found = FakeRun.of(loaded).trace(SMALLEST)
     return PlanBytes(found.persistent_bytes, found.peak_bytes, found.phase_peaks_bytes, None, seconds=0.0)
 
 

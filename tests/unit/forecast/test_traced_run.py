@@ -15,12 +15,13 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.integration.commands import tiny_options, write_options
+from trainauto.builders.data import first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.forecast.trace_process import TraceProcess
-from trainauto.forecast.traced_run import FakeRun, trace_plan
+from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions, load_options
 
@@ -88,8 +89,9 @@ def loaded(file: Path) -> LoadedOptions:
 
 
 def test_the_first_plan_of_a_run_without_its_data(options: Callable[..., Path]) -> None:
-    found = trace_plan(loaded(options()))
-    assert found == trace_plan(loaded(options()), Plan.of(batch_size=4, lq_size=16))
+    file = loaded(options())
+    found = FakeRun.of(file).trace(first_plan(file.options))
+    assert found == FakeRun.of(loaded(options())).trace(Plan.of(batch_size=4, lq_size=16))
     assert found.peak_bytes > found.persistent_bytes
     gradients = found.persistent_bytes - found.held_bytes
     assert gradients == 4 * sum(p.numel() for p in _compact_parameters())
@@ -144,19 +146,19 @@ def test_a_network_that_computes_with_its_first_weights_is_built_for_real(
     options: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", logger="trainauto"):
-        found = trace_plan(loaded(options("starts_from_numbers")), PLAN)
+        found = FakeRun.of(loaded(options("starts_from_numbers"))).trace(PLAN)
     assert "the network is built for real" in caplog.text
     assert found.peak_bytes > found.persistent_bytes > 0
 
 
 def test_a_compiled_network_is_not_traced(options: Callable[..., Path]) -> None:
     with pytest.raises(TraceError, match="use_compile is set"):
-        trace_plan(loaded(options(use_compile=True)))
+        FakeRun.of(loaded(options(use_compile=True))).trace(PLAN)
 
 
 def test_options_that_cannot_be_used_are_input_errors(options: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match="nothing"):
-        trace_plan(loaded(options("nothing")))
+        FakeRun.of(loaded(options("nothing"))).trace(PLAN)
 
 
 @pytest.mark.parametrize("benchmark", [False, True])
@@ -170,7 +172,6 @@ def test_what_convolutions_work_in_counts_where_cudnn_takes_the_fastest(
     found = run.trace(PLAN)
     assert run.kernels(found) == ("benchmarked" if benchmark else "usual")
     assert (found.peak_bytes > usual.trace(PLAN).peak_bytes) is benchmark
-    assert FakeRun.of(loaded(file)).trace(PLAN).peak_bytes == trace_plan(loaded(file), PLAN).peak_bytes
 
 
 # --- the process ---

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.unit.engine.test_snapshot import Limited, fail_for_real
-from tests.unit.engine.test_step import CPU, batch_of
+from tests.unit.engine.test_step import CPU, batch_of, step
 from trainauto.archs import UNetDiscriminatorSN
 from trainauto.core.batch import Batch
-from trainauto.engine.step import optimize_parameters
 from trainauto.losses import GANLoss
 from trainauto.models import SRGANModel
 from trainauto.optim.precision import Precision
@@ -117,7 +116,7 @@ def test_values_are_those_of_the_formulas(gan_type: str) -> None:
             "l_d_real": loss(net_d(gt), True, is_disc=True),
             "l_d_fake": loss(net_d(made), False, is_disc=True),
         }
-    outcome = optimize_parameters(model, batch)
+    outcome = step(model, batch)
     assert outcome.losses == pytest.approx({name: value.item() for name, value in expected.items()}, rel=1e-5)
 
 
@@ -125,7 +124,7 @@ def test_a_step_moves_both_networks_and_the_average_of_the_generator() -> None:
     model = gan()
     before = {name: weights(model, name) for name in ("net_g", "net_d")}
     for seed in range(2):
-        outcome = optimize_parameters(model, batch_of(4, micro=2, seed=seed))
+        outcome = step(model, batch_of(4, micro=2, seed=seed))
         assert set(outcome.losses) == {"l_g_l1loss", "l_g_gan", "l_d_real", "l_d_fake"}
         assert set(outcome.grad_norms) == {"g", "d"}
         assert all(value > 0 for value in (*outcome.losses.values(), *outcome.grad_norms.values()))
@@ -141,7 +140,7 @@ def test_the_discriminator_sees_what_the_generator_made_before_it_stepped() -> N
     model = gan(Judge(), rates=(1.0, 0.01))
     model.networks["net_g"].register_forward_hook(lambda _module, _inputs, output: made.append(output.detach().clone()))
     model.networks["net_d"].register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0].clone()))
-    optimize_parameters(model, batch_of(4, micro=2))
+    step(model, batch_of(4, micro=2))
     assert [len(images) for images in made] == [2, 2]  # the generator runs once
     in_pass_d = seen[2:]
     assert torch.equal(torch.cat(in_pass_d[1::2]), torch.cat(made))
@@ -155,7 +154,7 @@ def test_each_learns_to_win_where_the_other_stands_still(gan_type: str) -> None:
         model = gan(Judge(), {"gan": GANLoss(gan_type)}, rates=rates)
         sums = []
         for _ in range(25):
-            losses = optimize_parameters(model, batch).losses
+            losses = step(model, batch).losses
             sums.append(sum(losses[name] for name in terms))
         assert sums[-1] < sums[0] - 0.05, rates
 
@@ -166,17 +165,17 @@ def test_a_replay_equals_a_run_that_was_split_from_the_start(where: str) -> None
     failing = gan(Judge(largest=2 if where == "judge" else 99), limited)
     split = gan(Judge(), {"limited": Limited("", 99), "gan": GANLoss(loss_weight=0.1)})
     for seed in range(2):
-        outcome = optimize_parameters(failing, batch_of(6, seed=seed))
+        outcome = step(failing, batch_of(6, seed=seed))
         assert outcome.failures
         assert all(p.requires_grad for p in failing.networks["net_d"].parameters())
-        optimize_parameters(split, batch_of(6, micro=3, seed=seed))
+        step(split, batch_of(6, micro=3, seed=seed))
     for name in ("net_g", "net_d"):
         torch.testing.assert_close(weights(failing, name), weights(split, name), rtol=1e-4, atol=1e-5)
 
 
 def test_spectral_norm_differs_little_between_a_whole_batch_and_pieces() -> None:
     """It takes a step of its power method in each forward pass: the losses of pieces are not those of whole batches."""
-    expected, found = (optimize_parameters(gan(), batch_of(8, micro=micro)) for micro in (1, 4))
+    expected, found = (step(gan(), batch_of(8, micro=micro)) for micro in (1, 4))
     assert found.losses == pytest.approx(expected.losses, rel=5e-5)
     assert found.grad_norms == pytest.approx(expected.grad_norms, rel=1e-2)
 
@@ -210,7 +209,7 @@ def test_half_precision(dtype: torch.dtype) -> None:
     model = gan(dtype=dtype)
     before = [weights(model, name) for name in ("net_g", "net_d")]
     for seed in range(4):
-        outcome = optimize_parameters(model, batch_of(4, micro=2, seed=seed))
+        outcome = step(model, batch_of(4, micro=2, seed=seed))
     assert all(value > 0 for value in outcome.losses.values())
     assert set(model.state_dict()["scalers"]) == ({"g", "d"} if dtype == torch.float16 else set())
     for name, old in zip(("net_g", "net_d"), before, strict=True):
@@ -221,7 +220,7 @@ def test_half_precision(dtype: torch.dtype) -> None:
 def test_a_resumed_model_goes_on_to_the_bit(tmp_path: Path) -> None:
     def trained(model: SRGANModel, seeds: range) -> tuple[Tensor, Tensor]:
         for seed in seeds:
-            optimize_parameters(model, batch_of(3, seed=seed))
+            step(model, batch_of(3, seed=seed))
         return weights(model, "net_g"), weights(model, "net_d")
 
     first, resumed = gan(), gan()
@@ -269,4 +268,4 @@ def test_grey_images_in_channels_last() -> None:
         make_optimizer_d=torch.optim.SGD,
         channels_last=True,
     )
-    assert set(optimize_parameters(model, grey).losses) == {"l_g_gan", "l_d_real", "l_d_fake"}
+    assert set(step(model, grey).losses) == {"l_g_gan", "l_d_real", "l_d_fake"}

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.engine.test_step import batch_of, model_of
-from trainauto.engine.step import optimize_parameters
+from tests.unit.engine.test_step import batch_of, model_of, step
+from trainauto.engine.step import StepSettings
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.ema import Ema
 
@@ -57,7 +57,7 @@ def test_averages_equal_those_of_a_plain_loop() -> None:
     model.averages["net_g"] = Ema(network, DECAY)
     want = copy.deepcopy(list(network.parameters()))
     for seed, samples in enumerate((4, 12, 1, 4)):
-        optimize_parameters(model, batch_of(samples, seed=seed), average_share=scaling.average_share(samples))
+        step(model, batch_of(samples, seed=seed), StepSettings(average_share=scaling.average_share(samples)))
         decay = DECAY ** (samples / 4)
         want = [
             decay * average + (1 - decay) * weight for average, weight in zip(want, network.parameters(), strict=True)

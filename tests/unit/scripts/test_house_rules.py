@@ -7,6 +7,7 @@ import house_rules
 import pytest
 
 ROOT = Path(__file__).parents[3]
+LOOP = "def train():\n    pass\n\n\ndef train_until_done():\n    pass\n\n\ndef train_step():\n    pass\n"
 Write = Callable[[str, str], None]
 
 
@@ -21,7 +22,8 @@ def write(tmp_path: Path) -> Write:
 
     write("trainauto/__init__.py", "")
     write("trainauto/engine/__init__.py", "")
-    write("trainauto/engine/loop.py", "def train():\n    pass\n")
+    write("trainauto/engine/loop.py", LOOP)
+    write("trainauto/engine/step.py", "def optimize_parameters():\n    pass\n")
     return write
 
 
@@ -39,28 +41,47 @@ def test_a_clean_repository_passes(tmp_path: Path, write: Write, capsys: pytest.
 
 
 def test_long_files_are_found(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
-    write("trainauto/fits.py", "x = 1\n" * 500)
-    write("trainauto/long.py", "x = 1\n" * 501)
+    write("trainauto/fits.py", "x = 1\n" * 350)
+    write("trainauto/long.py", "x = 1\n" * 351)
+    write("tests/fits.py", "x = 1\n" * 500)
+    write("tests/long.py", "x = 1\n" * 501)
     write("notes.txt", "x\n" * 900)
     assert breaches(tmp_path, capsys) == [
-        str(Path("trainauto/long.py")) + ":501: more than 500 lines; split it by idea"
+        str(Path("tests/long.py")) + ":501: more than 500 lines; split it by idea",
+        str(Path("trainauto/long.py")) + ":351: more than 350 lines; split it by idea",
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("def train():\n" + "    x = 1\n" * 59, []),
-        ("\ndef train():\n" + "    x = 1\n" * 60, [":2: train() has 61 lines, more than 60"]),
-        ("class Loop:\n    def train(self):\n" + "        x = 1\n" * 60, [":2: train() has 61 lines, more than 60"]),
-        ("def run():\n    pass\n", [":1: no function train()"]),
-    ],
-)
-def test_the_loop_fits_on_a_screen(
-    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], text: str, expected: list[str]
+def test_long_functions_are_found_but_in_networks(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    write("trainauto/fits.py", "def run():\n" + "    x = 1\n" * 49)
+    write("trainauto/long.py", "class Long:\n    async def run(self):\n" + "        x = 1\n" * 50)
+    write("trainauto/archs/net_arch.py", "def forward():\n" + "    x = 1\n" * 300)
+    write("tests/long.py", "def test():\n" + "    x = 1\n" * 90)
+    assert breaches(tmp_path, capsys) == [str(Path("trainauto/long.py")) + ":2: run() has 51 lines, more than 50"]
+
+
+@pytest.mark.parametrize(("lines", "is_breach"), [(45, False), (46, True)])
+def test_the_loop_fits_on_a_screen_or_two(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], lines: int, is_breach: bool
 ):
-    write("trainauto/engine/loop.py", text)
-    assert breaches(tmp_path, capsys) == ["trainauto/engine/loop.py" + end for end in expected]
+    write("trainauto/engine/loop.py", LOOP.replace("train():\n", "train():\n" + "    x = 1\n" * lines))
+    write("trainauto/engine/step.py", "def optimize_parameters():\n" + "    x = 1\n" * 48)
+    found = breaches(tmp_path, capsys)
+    assert found == (
+        [
+            "trainauto/engine/loop.py:1: train, train_until_done, train_step, optimize_parameters have 101 "
+            "lines together, more than 100"
+        ]
+        if is_breach
+        else []
+    )
+
+
+def test_a_function_of_the_loop_that_went_away_is_told(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]
+):
+    write("trainauto/engine/loop.py", LOOP.replace("train_step", "step"))
+    assert breaches(tmp_path, capsys) == ["trainauto/engine/loop.py:1: no function train_step()"]
 
 
 def test_a_loop_that_went_away_is_told(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
@@ -105,7 +126,7 @@ def test_import_cycles(
 def test_a_cycle_through_three_modules_and_a_package(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
     write("trainauto/data/__init__.py", "from .reader import read\n")
     write("trainauto/data/reader.py", "from ..engine import loop\n")
-    write("trainauto/engine/loop.py", "from trainauto.data import read\n\n\ndef train():\n    pass\n")
+    write("trainauto/engine/loop.py", "from trainauto.data import read\n\n\n" + LOOP)
     assert "trainauto.engine.loop" in breaches(tmp_path, capsys)[0]
 
 

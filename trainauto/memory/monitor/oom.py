@@ -30,6 +30,11 @@ def in_words(message: str) -> str:
     return f"{int(asked[1]) / 2**20:.1f} MiB more were refused" if asked else "more memory was refused"
 
 
+def allocator_message(error: BaseException) -> str:
+    """Return what an allocator said, in one line."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Say whether ``error`` is a real allocation failure.
 

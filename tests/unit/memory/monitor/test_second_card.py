@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import trainauto
-from trainauto.build import _device_name
 from trainauto.builders.memory import preset_for
 from trainauto.builders.model import choose_precision
+from trainauto.builders.summary import device_name
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.device_use import HEADROOM_BYTES
@@ -127,15 +127,15 @@ def test_the_second_card_is_asked_about_the_second_card(asked: list[tuple[str, A
     assert (reading.device_used, reading.limit, reading.alloc_retries) == (7 * GIB, 12 * GIB, 0)
     assert reading.available == 9 * GIB - HEADROOM_BYTES  # others hold 3 GiB
     assert budget.enforce(6 * GIB, SECOND_CARD)
-    rewind = StepSnapshot([nn.Conv2d(1, 1, 1)], SECOND_CARD)
-    rewind.take()
-    rewind.restore()
+    snapshot = StepSnapshot([nn.Conv2d(1, 1, 1)], SECOND_CARD)
+    snapshot.take()
+    snapshot.restore()
     release_memory(SECOND_CARD)
     meter.cap_at_available()
     preset = preset_for(SECOND_CARD, None)
     assert preset is not None
     assert preset.name == "RTX 3060 12GB"
-    assert "cuda:1 NVIDIA" in _device_name(SECOND_CARD)
+    assert "cuda:1 NVIDIA" in device_name(SECOND_CARD)
     assert {name for name, _ in asked} == {
         *("get_device_properties", "memory_stats", "mem_get_info", "memory_allocated", "get_rng_state"),
         *("reset_peak_memory_stats", "set_per_process_memory_fraction", "set_rng_state"),

@@ -1,0 +1,81 @@
+"""Taking up an earlier run: its checkpoint, under the options of now."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from trainauto.builders.run_parts import RunParts
+from trainauto.core.errors import NetworkMismatchError
+from trainauto.engine.checkpoint import Best
+from trainauto.engine.run import Run
+from trainauto.storage.resumes import CHANGED
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import validated_sets
+from trainauto.storage.run_metadata import changed_options, configured_samples
+
+logger = logging.getLogger(__name__)
+
+
+def take_up(run: Run, parts: RunParts, configured_now: int, directory: RunDirectory, checkpoint: Path | None) -> None:
+    """Continue an earlier run: the first rank reads and tells, for it is about to write these files anew.
+
+    Args:
+        run: as it begins.
+        parts: what it consists of.
+        configured_now: samples of a step that the option file asks for.
+        directory: of the run.
+        checkpoint: where it stands; ``None`` before its first one.
+    """
+    ranks, configured = parts.ranks, (run.batch_scaling.configured_samples, configured_now)
+    changes = ranks.broadcast_object(partial(changed_options, directory, parts.resolved, ranks.world_size))
+    samples = ranks.broadcast_object(partial(configured_samples, directory, *configured))
+    run.batch_scaling = replace(run.batch_scaling, configured_samples=samples)
+    _go_on(run, directory, checkpoint, changes)
+
+
+def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:
+    """Take up the run where its checkpoint is, under the options of now; the logs are cut only when that has worked."""
+    if checkpoint:
+        try:
+            run.restore(checkpoint)
+        except NetworkMismatchError as error:
+            raise _explained(error, changes) from error
+    if run.ranks.is_first:
+        directory.rewind(run.progress.steps)
+    every, step = run.frequencies.validate, run.progress.steps
+    # Under another interval nobody can tell whether it was due; after the last step it always was.
+    is_same = not any(line.startswith("val.val_freq:") for line in changes)
+    if every and step and ((is_same and step % every == 0) or run.finished):
+        made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
+        run.missed = [one for one in run.validators if one.dataset.name not in made]
+    for line in changes:
+        logger.warning("%s%s", CHANGED, line)
+    if changes and run.controls.stop_reason:
+        logger.warning(
+            "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
+        )
+        run.controls.stop_reason = ""
+
+
+def _made_validations(run: Run, directory: RunDirectory) -> list[str]:
+    """Return the sets that were validated after the last step; the score of the first one is noted, if nobody has."""
+    step, metric = run.progress.steps, run.frequencies.best_metric
+    made = validated_sets(directory, step)
+    first = run.validators[0].dataset.name if run.validators else ""
+    with suppress(KeyError, TypeError, ValueError):  # validated by another metric, or by none
+        score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}")
+        run.checkpoints.note_score(score, better_is_higher=made[first]["better_is_higher"][metric])
+    return sorted(made)
+
+
+def _explained(error: NetworkMismatchError, changes: Sequence[str]) -> NetworkMismatchError:
+    """Return the error with what was changed since, as far as networks follow from it, and what to do."""
+    of_networks = [line for line in changes if line.startswith(("network_", "scale", "model_type", "plugins"))]
+    changed = "".join(f"\n  changed since: {line}" for line in of_networks)
+    return NetworkMismatchError(
+        f"{error}{changed}\n  Nothing was trained. Take that back, or leave --auto_resume out: a run of its own begins,"
+        " from these weights with path: pretrain_network_g (strict_load_g: false takes what fits)."
+    )

@@ -1,0 +1,67 @@
+"""How a run ends: by its length, a stop, a signal, or an error; what is saved before, and what is said of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from signal import Signals
+
+from trainauto.core.errors import Saving, TrainautoError, saving_before
+from trainauto.core.process import without_memory_limit
+from trainauto.core.run_events import EndStatus, RunEnd
+from trainauto.engine.oom_notes import write_oom_note
+from trainauto.engine.run import Run
+from trainauto.engine.run_errors import GroupOutOfMemoryError
+from trainauto.engine.warmup import lift_budget
+
+
+@contextmanager
+def saving_on_errors(run: Run) -> Iterator[None]:
+    """Leave behind what the error that ends a run says: a checkpoint of this step, a note for the next start."""
+    try:
+        yield
+    except GroupOutOfMemoryError as error:
+        step, limit_bytes = run.progress.steps + 1, run.meter.limit_bytes
+        with without_memory_limit():
+            write_oom_note(run.checkpoints.folder, run.ranks.rank, step, error.batch, error.failure, limit_bytes)
+        raise
+    except Exception as error:
+        alone = run.ranks.world_size == 1
+        if saving_before(error) >= (Saving.ALONE if alone else Saving.TOGETHER):
+            run.save()
+        raise
+
+
+@contextmanager
+def reporting_failure(run: Run) -> Iterator[None]:
+    """Tell the reporter of an error that ends a run; whatever ends it, the budget is taken off the process."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        run.reporter.end(_end(run, "interrupted", "stopped at once", go_on=run.go_on))
+        raise
+    except BaseException as error:
+        # The first line is enough here: the command prints the whole of it. Errors of ours say what they are.
+        message = str(error) if isinstance(error, TrainautoError) else f"{type(error).__name__}: {error}"
+        run.reporter.end(_end(run, "failed", next(iter(message.splitlines()), type(error).__name__)))
+        raise
+    finally:
+        lift_budget(run)
+
+
+def end_of(run: Run, *, was_complete: bool) -> RunEnd:
+    """Return how a run ended that no error has ended; ``was_complete`` before it began."""
+    facts = run.script.facts()
+    if run.signals.agreed:
+        return _end(run, "interrupted", f"{Signals(run.signals.agreed).name} received", facts, go_on=run.go_on)
+    if run.controls.stop_reason:
+        return _end(run, "stopped", run.controls.stop_reason, facts)
+    if was_complete:
+        unit, key = ("steps", "total_iter") if run.schedule.unit == "steps" else ("samples", "total_samples")
+        reason = f"it was complete before, at {run.schedule.total} {unit}: raise {key} under train to go on"
+        return _end(run, "completed", reason, facts)
+    return _end(run, "completed", "the run has come to its length", facts)
+
+
+def _end(
+    run: Run, status: EndStatus, reason: str, facts: tuple[tuple[str, str], ...] = (), *, go_on: str = ""
+) -> RunEnd:
+    return RunEnd(status, reason, run.progress, str(run.last_checkpoint or ""), facts, go_on)

@@ -1,0 +1,58 @@
+"""Errors that end a run, and who is to save before each (:class:`~trainauto.core.errors.Saving`)."""
+
+from trainauto.core.batch import Batch
+from trainauto.core.errors import Saving, TrainautoError
+from trainauto.engine.step_outcome import DoesNotFit
+from trainauto.memory.monitor.oom import in_words
+
+
+class NothingFitsError(TrainautoError):
+    """Not even the smallest plan fits."""
+
+    saving = Saving.TOGETHER
+
+
+class ReplayError(TrainautoError):
+    """A logged step fits in no pieces and no crops here."""
+
+    saving = Saving.TOGETHER
+
+
+class RankAbortedError(TrainautoError):
+    """Another rank could not go on and said so before this pass changed any weight; it waits for the checkpoint."""
+
+    saving = Saving.TOGETHER
+
+
+class OptimizerOutOfMemoryError(TrainautoError):
+    """The optimizer's own step ran out of memory: some weights have moved, others have not, so nothing is repeated.
+
+    Other ranks have stepped meanwhile: for them the last checkpoint is the last common moment.
+    """
+
+    saving = Saving.ALONE
+
+    def __init__(self, pass_name: str, message: str) -> None:
+        super().__init__(
+            f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"
+            "  Its state does not depend on crop or batch: take a smaller network, an optimizer with less state (SGD), "
+            "or a larger budget."
+        )
+
+
+class GroupOutOfMemoryError(TrainautoError):
+    """A rank ran out of memory where it cannot run its batch again by itself: all ranks have to start again.
+
+    Args:
+        failure: what did not fit.
+        batch: of which batch.
+    """
+
+    def __init__(self, failure: DoesNotFit, batch: Batch) -> None:
+        super().__init__(
+            f"{failure}\n  With ddp_overlap and fully_shard ranks meet inside the backward pass, so that the batch "
+            "cannot be run again in pieces.\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
+            "again, and they go on under a smaller plan, as a later start with --auto_resume does."
+        )
+        self.failure = failure
+        self.batch = batch

@@ -1,0 +1,71 @@
+"""The validations of a run: when they are made, what is decided upon them, and which checkpoint is the best."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainauto.core.errors import Saving, have_saved, saving_before
+from trainauto.core.records import ValidationRecord
+from trainauto.engine.checkpoint import Best
+from trainauto.engine.distributed_validation import run_on_all_ranks
+from trainauto.engine.run import Run
+from trainauto.engine.validation_room import lack_of_room
+from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.monitor.release import release_memory
+from trainauto.models.validation import Validator
+
+
+def validate_if_due(run: Run) -> None:
+    """Validate after so many steps, and after the last one."""
+    if not run.is_due(run.frequencies.validate):
+        return
+    if run.finished or run.is_stopping:  # nothing follows: it may take long, and whoever stops the run may not wait
+        run.save()
+    validate(run, run.validators)
+
+
+def validate(run: Run, validators: Sequence[Validator]) -> None:
+    """Run validation sets. Whatever is wrong with one, every step so far is whole: an error says to save.
+
+    Raises:
+        TrainautoError: a set does not fit into memory.
+    """
+    try:
+        for validator in validators:
+            if not _validate_set(run, validator):
+                break  # a signal: saving comes first
+        release_memory(run.model.device)
+    except Exception as error:
+        ending = lack_of_room(run) if is_out_of_memory(error) else error
+        # Of several ranks only those that all have heard of it save.
+        have_saved(ending, max(saving_before(error), Saving.ALONE))
+        if ending is error:
+            raise
+        raise ending from None
+
+
+def _validate_set(run: Run, validator: Validator) -> bool:
+    """Run one set, and report it; say whether it was run to its end."""
+    with run.meter.window() as window:  # no step is under way: windows of training begin and end with theirs
+        result = run_on_all_ranks(run, validator)
+    if result is None:
+        return False
+    record, pictures = replace(result[0], peak=window.reading), result[1]
+    decisions = run.journal.ask(lambda automation: automation.on_validation_end(record))
+    run.reporter.validation(record, pictures, run.journal.apply(decisions, run.trained_plan))
+    # Before the next set, in which a signal or a kill may come; what was decided belongs to this step.
+    if validator is run.validators[0]:
+        _note_score(run, record)
+    if run.is_saved:
+        run.save()
+    return True
+
+
+def _note_score(run: Run, record: ValidationRecord) -> None:
+    metric = run.frequencies.best_metric
+    if metric is None:
+        return
+    score = Best(record.step, record.metrics[metric], f"{record.dataset}/{metric}")
+    higher = record.better_is_higher[metric]
+    if run.ranks.broadcast_object(lambda: run.checkpoints.note_score(score, better_is_higher=higher)):
+        # The best is worth a checkpoint of its own, wherever the saving interval stands.
+        run.save()

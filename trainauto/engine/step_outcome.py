@@ -1,0 +1,95 @@
+"""What became of a step: it stepped, or it does not fit. The same kind on every rank."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from trainauto.core.records import MicrobatchSplit
+from trainauto.core.words import counted
+from trainauto.memory.monitor.oom import in_words
+
+ELSEWHERE = "another rank has run out of memory"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A pass that ran out of memory and was run again.
+
+    Attributes:
+        pass_name: which.
+        samples: samples in the largest forward pass that failed.
+        pieces: micro-batches it then ran in.
+        message: what the allocator said.
+        extent: side of the crops it then ran with, in low-quality pixels.
+        fitted: samples of the largest forward pass it then ran in.
+    """
+
+    pass_name: str
+    samples: int
+    pieces: int
+    message: str
+    extent: int
+    fitted: int = 0
+
+
+@dataclass(frozen=True)
+class DoesNotFit:
+    """Not even the smallest piece of a batch fits; nothing has changed, and the batch may be cut down.
+
+    Attributes:
+        pass_name: the pass that ran out of memory.
+        samples: samples of the piece that failed.
+        message: what the allocator said.
+    """
+
+    pass_name: str
+    samples: int
+    message: str
+
+    @classmethod
+    def elsewhere(cls, pass_name: str) -> "DoesNotFit":
+        """Return what a rank says whose own part of a pass did fit."""
+        return cls(pass_name, 0, ELSEWHERE)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it was another rank that ran out of memory."""
+        return self.message == ELSEWHERE
+
+    def __str__(self) -> str:
+        return f"pass '{self.pass_name}' does not fit with {counted(self.samples, 'sample')}: {in_words(self.message)}"
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how it came about."""
+
+    terms: dict[str, Tensor]
+    handed_on: dict[str, Tensor]
+    split: MicrobatchSplit
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What a step gave, on this rank.
+
+    Attributes:
+        losses: value of each loss term of every pass, weighted by samples; on several ranks, this one's part of it.
+        grad_norms: gradient norm of each pass, before clipping.
+        skipped: passes whose float16 gradients overflowed, so that their weights were left alone.
+        seconds: how long it took.
+        failures: passes that ran out of memory on the way, in order.
+        pieces: how each pass ran in the end that did not run as the plan says.
+    """
+
+    losses: Mapping[str, float]
+    grad_norms: Mapping[str, float]
+    skipped: tuple[str, ...]
+    seconds: float
+    failures: tuple[Failure, ...] = field(default=())
+    pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
+
+
+StepOutcome = Stepped | DoesNotFit

@@ -1,0 +1,121 @@
+"""What surrounds a step: its batch, its settings, its record, and what follows where it does not fit."""
+
+import logging
+from collections.abc import Iterator
+
+from trainauto.core.batch import Batch
+from trainauto.core.errors import InputError, Saving, have_saved
+from trainauto.core.process import without_memory_limit
+from trainauto.core.records import PeakReading, StepRecord
+from trainauto.distributed.communicator import ABORT
+from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
+from trainauto.engine.reduce import reduce_failure, reduce_step
+from trainauto.engine.run import Run
+from trainauto.engine.step import StepSettings, parameters_of
+from trainauto.engine.step_outcome import DoesNotFit, Stepped
+from trainauto.memory.monitor.release import release_memory
+
+logger = logging.getLogger(__name__)
+
+
+def next_batch(run: Run, batches: Iterator[Batch]) -> Batch:
+    """Return the next batch; where a file cannot be read, tell the other ranks, and all save and leave.
+
+    Raises:
+        InputError: an unreadable file.
+    """
+    try:
+        with without_memory_limit():
+            return next(batches)
+    except InputError as error:
+        if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
+            run.ranks.sum_gradients(parameters_of(run.model.objectives()[0]), ABORT)
+            have_saved(error, Saving.TOGETHER)
+        raise
+
+
+def begin_step(run: Run, batch: Batch) -> StepSettings:
+    """Make room for another plan, set the learning rates; return how the step is to run."""
+    run.journal.follow(run.script.begin_step())
+    if run.trained_plan != batch.plan:
+        release_memory(run.model.device)  # blocks cached for the old sizes would be in the way of the new ones
+        run.meter.cap_at_available()
+    rate_factor = run.controls.rate_factor * run.batch_scaling.rate_factor(batch.step_samples)
+    run.schedule.set_rates(run.model.optimizers.values(), run.progress, rate_factor)
+    return StepSettings(
+        max_norm=run.controls.max_norm,
+        axes=run.axes,
+        average_share=run.batch_scaling.average_share(batch.step_samples),
+        splits=run.script.splits(),
+        may_requeue=run.script.is_free,
+    )
+
+
+def give_back(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakReading | None) -> None:
+    """Give a batch that does not fit back to the loader, under a smaller plan.
+
+    Raises:
+        ReplayError: steps are laid down, and this one cannot be run.
+        NothingFitsError: there is no smaller plan.
+    """
+    run.script.refuse(failure)
+    if not failure.is_elsewhere:
+        run.journal.count_oom()
+    failure, run.signals.agreed = reduce_failure(run.ranks, failure, run.signals.received)
+    on_batch_too_large(run, batch, failure, peak)
+
+
+def record_step(
+    run: Run,
+    batch: Batch,
+    outcome: Stepped,
+    *,
+    data_seconds: float,
+    peak: PeakReading | None,
+    predicted: int | None,
+) -> StepRecord:
+    """Return the record of a step, the same on every rank; have later batches fit where this one ran out of memory."""
+    mine = StepRecord(
+        step=run.progress.steps + 1,
+        plan=batch.plan,
+        drawn=batch.drawn,
+        shape=batch.shape,
+        first_sample=batch.first_sample,
+        losses=outcome.losses,
+        learning_rates={name: optimizer.param_groups[0]["lr"] for name, optimizer in run.model.optimizers.items()},
+        grad_norms=outcome.grad_norms,
+        data_seconds=data_seconds,
+        step_seconds=outcome.seconds,
+        pixels=batch.pixels,
+        peak=peak,
+        skipped=outcome.skipped,
+        ooms=run.journal.take_ooms() + len(outcome.failures),
+        predicted=predicted,
+        pieces=outcome.pieces,
+    )
+    record, failures, run.signals.agreed = reduce_step(
+        run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received
+    )
+    on_recovered(run, batch, failures)
+    return record
+
+
+def decide_on_step(run: Run, record: StepRecord) -> None:
+    """Have automations and the script decide upon a step."""
+    run.journal.decide(run.journal.ask(lambda automation: automation.on_step_end(record)), record.plan)
+    run.journal.follow(run.script.end_step(record, finished=run.finished))
+
+
+def log_new_plan(run: Run, record: StepRecord) -> None:
+    """Log when a plan is first trained: a larger one takes effect the loader's lookahead after it was decided."""
+    if run.trained_plan is not None and record.plan != run.trained_plan:
+        graphs = run.model.compiled_graphs()
+        compiled = f"; {graphs} graphs compiled so far" if graphs is not None else ""
+        logger.info(
+            "step %d is the first under %s (plan change %d%s)",
+            record.step,
+            record.plan,
+            run.controls.plan_changes,
+            compiled,
+        )
+    run.trained_plan = record.plan
