@@ -1,14 +1,22 @@
-"""Driving the doors as a person does: option files in a folder, commands in child processes."""
+"""Driving the commands as a person does: option files in a folder."""
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml
+
+from trainauto.cli import main
 
 TRAIN = Path(__file__).parents[2] / "train.py"
 
@@ -72,12 +80,48 @@ def environment() -> dict[str, str]:
     return {**os.environ, "COLUMNS": "80", "PYTHONWARNINGS": "ignore"}
 
 
-def train(options: Path, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Ended:
+    """What a command left: its exit code, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+PROCESS_WIDE = re.compile(r"budget:|plugins:|use_compile: true|deterministic: true|num_worker_per_gpu: [1-9]")
+"""Options of runs that change their process for good, count its memory, or fork it: those get a process of their own."""
+
+
+def command(*arguments: str, cwd: Path, own_process: bool = False, timeout_s: float = 300) -> Ended:
+    """Run a command of trainauto, in this process as its entry point does, or in one of its own."""
+    if own_process:
+        line = [sys.executable, "-m", "trainauto", *arguments]
+        done = subprocess.run(
+            line, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        chdir(cwd),
+        mock.patch.dict(os.environ, {"COLUMNS": "80"}),
+        warnings.catch_warnings(action="ignore"),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            code = main(arguments)
+        except SystemExit as left:  # argparse
+            code = left.code if isinstance(left.code, int) else 2
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+def train(options: Path, *arguments: str, timeout_s: float = 120, own_process: bool = False) -> Ended:
     """Run ``train.py -opt options ...`` in the folder of the option file."""
-    command = [sys.executable, str(TRAIN), "-opt", options.name, *arguments]
-    return subprocess.run(
-        command, cwd=options.parent, env=environment(), capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+    said = options.read_text(errors="replace") + " ".join(arguments).replace("=", ": ")
+    own_process = own_process or PROCESS_WIDE.search(said) is not None
+    line = ("train", "-opt", options.name, *arguments)
+    return command(*line, cwd=options.parent, own_process=own_process, timeout_s=timeout_s)
 
 
 def started(options: Path, *arguments: str) -> subprocess.Popen[str]:

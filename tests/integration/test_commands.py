@@ -1,7 +1,6 @@
 """The doors as a person meets them: what is printed, what is left behind, which exit code."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import (
-    environment,
+    command,
     gan_options,
     run_directory,
     step_records,
@@ -280,7 +279,7 @@ def test_nan_names_term_and_files_and_keeps_the_checkpoint(tmp_path: Path, write
     assert "Traceback" not in done.stderr
 
 
-def test_help_and_wrong_arguments() -> None:
+def test_help_and_wrong_arguments(tmp_path: Path) -> None:
     for arguments, code, word in (
         (["--help"], 0, "train"),
         (["train", "--help"], 0, "--auto_resume"),
@@ -288,13 +287,7 @@ def test_help_and_wrong_arguments() -> None:
         (["tarin"], 2, "tarin"),
         (["train", "-opt", "nowhere.yml"], 2, "nowhere.yml"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "trainauto", *arguments],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = command(*arguments, cwd=tmp_path)
         assert done.returncode == code, done.stderr
         assert word in done.stdout + done.stderr
         assert "Traceback" not in done.stderr

@@ -3,24 +3,22 @@
 import json
 import os
 import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from PIL import Image
 
-from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
+from tests.integration.commands import Ended, command, run_directory, step_records, tiny_options, train, write_options
 
 Write = Callable[..., Path]
 GIB = 2**30
 
 
-def plan(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trainauto", "plan", *arguments]
-    environment = {**os.environ, **variables}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+def plan(*arguments: str, cwd: Path, **variables: str) -> Ended:
+    with mock.patch.dict(os.environ, variables):
+        return command("plan", *arguments, cwd=cwd)
 
 
 def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> None:

@@ -3,7 +3,6 @@
 import json
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,8 @@ import pytest
 import torch
 
 from tests.integration.commands import (
-    environment,
+    Ended,
+    command,
     gan_options,
     latest_weights,
     run_directory,
@@ -31,11 +31,8 @@ Write = Callable[..., Path]
 CONTROLLER = {"policy": "step", "min_batch_size": 2, "max_batch_size": 16, "min_lq_size": 8, "max_lq_size": 64}
 
 
-def replay(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trainauto", "replay", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+def replay(folder: Path, *arguments: str) -> Ended:
+    return command("replay", *arguments, cwd=folder, own_process="budget=" in " ".join(arguments))
 
 
 def test_a_torn_line_ends_the_log_and_nothing_behind_the_end_is_read(tmp_path: Path, write_images: Write) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import cv2
 import pytest
 
-from tests.integration.commands import environment, write_options
+from tests.integration.commands import Ended, command, write_options
 from tests.made_runs import make_run, options_of
 
 Write = Callable[..., Path]
@@ -20,9 +18,8 @@ METRICS = {"psnr": {"type": "calculate_psnr", "crop_border": 2}, "ssim": {"type"
 NETWORK = {"type": "compact", "num_feat": 4, "num_conv": 1}
 
 
-def measured(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TEST), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+def measured(*arguments: object, cwd: Path) -> Ended:
+    return command("test", *map(str, arguments), cwd=cwd)
 
 
 @pytest.fixture

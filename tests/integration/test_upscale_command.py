@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.integration.commands import environment
+from tests.integration.commands import Ended, command, environment
 from tests.made_runs import make_run, options_of
 from trainauto.core.plan import SizeRequirements
 from trainauto.inference.load_network import load_network
@@ -34,14 +34,13 @@ def run(tmp_path: Path) -> Path:
     return made.path
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "trainauto", "upscale", *map(str, arguments), "--device", "cpu"]
+def given(*arguments: object) -> list[str]:
+    return ["upscale", *map(str, arguments), "--device", "cpu"]
 
 
-def upscale(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=cwd, env=environment(), capture_output=True, text=True, timeout=300, check=False
-    )
+def upscale(*arguments: object, cwd: Path) -> Ended:
+    is_limited = any("budget" in str(argument) for argument in arguments)
+    return command(*given(*arguments), cwd=cwd, own_process=is_limited)
 
 
 def test_a_folder_is_enlarged_and_a_stopped_job_goes_on(tmp_path: Path, run: Path, write_images: Write) -> None:
@@ -112,7 +111,7 @@ class Watch:
 def enlarged_under(budget: str, run: Path, source: Path, target: Path) -> tuple[dict[str, int], int]:
     """Return the door's figures, and the highest private memory of its process."""
     with subprocess.Popen(
-        command(run, source, target, "--budget", budget, "--json"),
+        [sys.executable, "-m", "trainauto", *given(run, source, target, "--budget", budget, "--json")],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
