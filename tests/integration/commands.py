@@ -90,7 +90,7 @@ class Ended:
 
 
 PROCESS_WIDE = re.compile(r"budget:|plugins:|use_compile: true|deterministic: true|num_worker_per_gpu: [1-9]")
-"""Options of runs that change their process for good, count its memory, or fork it: those get a process of their own."""
+"""Options of runs that change their process for good, count its memory, or fork it: they get one of their own."""
 
 
 def command(*arguments: str, cwd: Path, own_process: bool = False, timeout_s: float = 300) -> Ended:

@@ -111,13 +111,11 @@ def prepare_warm_start(
             warn_if_doubtful(forecast)
     for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
+    feasible = Feasibility()
     if forecast is not None:
         controller.set_prior(forecast.peaks_on(device.type), forecast.least_reserved())
         feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, ranks=facts.ranks)
-    else:
-        feasible = Feasibility()
-    settled = _settled_plan(controller, state, facts, limit_bytes)
-    begins = plan if settled is None else settled
+    begins = _settled_plan(controller, state, facts, limit_bytes) or plan
     kept = calibration if calibrated else None
     return WarmStart(begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing)
 
