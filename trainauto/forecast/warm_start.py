@@ -107,8 +107,6 @@ def prepare_warm_start(
     if forecast is None and not refused:
         forecast, refused = _traced(loaded, axes, device.type, segments, facts.ranks, tracer)
         state = None
-        if forecast is not None and device.type == "cpu":
-            warn_if_doubtful(forecast)
     for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
     feasible = Feasibility()
@@ -220,12 +218,13 @@ def _traced(
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
         with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, worker=worker) as tracer:
-            return forecast_memory(tracer, axes, device_type), False
+            forecast = forecast_memory(tracer, axes, device_type)
     except TraceError as error:
-        logger.warning(
-            "cannot trace memory, falling back to measured peaks (%s); plans are chosen by what is measured", error
-        )
+        logger.warning("cannot trace memory (%s), falling back to measured peaks", error)
         return None, not isinstance(error, TraceProcessDiedError)
+    if device_type == "cpu":
+        warn_if_doubtful(forecast)
+    return forecast, False
 
 
 def _segments(device: torch.device) -> Segments | None:
