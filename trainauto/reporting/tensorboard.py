@@ -9,7 +9,7 @@ import numpy as np
 from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, Pixels, RunEnd, RunSummary
-from trainauto.core.units import GIB
+from trainauto.core.units import GIB, MIB
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepFigures, StepWindow, gain_over_bicubic
@@ -21,32 +21,40 @@ MOST_PICTURES = 4
 LONGEST_SIDE_PX = 768
 _FLUSH_S = 30
 
+UNITS = {"MiB": MIB, "GiB": GIB}
+
+
 # A tag is a pattern that is matched from its beginning.
-CHARTS = {
-    "Memory in GiB: limit, target, predicted, peak, reserved, current": [
-        f"memory/{name}_gib$" for name in ("limit", "target", "predicted", "peak", "reserved", "current")
-    ],
-    "Peak in GiB: predicted, measured (peak)": ["memory/predicted_gib$", "memory/peak_gib$"],
-    "Error of the prediction in % of the peak": ["memory/prediction_error_percent$"],
-    "Crop: lq_size in px of the low-quality image": ["plan/lq_size$"],
-    "Batch: samples of an optimizer step": ["plan/batch_size$"],
-    "Events: 1 where the plan changed (adjustment), memory ran out (oom)": ["events/adjustment$", "events/oom$"],
-    "Loss: each term, and their total": ["loss/"],
-}
-"""The page of custom scalars: each chart, named by its unit and its lines, with the curves in it."""
+def charts(unit: str) -> dict[str, list[str]]:
+    """Return the page of custom scalars: each chart, named by its unit and its lines, with the curves in it."""
+    lines = ("limit", "target", "predicted", "peak", "reserved", "current")
+    return {
+        f"Memory in {unit}: {', '.join(lines)}": [f"{_memory_tag(name, unit)}$" for name in lines],
+        f"Peak in {unit}: predicted, measured (peak)": [
+            f"{_memory_tag(name, unit)}$" for name in ("predicted", "peak")
+        ],
+        "Error of the prediction in % of the peak": ["memory/prediction_error_percent$"],
+        "Crop: lq_size in px of the low-quality image": ["plan/lq_size$"],
+        "Batch: samples of an optimizer step": ["plan/batch_size$"],
+        "Events: 1 where the plan changed (adjustment), memory ran out (oom)": ["events/adjustment$", "events/oom$"],
+        "Loss: each term, and their total": ["loss/"],
+    }
+
 
 EXPLAINED = """
-The page **Custom scalars** shows a run against its memory, in optimizer steps from left to right:
+The page **Custom scalars** shows a run against its memory, in optimizer steps from left to right. Memory is in GiB; in
+MiB, with `_mib` at the end of their names, where the run may use less than 1 GiB. TensorBoard smooths curves
+unless `Smoothing` at the left is set to 0: do that for plans and events.
 
 | line | what it is |
 |---|---|
-| `memory/limit_gib` | what the run may use: the card, or `memory: budget` |
-| `memory/target_gib` | share of the limit (`target_vram_usage`) that peaks are steered to |
-| `memory/predicted_gib` | what the plan of the step was expected to peak at before it was trained |
-| `memory/peak_gib` | highest bytes that tensors held in the step; of several steps in one point, the highest |
-| `memory/reserved_gib` | highest bytes that torch's allocator had taken from the card |
-| `memory/current_gib` | what was held after the step |
-| `memory/prediction_error_percent` | predicted less measured, in % of measured; below 0 it was foretold too low |
+| `memory/limit` | what the run may use: the card, or `memory: budget` |
+| `memory/target` | share of the limit (`target_vram_usage`) that peaks are steered to |
+| `memory/predicted` | what the plan of the step was expected to peak at before it was trained |
+| `memory/peak` | highest bytes that tensors held in the step; of several steps in one point, the highest |
+| `memory/reserved` | highest bytes that torch's allocator had taken from the card |
+| `memory/current` | what was held after the step |
+| `memory/prediction_error_percent` | predicted less measured, in % of measured; below 0 the prediction was too low |
 | `plan/lq_size`, `plan/batch_size` | crop in px of the low-quality image, and samples of a step |
 | `events/adjustment`, `events/oom` | 1 where the plan changed, or memory ran out; **Text** has the words |
 """
@@ -66,6 +74,7 @@ class TensorBoard(Sink):
         self._window = StepWindow()
         self._writer: SummaryWriter | None = None
         self._summary: RunSummary | None = None
+        self._unit = "GiB"
         self._adjusted = False
 
     def start(self, summary: RunSummary) -> None:
@@ -80,8 +89,12 @@ class TensorBoard(Sink):
         purge_step = summary.progress.steps + 1 if begun_before else None
         self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=_FLUSH_S)
         self._summary = summary
+        is_small = summary.memory_limit_bytes is not None and summary.memory_limit_bytes < GIB
+        self._unit = "MiB" if is_small else "GiB"
         self._writer.add_text("about/custom_scalars", EXPLAINED, summary.progress.steps)
-        self._writer.add_custom_scalars({"trainauto": {name: ["Multiline", tags] for name, tags in CHARTS.items()}})
+        self._writer.add_custom_scalars(
+            {"trainauto": {name: ["Multiline", tags] for name, tags in charts(self._unit).items()}}
+        )
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
         """Add a point to every curve, every so many steps, and say what happened at once."""
@@ -106,7 +119,9 @@ class TensorBoard(Sink):
             tag = f"{record.dataset}/{picture.name} (bicubic, output, reference)"
             self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
         if record.peak is not None:
-            self._writer.add_scalar("memory/validation_peak_gib", record.peak.allocated / GIB, record.step)
+            self._writer.add_scalar(
+                _memory_tag("validation_peak", self._unit), record.peak.allocated / UNITS[self._unit], record.step
+            )
         self._say_adjustments(decisions, record.step)
         self._writer.flush()
 
@@ -136,8 +151,12 @@ class TensorBoard(Sink):
         self._window.clear()
         if self._writer is None or self._summary is None:
             return
-        curves = scalars(figures) | _bounds(figures.peak, self._summary) | marks(figures, adjusted=self._adjusted)
-        curves |= _prediction(figures.last)
+        curves = (
+            scalars(figures, self._unit)
+            | _bounds(figures.peak, self._summary, self._unit)
+            | marks(figures, adjusted=self._adjusted)
+        )
+        curves |= _prediction(figures.last, self._unit)
         self._adjusted = False
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
@@ -147,8 +166,8 @@ class TensorBoard(Sink):
         file_writer.add_summary(Summary(value=points), figures.last.step)
 
 
-def scalars(figures: StepFigures) -> dict[str, float]:
-    """Return the points of all curves by tag."""
+def scalars(figures: StepFigures, unit: str) -> dict[str, float]:
+    """Return the points of all curves by tag; memory in ``unit``, MiB or GiB."""
     return {
         **{f"loss/{name}": value for name, value in figures.losses.items()},
         "loss/total": figures.loss,
@@ -159,7 +178,7 @@ def scalars(figures: StepFigures) -> dict[str, float]:
         "speed/data_s": figures.data_s,
         "speed/step_s": figures.step_s,
         **{f"plan/{name}": value for name, value in figures.last.plan.to_dict().items()},
-        **(_memory(figures.peak) if figures.peak else {}),
+        **(_memory(figures.peak, unit) if figures.peak else {}),
     }
 
 
@@ -186,27 +205,31 @@ def marks(figures: StepFigures, *, adjusted: bool) -> dict[str, float]:
     return {"events/adjustment": float(adjusted), "events/oom": float(figures.ooms > 0)}
 
 
-def _memory(peak: PeakReading) -> dict[str, float]:
-    return _in_gib({"current": peak.current, "peak": peak.allocated, "reserved": peak.reserved})
+def _memory(peak: PeakReading, unit: str) -> dict[str, float]:
+    return _in(unit, {"current": peak.current, "peak": peak.allocated, "reserved": peak.reserved})
 
 
-def _bounds(peak: PeakReading | None, summary: RunSummary) -> dict[str, float]:
+def _bounds(peak: PeakReading | None, summary: RunSummary, unit: str) -> dict[str, float]:
     limit = peak.limit if peak is not None and peak.limit is not None else summary.memory_limit_bytes
-    return _in_gib({"target": summary.memory_target_bytes, "limit": limit})
+    return _in(unit, {"target": summary.memory_target_bytes, "limit": limit})
 
 
-def _prediction(record: StepRecord) -> dict[str, float]:
+def _prediction(record: StepRecord, unit: str) -> dict[str, float]:
     if record.predicted is None:
         return {}
-    curves = _in_gib({"predicted": record.predicted})
+    curves = _in(unit, {"predicted": record.predicted})
     if record.peak is not None and record.peak.allocated and record.is_whole:
         error = (record.predicted - record.peak.allocated) / record.peak.allocated
         curves["memory/prediction_error_percent"] = 100 * error
     return curves
 
 
-def _in_gib(sizes: dict[str, int | None]) -> dict[str, float]:
-    return {f"memory/{name}_gib": size / GIB for name, size in sizes.items() if size is not None}
+def _in(unit: str, sizes: dict[str, int | None]) -> dict[str, float]:
+    return {_memory_tag(name, unit): size / UNITS[unit] for name, size in sizes.items() if size is not None}
+
+
+def _memory_tag(name: str, unit: str) -> str:
+    return f"memory/{name}_{unit.lower()}"
 
 
 def _times(number: int) -> str:

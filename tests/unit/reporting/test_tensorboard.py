@@ -12,6 +12,7 @@ from trainauto.core.decisions import PlanChange, RateFactor
 from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading
 from trainauto.core.run_events import Picture, RunEnd
+from trainauto.core.units import MIB
 from trainauto.reporting.tensorboard import TensorBoard, side_by_side
 
 END = RunEnd("completed", "done", a_progress(3))
@@ -94,6 +95,18 @@ def test_memory_beside_its_target_and_limit(tmp_path: Path) -> None:
     expected = {"current": [0.5], "peak": [1.0], "reserved": [2.0], "target": [3.0, 3.0], "limit": [4.0, 5.0]}
     for name, values in expected.items():
         assert [value for _, value in points(events, f"memory/{name}_gib")] == values, name
+
+
+def test_a_run_of_less_than_a_gib_is_shown_in_mib(tmp_path: Path) -> None:
+    sink = TensorBoard(tmp_path)
+    sink.start(a_summary(memory_target_bytes=48 * MIB, memory_limit_bytes=64 * MIB))
+    sink.step(a_step(1, peak=PeakReading(40 * MIB, limit=64 * MIB)), (), a_progress(1))
+    sink.close()
+    events = read(tmp_path)
+    for name, value in {"peak": 40.0, "target": 48.0, "limit": 64.0}.items():
+        assert points(events, f"memory/{name}_mib") == [(1, value)]
+    assert curves_of_charts(events)["Peak in MiB: predicted, measured (peak)"] == {"memory/peak_mib"}
+    assert not [tag for tag in events.Tags()["scalars"] if tag.endswith("_gib")]
 
 
 def test_what_was_predicted_stands_beside_what_was_measured(tmp_path: Path) -> None:
