@@ -42,18 +42,18 @@ def charts(unit: str) -> dict[str, list[str]]:
 
 
 EXPLAINED = """
-The page **Custom scalars** shows a run against its memory, in optimizer steps from left to right. Memory is in GiB; in
-MiB, with `_mib` at the end of their names, where the run may use less than 1 GiB. TensorBoard smooths curves
-unless `Smoothing` at the left is set to 0: do that for plans and events.
+The page **Custom scalars** shows a run against its memory, in optimizer steps from left to right. Memory is in
+GiB (`_gib`), or in MiB (`_mib`) where the run may use less than 1 GiB. TensorBoard smooths curves unless `Smoothing` at
+the left is set to 0: do that for plans and events.
 
 | line | what it is |
 |---|---|
-| `memory/limit` | what the run may use: the card, or `memory: budget` |
-| `memory/target` | share of the limit (`target_vram_usage`) that peaks are steered to |
-| `memory/predicted` | what the plan of the step was expected to peak at before it was trained |
-| `memory/peak` | highest bytes that tensors held in the step; of several steps in one point, the highest |
-| `memory/reserved` | highest bytes that torch's allocator had taken from the card |
-| `memory/current` | what was held after the step |
+| `memory/limit_{unit}` | what the run may use: the card, or `memory: budget` |
+| `memory/target_{unit}` | share of the limit (`target_vram_usage`) that peaks are steered to |
+| `memory/predicted_{unit}` | what the plan of the step was expected to peak at before it was trained |
+| `memory/peak_{unit}` | highest bytes that tensors held in the step; of several steps in one point, the highest |
+| `memory/reserved_{unit}` | highest bytes that torch's allocator had taken from the card |
+| `memory/current_{unit}` | what was held after the step |
 | `memory/prediction_error_percent` | predicted less measured, in % of measured; below 0 the prediction was too low |
 | `plan/lq_size`, `plan/batch_size` | crop in px of the low-quality image, and samples of a step |
 | `events/adjustment`, `events/oom` | 1 where the plan changed, or memory ran out; **Text** has the words |
@@ -91,7 +91,7 @@ class TensorBoard(Sink):
         self._summary = summary
         is_small = summary.memory_limit_bytes is not None and summary.memory_limit_bytes < GIB
         self._unit = "MiB" if is_small else "GiB"
-        self._writer.add_text("about/custom_scalars", EXPLAINED, summary.progress.steps)
+        self._writer.add_text("about/custom_scalars", EXPLAINED.format(unit=self._unit.lower()), summary.progress.steps)
         self._writer.add_custom_scalars(
             {"trainauto": {name: ["Multiline", tags] for name, tags in charts(self._unit).items()}}
         )
