@@ -100,6 +100,7 @@ class Trial:
 
     def prepare(self) -> None:
         budget.calm_allocator()
+        budget.load_libraries()  # as every meter does before its budget is in force
         make_optimizer_state(self.model.optimizers.values())
         self.step(self.smallest)
         release_memory(CPU)

@@ -47,7 +47,9 @@ def test_a_run_with_a_damaged_image(
     gt = write_images("gt", 3)
     whole = (gt / "image_001.png").read_bytes()
     (gt / "image_001.png").write_bytes(whole[:200] + bytes(60) + whole[260:])
-    write_options(tmp_path / "run.yml", tiny_options(gt, datasets={"train": {"num_worker_per_gpu": 2}}))
+    write_options(
+        tmp_path / "run.yml", tiny_options(gt, datasets={"train": {"num_worker_per_gpu": 2}}, train={"ema_decay": 0})
+    )
     assert main(["doctor", "-opt", "run.yml", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     by_name = {one["name"]: one for one in found["findings"]}

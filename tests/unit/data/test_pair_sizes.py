@@ -13,7 +13,7 @@ Write = Callable[..., Path]
 
 def refused(gt: Path, lq: Path, scale: int = 2) -> tuple[Problem, ...]:
     with pytest.raises(InputError) as caught:
-        PairedImageDataset(str(gt), str(lq), scale=scale).survey()
+        PairedImageDataset(str(gt), str(lq), scale=scale).scan()
     return caught.value.problems
 
 

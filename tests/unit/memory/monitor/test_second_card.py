@@ -67,19 +67,18 @@ def test_the_meter_alone_begins_peaks_afresh_and_the_loop_alone_opens_its_window
     """Fault 7: logger and automation shared one peak counter, which each of them reset for the other."""
     resets = {place.split(":")[0] for place, call in calls() if "reset_peak" in ast.unparse(call.func)}
     windows = {place.split(":")[0] for place, call in calls() if ast.unparse(call.func).endswith("meter.window")}
-    # Plans are tried in a process of their own, which has no loop.
-    # Beside the loop: trials of plans, and enlarging, where nothing is trained.
-    # Plans are measured before the first batch is drawn, outside of any step.
-    others = {"forecast/benchmark_steps.py", "inference/upscale.py", "engine/probe.py"}
-    assert (resets, windows) == ({"memory/monitor/meter.py"}, {"engine/loop.py", *others})
+    # Benchmarks of plans have a process of their own and no loop; plans and tiles are measured before the first
+    # batch is drawn, and validation runs between steps.
+    others = {"forecast/benchmark_steps.py", "inference/upscale.py", "engine/probe.py", "engine/validation_room.py"}
+    assert (resets, windows) == ({"memory/monitor/meter.py"}, {"engine/loop.py", "engine/run_validation.py", *others})
     readers = {path.parent.name for path in PACKAGE.rglob("*.py") if "max_memory_" in path.read_text(encoding="utf-8")}
-    assert readers <= {"memory"}
-    for room in ("reporting", "automations"):
-        for path in (PACKAGE / room).glob("*.py"):
+    assert readers <= {"monitor"}
+    for package in ("reporting", "automations", "control"):
+        for path in (PACKAGE / package).glob("*.py"):
             text = path.read_text(encoding="utf-8")
             assert "torch.cuda" not in text, path
             # In a loop of one's own there is no engine, and the controller has the only meter.
-            assert "memory.meter" not in text or path.name == "documented.py", path
+            assert "monitor.meter" not in text or path.name == "documented_interface.py", path
 
 
 @pytest.fixture
