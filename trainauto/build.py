@@ -9,21 +9,9 @@ from dataclasses import replace
 from functools import partial
 
 from trainauto.automations import DynamicBatchSizeOptimizer
-from trainauto.builders.data import (
-    build_loader,
-    build_validator,
-)
-from trainauto.builders.distributed_setup import (
-    checkpoints_of,
-    earlier_run,
-    new_run,
-    parallel_of,
-)
-from trainauto.builders.model import (
-    build_model,
-    build_schedule,
-    load_compiler,
-)
+from trainauto.builders.data import build_loader, build_validator
+from trainauto.builders.distributed_setup import checkpoints_of, earlier_run, new_run, parallel_of
+from trainauto.builders.model import build_model, build_schedule, load_compiler
 from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
 from trainauto.builders.summary import run_summary

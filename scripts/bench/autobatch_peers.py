@@ -29,15 +29,7 @@ set_environment()
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from autobatch_cases import (  # noqa: E402
-    ENOUGH_STEPS,
-    FIRST_BATCH,
-    NETWORKS,
-    RATE,
-    SCALE,
-    STEADY_STEPS,
-    Case,
-)
+from autobatch_cases import ENOUGH_STEPS, FIRST_BATCH, NETWORKS, RATE, SCALE, STEADY_STEPS, Case  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from trainauto.archs import ARCHS  # noqa: E402

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import (
-    merged,
-    run_directory,
-    started,
-    step_records,
-    tiny_options,
-    train,
-    write_options,
-)
+from tests.integration.commands import merged, run_directory, started, step_records, tiny_options, train, write_options
 from tests.integration.ranks import finish, train_ranks
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")

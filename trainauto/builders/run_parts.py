@@ -14,16 +14,9 @@ from trainauto.builders.data import (
     build_val_sets,
     first_plan,
 )
-from trainauto.builders.distributed_setup import (
-    check_same_everywhere,
-    limit_and_sharding,
-)
+from trainauto.builders.distributed_setup import check_same_everywhere, limit_and_sharding
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import (
-    build_network,
-    choose_precision,
-    warn_of_short_run,
-)
+from trainauto.builders.model import build_network, choose_precision, warn_of_short_run
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RunFacts
 from trainauto.core.sharding import SampleSharding

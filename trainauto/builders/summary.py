@@ -5,9 +5,7 @@ import os
 import torch
 
 from trainauto.builders.memory import preset_for, with_memory
-from trainauto.builders.model import (
-    run_length,
-)
+from trainauto.builders.model import run_length
 from trainauto.builders.run_parts import RunParts
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunSummary

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.automations.test_dynamic_batch_size import (
-    AXES,
-    LIMIT,
-    LOOKAHEAD,
-    Simulation,
-    controller,
-    memory,
-)
+from tests.unit.automations.test_dynamic_batch_size import AXES, LIMIT, LOOKAHEAD, Simulation, controller, memory
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BatchShape, Plan

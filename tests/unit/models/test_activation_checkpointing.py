@@ -17,12 +17,7 @@ from trainauto.archs import ARCHS
 from trainauto.archs.spectral_norm import SpectralNormConv2d
 from trainauto.engine.step import StepSettings
 from trainauto.models import SRModel
-from trainauto.models.activation_checkpointing import (
-    ActivationCheckpointingError,
-    blocks_of,
-    segments_of,
-    switch_on,
-)
+from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of, segments_of, switch_on
 from trainauto.optim.precision import Precision
 
 CPU = torch.device("cpu")

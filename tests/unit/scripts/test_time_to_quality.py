@@ -15,16 +15,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "scripts" / "bench"))
 
 from time_to_quality import VARIANTS, Cell, cells, options_of  # noqa: E402
-from time_to_quality_table import (  # noqa: E402
-    curve_of,
-    figures_of,
-    gain_at,
-    grouped,
-    of_scaling,
-    page,
-    reached,
-    spread,
-)
+from time_to_quality_table import curve_of, figures_of, gain_at, grouped, of_scaling, page, reached, spread  # noqa: E402
 
 CURVE = [[10.0, 100, -1.0], [20.0, 200, 0.5], [30.0, 300, 0.3], [40.0, 400, 1.3]]
 FACTS = {"command": "c", "date": "d", "machine": "m", "python": "3", "torch": "2", "samples": 400, "note": ""}
