@@ -44,12 +44,9 @@ class Registry(Generic[T]):
                 key = self._spelled(name)
                 taken = self._entries.get(key)
                 if taken is not None and taken is not component:
-                    raise InputError(
-                        Problem(
-                            f"two {self.kind}s are named '{name}': {_place_of(taken)} and {_place_of(component)}",
-                            advice="Rename one of them.",
-                        )
-                    )
+                    places = f"{_place_of(taken)} and {_place_of(component)}"
+                    what = f"two {self.kind}s are named '{name}': {places}"
+                    raise InputError(Problem(what, advice="Rename one of them."))
                 if taken is component:
                     continue  # a module imported twice under two names
                 self._entries[key] = component
