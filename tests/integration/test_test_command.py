@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 import pytest
 
 from tests.integration.commands import Ended, command, write_options
@@ -107,3 +108,17 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path, run: Path) -> None:
     assert done.returncode == 2
     assert "test.yml:7:1: network_g is given, and the RUN brings its own" in done.stderr
     assert not (tmp_path / "results").exists()
+
+
+def test_a_damaged_line_costs_no_figures_of_other_sets(tmp_path: Path, run: Path, photograph: np.ndarray) -> None:
+    assert measured(run, cwd=tmp_path).returncode == 0
+    results = tmp_path / "results" / "made"
+    before = lines_of(results)
+    file = results / "metrics.jsonl"
+    file.write_text(file.read_text() + '{"torn": \n\n')
+    (tmp_path / "others").mkdir()
+    cv2.imwrite(str(tmp_path / "others" / "one.png"), photograph[:48, :60])
+    assert measured(run, "others", cwd=tmp_path).returncode == 0
+    after = lines_of(results)
+    assert after[: len(before)] == before
+    assert len(after) > len(before)

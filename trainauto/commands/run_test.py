@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,12 +80,16 @@ def _set_of(line: str) -> str:
 
 
 def _of_other_sets(results: Path, measured: Collection[str]) -> list[str]:
-    """Return the lines of earlier calls on sets that were not measured now; of what is no such file none."""
+    """Return the lines of earlier calls on sets that were not measured now; lines that cannot be read are dropped."""
     try:
-        lines = results.read_text(encoding="utf-8").splitlines()
-        return [line for line in lines if _set_of(line) not in measured]
-    except (OSError, ValueError, KeyError, TypeError):
+        lines = results.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
         return []
+    others = []
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):
+            others += [line] if _set_of(line) not in measured else []
+    return others
 
 
 def _of_run(

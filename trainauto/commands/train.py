@@ -3,6 +3,7 @@
 import argparse
 import os
 import shlex
+import subprocess
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -64,12 +65,19 @@ def _command_to_resume(parsed: argparse.Namespace) -> str:
     """Return the command line that goes on with this run, as it can be pasted; empty where torchrun wrote it."""
     if parsed.launcher != "none":
         return "the same command with --auto_resume"
-    python, here = Path(sys.executable), Path.cwd()
-    begin = [str(python.relative_to(here)) if python.is_relative_to(here) else str(python)]
-    script = Path(sys.argv[0])
-    begin += ["-m", "trainauto", "train"] if script.stem == "__main__" else [sys.argv[0]]
     forced = ["--force_yml", *parsed.force_yml] if parsed.force_yml else []
-    return shlex.join([*begin, "-opt", str(parsed.opt), "--auto_resume", *forced])
+    words = [*_program(), "-opt", str(parsed.opt), "--auto_resume", *forced]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+
+
+def _program() -> list[str]:
+    """Return the words that started this command: the installed one, the module, or a script like train.py."""
+    script = Path(sys.argv[0])
+    if script.stem == "trainauto":
+        return [script.stem, "train"]
+    python, here = Path(sys.executable), Path.cwd()
+    interpreter = str(python.relative_to(here)) if python.is_relative_to(here) else str(python)
+    return [interpreter, *(["-m", "trainauto", "train"] if script.stem == "__main__" else [sys.argv[0]])]
 
 
 def _ways_out(options: "Options") -> tuple[tuple[str, str], ...]:

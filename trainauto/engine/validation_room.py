@@ -2,7 +2,7 @@
 
 import logging
 
-from trainauto.core.errors import TrainautoError
+from trainauto.core.errors import InputError, TrainautoError
 from trainauto.core.process import without_memory_limit
 from trainauto.engine.run import Run
 from trainauto.memory.monitor.release import release_memory
@@ -17,7 +17,10 @@ def say_if_validation_does_not_fit(run: Run) -> None:
         return  # ranks run every tile together, and tiles do not shrink
     for validator in run.validators:
         with without_memory_limit() as limited:
-            lq = validator.first_picture()
+            try:
+                lq = validator.first_picture()
+            except InputError:
+                continue  # validation will name it, once there are steps to save
             with run.meter.window(), limited():
                 fits = validator.fits_in_tiles(run.model.enlarge, lq)
         del lq
@@ -38,11 +41,13 @@ def _tile_words(validator: Validator) -> str:
 
 
 def lack_of_room(run: Run) -> TrainautoError:
-    """Return what ends a run whose validation does not fit; every step so far is saved."""
+    """Return what ends a run whose validation does not fit; with ``fully_shard`` ranks do not save before it."""
     where, advice = "not even in the smallest tiles", "Take smaller validation images, a smaller tile_overlap"
     if run.model.is_sharded:
         where, advice = "and with fully_shard tiles do not shrink by themselves", "Set val: tile_size"
-    if run.finished:
+    if run.model.is_sharded:
+        what = f"validation does not fit, {where}; the last checkpoint stands"
+    elif run.finished:
         what = f"training is complete and saved; validation alone failed: it does not fit, {where}"
     else:
         what = f"validation does not fit, {where}; every step so far is saved"
