@@ -146,7 +146,7 @@ def test_a_network_that_cannot_be_traced_still_learns(
     loaded = load_options(OPTIONS)
     one = controller(warmup_period=True)  # it is told of the plan it is to settle at
     known = begun(one, loaded)
-    assert "plans are chosen by what is measured" in caplog.text
+    assert "falling back to measured peaks" in caplog.text
     settle(one, Plan.of(batch_size=9, lq_size=64))
     known.keep()
     assert begun(controller(), loaded).plan == Plan.of(batch_size=9, lq_size=64)
