@@ -82,7 +82,8 @@ def build_run(
         directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, loaded.options, ranks)
         with _assembled(parts, model, schedule, known, directory, checkpoints, lock, startup_log) as run:
-            run.summary = replace(run.summary, plan_is_open=is_new and known.forecast is not None)
+            measures = is_new and known.forecast is not None and not ranks.reduces_in_backward
+            run.summary = replace(run.summary, plan_is_open=measures)
             if earlier:
                 take_up(run, parts, known.configured_samples, directory, checkpoint)
             if ranks.is_first:

@@ -76,7 +76,7 @@ def build_parts(
     precision = choose_precision(loaded, ranks)
     budget_bytes = options.memory.budget_bytes(precision.device.type)
     seed_everything(options.manual_seed)
-    warn_of_short_run(options)
+    warn_of_short_run(options, ranks.world_size)
     network = build_network(loaded, pretrained=pretrained)
     train_set, scans = build_train_set(loaded, network)
     check_samples(train_set)

@@ -10,10 +10,10 @@ from trainauto.builders.run_parts import RunParts
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunSummary
 from trainauto.core.units import GIB
+from trainauto.core.words import counted
 from trainauto.distributed.communicator import Communicator
 from trainauto.models.base_model import BaseModel
 from trainauto.options.schema import Options
-from trainauto.reporting.step_stats import counted
 from trainauto.storage.run_directory import RunDirectory
 
 

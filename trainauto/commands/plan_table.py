@@ -3,9 +3,11 @@
 from trainauto.commands.run_plan import Answer, CardAnswer
 from trainauto.commands.tables import aligned
 from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.units import size_text
+from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
 from trainauto.reporting.formatting import WIDTH, wrapped
-from trainauto.reporting.step_stats import counted, error_text, size_text
+from trainauto.reporting.step_stats import error_text
 
 MOST_CROPS = 8
 """Columns that fit beside the name of a card."""

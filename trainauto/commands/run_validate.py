@@ -12,11 +12,12 @@ from typing import Any
 from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem, TrainautoError
 from trainauto.core.files import nearest_folder
+from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.formatting import WIDTH, in_thousands, pairs_lines
-from trainauto.reporting.step_stats import error_text, size_text
+from trainauto.reporting.step_stats import error_text
 
 # Nothing here may import torch at the top: it is loaded by the child alone.
 

@@ -82,7 +82,7 @@ def _program() -> list[str]:
 
 def _ways_out(options: "Options") -> tuple[tuple[str, str], ...]:
     """Say how to stop the run, and how to go on with it."""
-    from trainauto.reporting.step_stats import counted
+    from trainauto.core.words import counted
 
     every = counted(options.logger.save_checkpoint_freq, "step")
     return (

@@ -44,9 +44,9 @@ def lack_of_room(run: Run) -> TrainautoError:
     """Return what ends a run whose validation does not fit; with ``fully_shard`` ranks do not save before it."""
     where, advice = "not even in the smallest tiles", "Take smaller validation images, a smaller tile_overlap"
     if run.model.is_sharded:
-        where, advice = "and with fully_shard tiles do not shrink by themselves", "Set val: tile_size"
-    if run.model.is_sharded:
+        where = "and with fully_shard tiles do not shrink by themselves"
         what = f"validation does not fit, {where}; the last checkpoint stands"
+        advice = "Set val: tile_size"
     elif run.finished:
         what = f"training is complete and saved; validation alone failed: it does not fit, {where}"
     else:

@@ -12,8 +12,10 @@ from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, Rat
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
 from trainauto.core.records import Progress, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.core.units import size_text
+from trainauto.core.words import counted
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
-from trainauto.reporting.step_stats import StepFigures, counted, error_text, gain_over_bicubic, size_text
+from trainauto.reporting.step_stats import StepFigures, error_text, gain_over_bicubic
 
 WIDTH = 80
 _LABEL_WIDTH = 12

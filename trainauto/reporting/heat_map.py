@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from trainauto.core.files import write_atomically
-from trainauto.reporting.step_stats import size_text
+from trainauto.core.units import size_text
 
 WIDTH_PX, HEIGHT_PX = 960, 640
 LEFT_PX, TOP_PX, RIGHT_PX, BOTTOM_PX = 70, 50, 250, 60

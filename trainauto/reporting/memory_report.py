@@ -12,10 +12,10 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.records import MicrobatchSplit
+from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.reporting.formatting import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
-from trainauto.reporting.step_stats import size_text
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
 from trainauto.core.units import MIB
-from trainauto.core.units import size_text as size_text
-from trainauto.core.words import counted as counted
 
 LEAST_BYTES_OF_A_SHARE = 5 * MIB
 
