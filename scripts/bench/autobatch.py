@@ -133,7 +133,12 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="run (and run again) this method; may be repeated")
     parser.add_argument("--fresh", action="store_true", help="forget the results there are")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "autobatch.jsonl", help="JSON lines of cells")
-    parser.add_argument("--peers", type=Path, default=ROOT / "build" / "peers", help="environment of the peers")
+    parser.add_argument(
+        "--peers",
+        type=lambda said: Path(said).resolve(),
+        default=ROOT / "build" / "peers",
+        help="environment of the peers",
+    )
     parser.add_argument("--no-run", action="store_true", help="make the page of the results there are")
     parser.add_argument("--write", type=Path, help="folder for autobatch.md and autobatch.json")
     parser.add_argument("--machine", default="a virtual machine", help="words for the page")

@@ -79,8 +79,9 @@ def test_the_first_batch_is_drawn_under_the_plan_the_run_ends_with(tmp_path: Pat
     assert len(later) <= 1
     samples = [record["first_sample"] + i for record in records for i in range(record["samples"])]
     assert samples == list(range(len(samples)))
-    uses = [record["peak"]["allocated"] / LIMIT for record in records if record["plan"] == records[-1]["plan"]]
-    assert 0.7 < median(uses) <= 0.85  # single steps read up to 5 % more here
+    # Single steps read up to 5 % more here. A batch drawn under a plan before is cut, and takes less than either.
+    uses = [record["peak"]["allocated"] / LIMIT for record in records if record["plan"] == record["drawn"]]
+    assert 0.7 < median(uses) <= 0.88
     assert records[0]["predicted"] / LIMIT == pytest.approx(median(uses), rel=0.1)
     assert (decisions[0]["step"], decisions[0]["early"], decisions[0]["plan"]) == (1, True, first)
     assert "measured before the first batch: " in log
