@@ -37,12 +37,12 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from trainauto.options.load import load_options
-
-    loaded = load_options(parsed.opt, parsed.force_yml)
-    prepare_environment(loaded.options)
     with ExitStack() as stack:
-        tracer = stack.enter_context(_early_tracer(loaded.options))
+        tracer = stack.enter_context(_early_tracer(parsed))
+        from trainauto.options.load import load_options
+
+        loaded = load_options(parsed.opt, parsed.force_yml)
+        prepare_environment(loaded.options)
         with without_garbage_collection():
             from trainauto.build import build_run
             from trainauto.distributed.communicator import any_of, init_distributed, was_restarted
@@ -91,18 +91,24 @@ def _ways_out(options: "Options") -> tuple[tuple[str, str], ...]:
     )
 
 
-def _early_tracer(options: "Options") -> "AbstractContextManager[WorkerProcess | None]":
-    """Start the process that will trace the run before torch is loaded here, where one will be asked: both load it.
+def _early_tracer(parsed: argparse.Namespace) -> "AbstractContextManager[WorkerProcess | None]":
+    """Start the process that will trace the run before anything is loaded here, where one will be asked.
 
-    A guess by names alone, for nothing may be looked up yet: a guess that is wrong costs a process that is ended.
+    Torch takes seconds to load, there and here. Whether it will be asked is guessed by the words of the option file: a
+    guess that is wrong costs a process that is ended.
     """
     from trainauto.core.registry import in_one_word
     from trainauto.core.worker_process import start_tracing
 
-    is_bounded = options.memory.has_budget or options.device != "cpu"
-    is_steered = any(
-        in_one_word(name) == "dynamicbatchsizeoptimizer" and switch.arguments.get("policy", "jump") == "jump"
-        for name, switch in options.training_automations.active.items()
-    )
+    try:
+        written = parsed.opt.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # loading the options says so
+        return nullcontext()
+    words = in_one_word(" ".join([written, *parsed.force_yml]).replace("=", ": "))
+    is_bounded = "budget" in words or "device: cpu" not in words
+    is_steered = "dynamicbatchsizeoptimizer" in words and "policy: step" not in words
+    # What cuBLAS works with on a card is set by options that are yet to be read.
+    is_deterministic = "deterministic: true" in words
     is_first = os.environ.get("RANK", "0") == "0"
-    return start_tracing(like_cuda=False) if is_bounded and is_steered and is_first else nullcontext()
+    starts = is_bounded and is_steered and is_first and not is_deterministic
+    return start_tracing(like_cuda=False) if starts else nullcontext()

@@ -91,6 +91,8 @@ class WorkerProcess:
         """End it: it leaves when its stdin closes, or is killed. It may be called again."""
         with suppress(OSError):  # it may be gone already
             self._stdin.close()
+        if not self._is_ready:  # nothing was asked: it may still be loading torch, deaf to its stdin
+            self._process.kill()
         try:
             self._process.wait(timeout=0.5)
         except subprocess.TimeoutExpired:
