@@ -50,7 +50,7 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
     is_same = not any(line.startswith("val.val_freq:") for line in changes)
     if every and step and ((is_same and step % every == 0) or run.finished):
         made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
-        run.missed = [one for one in run.validators if one.dataset.name not in made]
+        run.missed = [validator for validator in run.validators if validator.dataset.name not in made]
     for line in changes:
         logger.warning("%s%s", CHANGED, line)
     if changes and run.controls.stop_reason:

@@ -59,9 +59,9 @@ def _run(parsed: argparse.Namespace) -> int:
 
     check_network(parsed)
     for name, least in (("tile", 8), ("overlap", 0)):
-        given = getattr(parsed, name)
-        if given is not None and given < least:
-            raise InputError(f"--{name} {given}: at least {least} pixels")
+        size_px = getattr(parsed, name)
+        if size_px is not None and size_px < least:
+            raise InputError(f"--{name} {size_px}: at least {least} pixels")
     try:
         budget_bytes = parse_size_bytes(parsed.budget) if parsed.budget else None
     except ValueError as error:

@@ -137,10 +137,10 @@ class DocumentedInterface(Automation):
 
     def set_current_parameters(self, batch_size: int, lq_size: int, micro_batches: int = 1) -> None:
         """Say what the loop trains with now, within the bounds; a new period begins if that is another plan."""
-        wanted = Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches)
-        plan = self._within_bounds(wanted)
-        if plan != wanted:
-            logger.warning("%s: %s is outside of the bounds, %s is meant", self.name, wanted, plan)
+        requested = Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches)
+        plan = self._within_bounds(requested)
+        if plan != requested:
+            logger.warning("%s: %s is outside of the bounds, %s is meant", self.name, requested, plan)
         self._suggested = None
         self._own_meter()  # from here on peaks are those of steps
         if self._configured_batch is None:
@@ -152,7 +152,7 @@ class DocumentedInterface(Automation):
 
     def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
         """Go to these values as far as memory admits, and no further; a larger plan shrinks to them."""
-        self._bounds.wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
+        self._bounds.ceilings = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
         self._axes = self._bounds.clip(self._run_axes)
 
     def set_dynamic_wrappers(self, dataloader: Any, dataset: Any = None) -> None:
@@ -238,13 +238,13 @@ class DocumentedInterface(Automation):
         outside of the ``except`` block, where the error's traceback no longer holds the tensors of the failed step.
         """
         self._take_up()
-        wanted = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size)
+        requested = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size)
         reason = "out of memory"
         # With a loader that looks ahead, the batch that failed may be one of the plan before.
         failed = self._before if self._in_flight and self._before is not None else self._plan
         if failed is not None:
-            wanted = wanted.changed(micro_batches=min(failed.micro_batches, new_batch_size))
-        plan = self.effective.forward(self._within_bounds(wanted))
+            requested = requested.changed(micro_batches=min(failed.micro_batches, new_batch_size))
+        plan = self.effective.forward(self._within_bounds(requested))
         if failed is not None:
             limit = self._meter.limit_bytes if self._meter else None
             if (reading := self._own_meter().end_window()) is not None:
@@ -300,7 +300,7 @@ class DocumentedInterface(Automation):
         meter.start_window()
 
     def _within_bounds(self, plan: Plan) -> Plan:
-        axes = replace(self._bounds, wanted={}).clip(self._run_axes)
+        axes = replace(self._bounds, ceilings={}).clip(self._run_axes)
         clamped = {axis.name: axis.clamp(plan[axis.name]) for axis in axes}
         return plan.changed(micro_batches=min(plan.micro_batches, clamped[BATCH_SIZE]), **clamped)
 
@@ -338,6 +338,6 @@ def _check_setters(loader: Any, dataset: Any, *, changes_crop: bool) -> None:
         raise InputError(Problem(f"the loader, a {kind}, has no update_batch_size(n)", advice=advice))
     crops = [part for part in (loader, dataset) if callable(getattr(part, "update_lq_size", None))]
     if changes_crop and not crops:
-        what = f"neither the loader, a {kind}, nor the dataset ({type(dataset).__name__}) has update_lq_size(n)"
+        message = f"neither the loader, a {kind}, nor the dataset ({type(dataset).__name__}) has update_lq_size(n)"
         advice = f"Give one of them this method; set max_lq_size to min_lq_size where crops are to stay; {instead}"
-        raise InputError(Problem(what, advice=advice))
+        raise InputError(Problem(message, advice=advice))

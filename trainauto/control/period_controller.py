@@ -61,7 +61,7 @@ class PeriodController(DocumentedInterface):
         self._steering = self._afresh()
         self._failures = FailureMemory(self.adjustment_frequency)
         self._statistics = VramStatistics(self.name, history_size)
-        self._last_said = ""
+        self._last_sentence = ""
         self._settled: dict[str, Any] | None = None
         self._has_forgotten = False
         self._limit_bytes: int | None = None
@@ -224,10 +224,10 @@ class PeriodController(DocumentedInterface):
 
     def _say_why_it_stays(self, plan: Plan, judgement: PolicyDecision) -> None:
         """Log it once: of the same words with figures that waver a little only the first are news."""
-        said = f"{plan}: {_FIGURES.sub('#', judgement.reason)}"
-        if said != self._last_said:
+        sentence = f"{plan}: {_FIGURES.sub('#', judgement.reason)}"
+        if sentence != self._last_sentence:
             logger.info("%s: %s stays: %s", self.name, plan, judgement.reason)
-        self._last_said = said
+        self._last_sentence = sentence
 
     def _period(self, limit_bytes: int) -> PolicyInput:
         """Return what was seen of the present plan, which may be nothing yet."""

@@ -84,8 +84,8 @@ class SmallSteps:
         self._typical_bytes[period.plan] = period.typical_bytes
         while len(self._typical_bytes) > REMEMBERED_PLANS:
             self._typical_bytes.pop(next(iter(self._typical_bytes)))
-        known = {**vars(period), "limit_bytes": _left(period)}
-        now = step_policy.StepInput(**known, measured=Measured(self._typical_bytes))
+        values = {**vars(period), "limit_bytes": _left(period)}
+        now = step_policy.StepInput(**values, measured=Measured(self._typical_bytes))
         judgement = step_policy.judge(now)
         grows = judgement.plan.batch_size > period.plan.batch_size
         if grows and self._effective.even(judgement.plan) == period.plan:
@@ -95,8 +95,8 @@ class SmallSteps:
     def _to_next_division(self, now: step_policy.StepInput, judgement: PolicyDecision) -> PolicyDecision:
         larger = self._effective.next_larger(now.plan)
         if larger is None or (why := step_policy.refusal(now, larger)):
-            said = f"{judgement.reason}, but {larger} {why}" if larger else judgement.reason
-            return PolicyDecision(now.plan, said)
+            reason = f"{judgement.reason}, but {larger} {why}" if larger else judgement.reason
+            return PolicyDecision(now.plan, reason)
         return PolicyDecision(
             larger, f"{judgement.reason}, as one micro-batch less", now.measured.expected_bytes(larger)
         )
@@ -126,8 +126,8 @@ class SmallSteps:
 
 def _left(period: PolicyInput) -> int:
     """Return the limit that small steps go by: what other processes take of the card is not there to be used."""
-    left = period.limit_bytes if period.available_bytes is None else period.available_bytes
-    return max(1, min(period.limit_bytes, left))
+    available_bytes = period.limit_bytes if period.available_bytes is None else period.available_bytes
+    return max(1, min(period.limit_bytes, available_bytes))
 
 
 class Jump:

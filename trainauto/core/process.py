@@ -82,8 +82,8 @@ def without_garbage_collection() -> Iterator[None]:
 
 def unknown_settings(environment: Mapping[str, str]) -> str:
     """Say which settings of torch's allocator its simulation does not follow; empty where there are none."""
-    given = " ".join(environment.get(name, "") for name in ALLOCATOR_SETTINGS)
-    unknown = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", given)]
+    settings = " ".join(environment.get(name, "") for name in ALLOCATOR_SETTINGS)
+    unknown = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", settings)]
     return (
         f"predictions do not follow {', '.join(unknown)}: more or less may be reserved than foretold" if unknown else ""
     )

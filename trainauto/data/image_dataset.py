@@ -185,7 +185,7 @@ class GTImageDataset(ImageDataset):
         try:
             height, width = self._size_px(file)
         except InputError as error:
-            return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
+            return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
         if min(height, width) < self.scale:
             return Problem(
                 f"dataset '{self.name}': {file.path} is {width}x{height}, less than one pixel at scale {self.scale}",
@@ -252,7 +252,7 @@ class PairedImageDataset(ImageDataset):
         try:
             lq, gt = self._size_px(lq_file), self._size_px(gt_file)
         except InputError as error:
-            return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
+            return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
         if gt != (lq[0] * self.scale, lq[1] * self.scale):
             return WrongPair(gt_file.path, lq_file.path, gt, lq)
         return lq

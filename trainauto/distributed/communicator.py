@@ -230,10 +230,10 @@ def _together() -> Iterator[None]:
         with without_memory_limit():
             yield
     except RuntimeError as error:
-        what = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise RankLostError(
-            f"another rank is gone ({what})\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
-            "again and goes on from it."
+            f"another rank is gone ({reason})\n  The last checkpoint is intact: torchrun --max-restarts N starts all "
+            "ranks again and resumes from it."
         ) from None
 
 

@@ -205,9 +205,9 @@ class TiledEnlarger:
         )
 
     def _shrink(self, box: Box) -> None:
-        tried = max(box.height, box.width)
+        side_px = max(box.height, box.width)
         self.ooms += 1
-        self.tile_px = -(-tried // 2)
+        self.tile_px = -(-side_px // 2)
         torch.cuda.empty_cache()  # does nothing where CUDA is not in use
         onednn.leave_if_broken()
-        logger.warning("Out of memory at %d px: continuing in tiles of %d px.", tried, self.tile_px)
+        logger.warning("Out of memory at %d px: continuing in tiles of %d px.", side_px, self.tile_px)

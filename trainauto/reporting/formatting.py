@@ -94,10 +94,10 @@ def standing_line(figures: StepFigures, summary: RunSummary, progress: Progress,
         (4, f"mem {figures.memory_share:.0%}" if figures.memory_share is not None else "", 7),
         (2, f"ETA {duration(left_s)}" if left_s is not None else "", 10),
     ]
-    kept = [(rank, f"{text:<{columns}}") for rank, text, columns in cells if text]
-    while width and len("  ".join(text for _, text in kept)) > width and len(kept) > 1:
-        kept.remove(max(kept, key=lambda cell: cell[0]))
-    line = "  ".join(text for _, text in kept).rstrip()
+    shown = [(rank, f"{text:<{columns}}") for rank, text, columns in cells if text]
+    while width and len("  ".join(text for _, text in shown)) > width and len(shown) > 1:
+        shown.remove(max(shown, key=lambda cell: cell[0]))
+    line = "  ".join(text for _, text in shown).rstrip()
     for name, count in (("skipped", figures.skipped), ("OOM", figures.ooms)):
         more = f"{line}  {name} {count}"
         line = more if count and (not width or len(more) <= width) else line
@@ -120,16 +120,16 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
     match decision:
         case PlanChange(plan=plan):
             figures = "; ".join(_expected(decision))
-            asked = f"plan -> {plan}" + (f" ({figures})" if figures else "")
+            action = f"plan -> {plan}" + (f" ({figures})" if figures else "")
         case KeepPlan(plan=plan):
-            asked = f"plan stays {plan}"
+            action = f"plan stays {plan}"
         case RateFactor(factor=factor):
-            asked = f"learning rate -> {factor:.4g} x schedule"
+            action = f"learning rate -> {factor:.4g} x schedule"
         case ClipAt(max_norm=max_norm):
-            asked = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
+            action = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
         case Stop():
-            asked = "stop"
-    return wrapped(f"step {step}: {asked}: {decision.reason}", width)
+            action = "stop"
+    return wrapped(f"step {step}: {action}: {decision.reason}", width)
 
 
 def _expected(change: PlanChange) -> Iterator[str]:
@@ -197,8 +197,8 @@ def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
 def prediction_cells(row: PlanPeak) -> list[str]:
     """Return plan, steps, predicted, typical and highest peak, and the error of the prediction against the typical."""
     sizes = (row.predicted_bytes, row.typical_bytes, row.highest_bytes)
-    known = row.predicted_bytes is not None and row.typical_bytes is not None
-    error = error_text(row.predicted_bytes or 0, row.typical_bytes or 0) if known else "-"
+    has_both = row.predicted_bytes is not None and row.typical_bytes is not None
+    error = error_text(row.predicted_bytes or 0, row.typical_bytes or 0) if has_both else "-"
     return [plan_text(row.plan), str(row.steps), *("-" if size is None else size_text(size) for size in sizes), error]
 
 

@@ -104,12 +104,12 @@ def write_run_metadata(
         directory.given: as_yaml(loaded.tree),
         directory.origin: json.dumps(origin, indent=2, ensure_ascii=False) + "\n",
     }
-    for kept, text in texts.items():
-        until = directory.until_step(kept, step)
+    for file, text in texts.items():
+        until = directory.until_step(file, step)
         # Where a run is resumed from the same step twice, the first is what led to it.
-        if kept.is_file() and kept.read_text(encoding="utf-8") != text and not until.exists():
-            kept.replace(until)
-        write_text_atomically(kept, text)
+        if file.is_file() and file.read_text(encoding="utf-8") != text and not until.exists():
+            file.replace(until)
+        write_text_atomically(file, text)
     config = loaded.options.model_dump(mode="json")
     if loaded.options.logger.use_tb_logger:
         config[CURVES] = Path(os.path.relpath(directory.tensorboard, directory.path)).as_posix()

@@ -203,9 +203,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             reason = f"the bytes of a tensor of layout {tensor.layout} cannot be followed"
             raise UntraceableTensorError(reason) from error
         key, size = storage._cdata, storage.nbytes()
-        known = self._live.get(key)
-        if known is not None:
-            if known[1] == size:
+        entry = self._live.get(key)
+        if entry is not None:
+            if entry[1] == size:
                 return
             self._free(key)  # it was resized, which is a new allocation
         # A fake tensor's `device` is an operator of its own, and would take half of a trace's time.
@@ -216,7 +216,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         ident = self._idents
         self._live[key] = (ident, size, weakref.ref(storage, partial(self._end, key)))
         event = AllocationEvent(ident, size)
-        if given or known is not None:
+        if given or entry is not None:
             self.log.events.append(event)
         else:
             self.log.initial.append(event)
@@ -225,10 +225,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._free(key)
 
     def _free(self, key: int) -> None:
-        known = self._live.pop(key, None)
+        entry = self._live.pop(key, None)
         self._values.pop(key, None)
-        if known is not None:
-            self.log.events.append(AllocationEvent(known[0], 0))
+        if entry is not None:
+            self.log.events.append(AllocationEvent(entry[0], 0))
 
     def _note_values(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Keep account of which storages were written since they were copied."""
