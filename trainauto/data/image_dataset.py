@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
+from trainauto.core.words import counted
 from trainauto.data.decode_check import damaged_among
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
@@ -268,5 +269,5 @@ class PairedImageDataset(ImageDataset):
 def _refuse(problems: list[Problem]) -> None:
     if problems:
         left_out = len(problems) - SHOWN_PROBLEMS
-        more = [Problem(f"... and {left_out} more files")] if left_out > 0 else []
+        more = [Problem(f"... and {counted(left_out, 'more problem')}")] if left_out > 0 else []
         raise InputError(problems[:SHOWN_PROBLEMS] + more)
