@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trainauto.core.automation import Automation
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import BEFORE_FIRST, Decision, PlanChange
+from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
@@ -152,7 +152,7 @@ def _announce(run: Run, given: Plan, reason: str) -> None:
     if plan == given:
         logger.info("the first batch is drawn under %s, as the option file says: %s", plan, reason)
         return
-    first = PlanChange(plan, f"{BEFORE_FIRST}: {reason}")
+    first = PlanChange(plan, f"before the first batch: {reason}", announced=True)
     (decided,) = run.journal.decide([first], None, early=True)  # recorded with the first step
     expected = decided.predicted if isinstance(decided, PlanChange) else None
     predicted = f" (predicted {expected / MIB:.1f} MiB)" if expected is not None else ""

@@ -106,7 +106,8 @@ def standing_line(figures: StepFigures, summary: RunSummary, progress: Progress,
 
 def _in_seven(value: float) -> str:
     """Return a number in seven columns at most."""
-    return f"{value:.4f}"[:6] if 0.001 <= abs(value) < 10_000 else f"{value:.1e}"
+    is_plain = value == 0 or 0.001 <= abs(value) < 10_000
+    return f"{value:.4f}"[:6] if is_plain else f"{value:.1e}"
 
 
 def remaining_s(figures: StepFigures, summary: RunSummary, progress: Progress) -> float | None:
@@ -174,6 +175,18 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
         pairs.append(("checkpoint", end.checkpoint))
     lines = pairs_lines([*pairs, *end.facts], width)
     return [*lines, "to go on:", f"    {end.go_on}"] if end.go_on else lines
+
+
+def oom_text(training: int, validation: int) -> str:
+    """Return how often memory ran out, and what is counted; empty where it never did.
+
+    Args:
+        training: passes that ran again in smaller pieces, and batches that were cut down, on all ranks.
+        validation: tiles that did not fit, so that smaller ones were taken.
+    """
+    counts = [f"{counted(training, 'pass')} of training"] if training else []
+    counts += [f"{counted(validation, 'tile')} of validation"] if validation else []
+    return f"{', '.join(counts)} did not fit" if counts else ""
 
 
 def _so_far(progress: Progress) -> str:

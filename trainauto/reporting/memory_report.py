@@ -14,7 +14,15 @@ from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
-from trainauto.reporting.formatting import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
+from trainauto.reporting.formatting import (
+    WIDTH,
+    decision_lines,
+    oom_text,
+    pairs_lines,
+    plan_text,
+    prediction_cells,
+    table,
+)
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
@@ -197,7 +205,8 @@ def as_json(report: MemoryReport) -> str:
 
 
 def _decision(step: int, decision: PlanChange | KeepPlan) -> dict[str, Any]:
-    return {"step": step, **asdict(decision), "plan": decision.plan.to_dict()}
+    values = {name: value for name, value in asdict(decision).items() if name != "announced"}
+    return {"step": step, **values, "plan": decision.plan.to_dict()}
 
 
 def as_text(report: MemoryReport, width: int = WIDTH) -> str:
@@ -221,12 +230,11 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         if size is not None:
             share = f" ({size / report.limit_bytes:.1%} of the limit)" if report.limit_bytes else ""
             use.append(f"{label} {size_text(size)}{share}")
-    ooms = str(sum(row.ooms for row in report.shortages))
-    if in_validation := sum(row.ooms for row in report.validations):
-        ooms += f", in validation {in_validation}"
+    ooms = oom_text(sum(row.ooms for row in report.shortages), sum(row.ooms for row in report.validations))
     pairs = [
         ("run", report.run),
-        ("steps", f"{report.steps}; plan changes: {len(report.changes)}; out of memory: {ooms}"),
+        ("steps", f"{report.steps}; plan changes: {len(report.changes)}"),
+        ("OOM", ooms or "none"),
         ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
         ("last plan", f"{settled.plan}, since step {settled.since_step} ({counted(settled.steps, 'step')})"),
         ("peak", ", ".join(use) or "not measured"),
