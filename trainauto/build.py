@@ -59,8 +59,8 @@ def build_run(
 
     Args:
         loaded: checked options, with their places in the file.
-        auto_resume: go on with the latest run of this name, if there is one.
-        restarted: torchrun has started the ranks again: go on with the latest run if it is one of this launch.
+        auto_resume: resume the latest run of this name, if there is one.
+        restarted: torchrun has started the ranks again: resume the latest run if it is one of this launch.
         check_samples: raises where the training set is not what it is to be.
         ranks: who trains it together. The first of them traces, decides, reports and writes.
         tracer: a process that traces, started before; it is ended here.
@@ -68,7 +68,7 @@ def build_run(
     Raises:
         InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
             process trains the run.
-        NetworkMismatchError: the run to go on with is of another network.
+        NetworkMismatchError: the run to resume is of another network.
         CheckpointError: it cannot be read.
     """
     with StartupLog() as startup_log, RunLock() as lock:

@@ -58,7 +58,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
             pixels a second.
         target_batch_size: samples of every optimizer step, run in as many micro-batches as memory asks for; ``None``
             lets the step grow with the batch.
-        warmup_period: train the first period under the option file's plan, whatever is foreseen.
+        warmup_period: train the first period under the option file's plan, whatever is predicted.
     """
 
     priority = 20
@@ -168,14 +168,14 @@ class DynamicBatchSizeOptimizer(PeriodController):
         if plan != self._plan:
             self.restart(plan)
         self._begins_otherwise = self.effective.whole(plan) != facts.plan
-        # A resume in mid-period goes on with it; where a plan is still to be chosen, its first period is yet to begin.
+        # A resume in mid-period continues it; where a plan is still to be chosen, its first period is yet to begin.
         if not self._seen.peaks and not (self._steering.can_predict() and not self.warmup_period):
             logger.info(
                 "%s: a period of %s begins with %s", self.name, counted(self.adjustment_frequency, "step"), plan
             )
 
     def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
-        """Choose the plan of the first batch by what was foreseen; it is then measured before it is trained."""
+        """Choose the plan of the first batch by what was predicted; it is then measured before it is trained."""
         if self._plan is None or not now.limit or self.warmup_period or not self._steering.can_predict():
             return None
         self._see_limit(now.limit)

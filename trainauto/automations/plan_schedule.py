@@ -1,4 +1,4 @@
-"""Plan changes at fixed steps: progressive training with growing crops, or a rehearsal of an automatic run."""
+"""Plan changes at fixed steps: progressive training with growing crops, or a trial of an automatic run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -149,11 +149,11 @@ class _EndAfter(Automation):
 
     def on_step_end(self, record: StepRecord) -> Decision | None:
         """Stop when enough were trained."""
-        return Stop("it was a rehearsal") if record.step >= self._steps else None
+        return Stop("it was a dry run") if record.step >= self._steps else None
 
 
 class _Recorder:
-    """A reporter that keeps what it is told."""
+    """A reporter that keeps what is reported."""
 
     def __init__(self) -> None:
         self.records: list[StepRecord] = []

@@ -33,10 +33,10 @@ def table(answer: Answer) -> str:
                 size_text(card.target_bytes),
             )
         )
-    traced = counted(len(answer.foresight.traced), "size")
+    traced = counted(len(answer.forecast.traced), "size")
     lines = [
-        *wrapped(f"{answer.name}: {answer.network}, {traced} followed in {answer.foresight.seconds:.1f} s", WIDTH, ""),
-        f"weights, optimizer state and averages hold {size_text(answer.foresight.persistent_bytes)} between steps",
+        *wrapped(f"{answer.name}: {answer.network}, {traced} followed in {answer.forecast.seconds:.1f} s", WIDTH, ""),
+        f"weights, optimizer state and averages hold {size_text(answer.forecast.persistent_bytes)} between steps",
         "",
         "the plan that a run would take: its 99 % bound stays within the target",
         *aligned(("card", "lq_size", "batch", "expected", f"of {whole}", "99 % bound", "target"), rows),

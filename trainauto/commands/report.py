@@ -10,7 +10,7 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "report",
         help="say what was predicted of a run's memory and what was measured",
-        description="Say what was predicted of a run's memory and what was measured, by phase; it may be going on.",
+        description="Say what was predicted of a run's memory and what was measured, by phase; also while it trains.",
     )
     takes_run(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")

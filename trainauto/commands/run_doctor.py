@@ -109,11 +109,11 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
             yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
             if loaded is not None:
-                rehearser = stack.enter_context(DryRunner(loaded))
-                built, findings = _built(rehearser)
+                dry_runner = stack.enter_context(DryRunner(loaded))
+                built, findings = _built(dry_runner)
                 yield from findings
                 if built:
-                    yield from guarded("reading", partial(_reading, rehearser, loaded, built))
+                    yield from guarded("reading", partial(_reading, dry_runner, loaded, built))
         yield from _needs(loaded, built, torch)
 
 
@@ -152,18 +152,18 @@ def _memory() -> Finding:
     return machine.memory_finding(total, free, tightest_memory_limit())
 
 
-def _built(rehearser: DryRunner) -> tuple[Facts, list[Finding]]:
+def _built(dry_runner: DryRunner) -> tuple[Facts, list[Finding]]:
     try:
-        built = rehearser.build()
+        built = dry_runner.build()
     except TrainautoError as error:
         return {}, [training.refused(error)]
     return built, training.built_finding(built)
 
 
-def _reading(rehearser: DryRunner, loaded: LoadedOptions, built: Facts) -> Finding:
+def _reading(dry_runner: DryRunner, loaded: LoadedOptions, built: Facts) -> Finding:
     workers = loaded.options.datasets.train.num_worker_per_gpu
     try:
-        return training.reading_finding(rehearser.read(), built["plan"]["batch_size"], workers)
+        return training.reading_finding(dry_runner.read(), built["plan"]["batch_size"], workers)
     except TrainautoError as error:
         return Finding("reading", BROKEN, str(error))
 

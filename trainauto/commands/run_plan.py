@@ -85,7 +85,7 @@ class Answer:
         name: of the run.
         network: type of its network.
         notes: what the answer does not know.
-        foresight: what was traced.
+        forecast: what was traced.
         axes: of the run, before a card bounds them.
         cards: one answer a card.
         trials: plans that were tried on the device at hand, where that was asked for.
@@ -94,7 +94,7 @@ class Answer:
     name: str
     network: str
     notes: tuple[str, ...]
-    foresight: MemoryForecast
+    forecast: MemoryForecast
     axes: tuple[Axis, ...]
     cards: tuple[CardAnswer, ...]
     trials: DeviceBenchmark | None = None
@@ -135,16 +135,16 @@ def answer(
         controllers = {card.name: _controller(loaded, card, axes) for card in cards}
         bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
         hull = _hull(axes, list(bounds.values()))
-        foresight = forecast_memory(tracer, hull)
+        forecast = forecast_memory(tracer, hull)
     notes.append(
         f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     )
     notes += [f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)]
     answers = tuple(
-        _on_card(loaded, card, whole[card.name], controllers[card.name], bounds[card.name], foresight) for card in cards
+        _on_card(loaded, card, whole[card.name], controllers[card.name], bounds[card.name], forecast) for card in cards
     )
-    trials = benchmark_plans(loaded, hull, foresight) if measure else None
-    return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)
+    trials = benchmark_plans(loaded, hull, forecast) if measure else None
+    return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), forecast, axes, answers, trials)
 
 
 def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
@@ -183,7 +183,7 @@ def as_json(answer: Answer) -> str:
     ]
     traced = [
         {"batch": size[0], "lq_size": size[1], "live_bytes": trace.peak_bytes, "phases": dict(trace.phase_peaks_bytes)}
-        for size, trace in answer.foresight.traced.items()
+        for size, trace in answer.forecast.traced.items()
     ]
     answered = {"name": answer.name, "network": answer.network, "notes": answer.notes, "traced": traced, "cards": cards}
     return json.dumps({**answered, **({"measured": _as_dict(answer.trials)} if answer.trials else {})}, indent=2)
@@ -197,7 +197,7 @@ def draw(answer: Answer, path: Path) -> None:
     crops = crops[:: max(1, len(crops) // 64)]
     most = max((plan.batch_size for plan in plans), default=1)
     batches = list(range(1, most + 1, max(1, most // 64)))
-    cost = CostModel(*answer.foresight.peaks_on("cuda"))
+    cost = CostModel(*answer.forecast.peaks_on("cuda"))
     draw_heat_map(
         path,
         f"{answer.name}: {answer.network}, expected peak of a step",
@@ -245,11 +245,11 @@ def _on_card(
     memory_bytes: int,
     controller: DynamicBatchSizeOptimizer,
     axes: tuple[Axis, ...],
-    foresight: MemoryForecast,
+    forecast: MemoryForecast,
 ) -> CardAnswer:
     limit_bytes = int(card.memory_gib * GIB)
-    cost = CostModel(*foresight.peaks_on("cuda"))
-    reserved = CostModel(*(foresight.least_reserved() or foresight.peaks_on("cuda")))
+    cost = CostModel(*forecast.peaks_on("cuda"))
+    reserved = CostModel(*(forecast.least_reserved() or forecast.peaks_on("cuda")))
     first = controller.effective.forward(first_plan(loaded.options))
     now = JumpInput(
         plan=first,

@@ -70,7 +70,7 @@ def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
     try:
         _enlarge_all(jobs, upscaler, trained, tally, console, overwrite=parsed.overwrite)
     except KeyboardInterrupt:
-        console.print("stopped: pictures that are there are whole, and the same command goes on with the others")
+        console.print("stopped: pictures that are there are whole, and the same command continues with the others")
         return 130
     tally.seconds = time.perf_counter() - start
     if parsed.json:

@@ -1,4 +1,4 @@
-"""What ``python -m trainauto validate`` does: a run is rehearsed in a process of its own, and told in lines."""
+"""What ``python -m trainauto validate`` does: a dry run in a process of its own, reported in lines."""
 
 import shutil
 import signal
@@ -31,7 +31,7 @@ Pair = tuple[str, str]
 
 
 class DryRunner:
-    """The process that rehearses a run, and the folder that holds what it writes.
+    """The process of a dry run, and the folder that holds what it writes.
 
     Nothing stays: the run directory lies in a temporary folder, and so does a copy of what earlier runs learned.
     """
@@ -90,14 +90,14 @@ class DryRunner:
                 if "SIGKILL" in str(error)
                 else ""
             )
-            raise TrainautoError(f"the process that rehearses the run {error}{advice}") from None
+            raise TrainautoError(f"the process of the dry run {error}{advice}") from None
         if "cannot" in answer:
             raise InputError(answer["cannot"]) if answer["exit_code"] == 2 else TrainautoError(answer["cannot"])
         return answer
 
 
 def _copy_of_calibrations(cache: Path) -> None:
-    """Let the rehearsal know what earlier runs learned, and keep what it learns to itself."""
+    """Let the dry run know what earlier runs learned, and keep what it learns to itself."""
     from trainauto.memory.cost.calibration import cache_folder
 
     calibrations = cache_folder() / "calibration"
@@ -135,17 +135,17 @@ def tidy_when_terminated() -> Iterator[None]:
 
 
 def validate(loaded: LoadedOptions, steps: int) -> int:
-    """Rehearse a run and print what was found; return the exit code.
+    """Make a dry run and print its results; return the exit code.
 
     Raises:
         InputError: the option file, or what it names, cannot be used.
         TrainautoError: the step failed as it would in the run.
     """
-    with tidy_when_terminated(), DryRunner(loaded) as rehearser:
+    with tidy_when_terminated(), DryRunner(loaded) as dry_runner:
         check_experiments_root(loaded)
-        built = rehearser.build()
+        built = dry_runner.build()
         _print(built_pairs(loaded, built))
-        done = rehearser.train(steps)
+        done = dry_runner.train(steps)
     _print(done_pairs(done))
     _print(_warnings([*built["warnings"], *done["warnings"]]))
     caches = _pixel_caches(loaded)

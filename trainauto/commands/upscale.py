@@ -9,7 +9,7 @@ from trainauto.core.errors import InputError
 DESCRIPTION = """\
 Enlarge a picture, or all in a folder and its subfolders, with a trained
 network. Pictures are written as PNG of 8 bits under the same names; those that
-are there already are left out, so that the same command goes on where it was
+are there already are left out, so that the same command continues where it was
 stopped.
 
 A picture is enlarged as a whole where memory allows, else in the largest tiles

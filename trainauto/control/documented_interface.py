@@ -140,7 +140,7 @@ class DocumentedInterface(Automation):
         requested = Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches)
         plan = self._within_bounds(requested)
         if plan != requested:
-            logger.warning("%s: %s is outside of the bounds, %s is meant", self.name, requested, plan)
+            logger.warning("%s: %s is out of bounds, using %s", self.name, requested, plan)
         self._suggested = None
         self._own_meter()  # from here on peaks are those of steps
         if self._configured_batch is None:
@@ -217,7 +217,7 @@ class DocumentedInterface(Automation):
             return None, None
         if not reading.limit and not self._is_unbounded:
             self._is_unbounded = True
-            logger.warning("%s: nobody bounds the memory here, so there is nothing to fill: set a budget", self.name)
+            logger.warning("%s: no memory limit is known, so there is nothing to fill: set a budget", self.name)
         is_whole = not self._in_flight and not self._has_failed
         self._in_flight, self._has_failed = max(0, self._in_flight - 1), False
         judgement = self.after_step(self._plan, reading, is_whole=is_whole)
@@ -266,7 +266,7 @@ class DocumentedInterface(Automation):
         if not self._has_said_what_lacks:
             self._has_said_what_lacks = True
             logger.warning(
-                "%s: nothing is steered, since nobody has said what the loop trains with: call "
+                "%s: no plan is controlled, since it is not known what the loop trains with: call "
                 "set_current_parameters(batch_size=..., lq_size=...) before the first step",
                 self.name,
             )

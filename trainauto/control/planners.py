@@ -1,6 +1,6 @@
 """How the controller goes from whole periods to plans: in small steps, or straight to the best plan.
 
-Both are told of the same things and asked the same question; what they know between two questions is theirs.
+Both get the same events and are asked the same question; what they know between two questions is theirs.
 """
 
 from collections.abc import Mapping

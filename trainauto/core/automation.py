@@ -84,7 +84,7 @@ class Automation:
         """After a validation set has been run."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold to go on; plain values and tensors only."""
+        """Return what a checkpoint must hold to resume; plain values and tensors only."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

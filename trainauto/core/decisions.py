@@ -1,4 +1,4 @@
-"""What an automation may ask for, and what it is told of its run; its events are those of ``core/automation.py``."""
+"""What an automation may ask for, and the facts of a run that it gets; its events are in ``core/automation.py``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -116,11 +116,11 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What an automation is told before the first step.
+    """What an automation gets to know before the first step.
 
     Attributes:
         axes: the knobs of this run with their bounds.
-        plan: the plan the run starts (or goes on) with.
+        plan: the plan the run starts (or resumes) with.
         scale: enlargement factor; 1 where there is none.
         ranks: processes that train it together; each trains a batch of the plan.
     """

@@ -13,11 +13,11 @@ from trainauto.core.plan import Plan
 
 @dataclass(frozen=True)
 class SampleSharding:
-    """Deals the samples of a draw to the ranks, in turns and in the order of the stream.
+    """Assigns the samples of a draw to the ranks, round-robin and in the order of the stream.
 
-    A plan's ``batch_size`` is that of the rank with the largest weight. Since samples are dealt in turns, the first so
-    many samples of a draw are also the first ones of every rank: a draw may be cut at any place, and what is left of it
-    is the rest of the stream, whatever number of ranks goes on with it.
+    A plan's ``batch_size`` is that of the rank with the largest weight. Samples are assigned round-robin, so that the
+    first so many samples of a draw are also the first ones of every rank: a draw may be cut at any place, and what is
+    left of it is the rest of the stream, whatever number of ranks continues with it.
 
     Attributes:
         weights: batch of each rank relative to the largest, in (0, 1]; their number is that of the ranks.
@@ -57,7 +57,7 @@ class SampleSharding:
 
     def rank_of_sample(self, batch_size: int) -> tuple[int, ...]:
         """Return the rank of each sample of a draw, in the order of the stream."""
-        return _dealt(self.samples(batch_size))
+        return _round_robin(self.samples(batch_size))
 
     def positions(self, batch_size: int, rank: int) -> tuple[int, ...]:
         """Return where in a draw the samples of a rank stand, from 0."""
@@ -97,20 +97,20 @@ def _samples(weights: tuple[float, ...], batch_size: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def _dealt(samples: tuple[int, ...]) -> tuple[int, ...]:
+def _round_robin(samples: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(samples)) == 1:
         return tuple(range(len(samples))) * samples[0]
     ranks = np.repeat(np.arange(len(samples)), samples)
     numbers = np.concatenate([np.arange(count) for count in samples])
     turns = (numbers + 0.5) / np.repeat(samples, samples)
     # Of samples whose turns are equal, the lower rank comes first: sorting is stable.
-    dealt: list[int] = ranks[np.argsort(turns, kind="stable")].tolist()
-    return tuple(dealt)
+    owners: list[int] = ranks[np.argsort(turns, kind="stable")].tolist()
+    return tuple(owners)
 
 
 @lru_cache(maxsize=64)
 def _positions(samples: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return tuple(position for position, owner in enumerate(_dealt(samples)) if owner == rank)
+    return tuple(position for position, owner in enumerate(_round_robin(samples)) if owner == rank)
 
 
 SINGLE_PROCESS = SampleSharding()

@@ -219,7 +219,7 @@ def any_of(ranks: Communicator, mine: bool) -> bool:
 
 
 def was_restarted() -> bool:
-    """Whether torchrun says that it has started this process anew after a rank was lost: then the run goes on."""
+    """Whether torchrun says that it has started this process anew after a rank was lost: then the run resumes."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 

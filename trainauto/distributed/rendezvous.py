@@ -65,7 +65,7 @@ def fresh_store(rank: int, count: int, timeout: timedelta) -> TCPStore | None:
 def _board(host: str, port: int, timeout: timedelta) -> TCPStore:
     """Return torchrun's store.
 
-    Where the machine that had it is lost, torchrun on the others goes on naming it (pytorch/pytorch pull request
+    Where the machine that had it is lost, torchrun on the others still names it (pytorch/pytorch pull request
     167302): whoever waited there for long would wait for nobody.
     """
     try:

@@ -23,7 +23,7 @@ from trainauto.memory.monitor.release import release_memory
 logger = logging.getLogger(__name__)
 
 MOST_PROBES = 4
-"""Plans measured at most: the foreseen one, its correction, and the edge between what fits and what does not."""
+"""Plans measured at most: the predicted one, its correction, and the edge between what fits and what does not."""
 
 
 PROBE_STEPS = 2

@@ -113,7 +113,7 @@ class TiledEnlarger:
         return result
 
     def smallest_fits(self, enlarge: Enlarge, lq: Tensor) -> bool:
-        """Say whether the smallest tile that a lack of memory would end at fits beside the enlarged image."""
+        """Say whether the smallest tile that running out of memory would end at fits beside the enlarged image."""
         height, width = size = int(lq.shape[-2]), int(lq.shape[-1])
         side = min(self.tile_px or max(size), max(size))
         while self._can_shrink(Box(0, side, 0, side)):

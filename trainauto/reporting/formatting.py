@@ -1,6 +1,6 @@
 """A run in lines of text: what console and training.log say. Pure functions; ASCII, at most ``width`` columns.
 
-Only a single word longer than the width, such as a path, and the command that goes on make longer lines, so that they
+Only a single word longer than the width, such as a path, and the command that resumes make longer lines, so that they
 can still be copied whole.
 ``width`` 0 never wraps.
 """
@@ -174,7 +174,7 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     if end.checkpoint:
         pairs.append(("checkpoint", end.checkpoint))
     lines = pairs_lines([*pairs, *end.facts], width)
-    return [*lines, "to go on:", f"    {end.go_on}"] if end.go_on else lines
+    return [*lines, "to resume:", f"    {end.resume_command}"] if end.resume_command else lines
 
 
 def oom_text(training: int, validation: int) -> str:

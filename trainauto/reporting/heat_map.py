@@ -16,7 +16,7 @@ DOT_PX = 6
 INK, PAPER = (30, 30, 30), (255, 255, 255)
 
 SCALE = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-"""Dark is little, light is much; told apart in print and by colour-blind eyes."""
+"""Dark is little, light is much; distinct in print and by colour-blind eyes."""
 
 LINES = ((230, 30, 30), (255, 140, 0), (255, 255, 255), (0, 0, 0), (255, 0, 200), (0, 190, 255))
 

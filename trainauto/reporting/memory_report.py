@@ -71,7 +71,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Validated:
-    """The validations of one set: how many, their typical and highest peak, the tiles of the last, lacks of memory."""
+    """The validations of one set: how many, their typical and highest peak, the tiles of the last, its OOM errors."""
 
     dataset: str
     times: int
@@ -146,7 +146,7 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         changes=[(step, decision) for step, decision in decided if isinstance(decision, PlanChange)],
         kept=[(step, decision) for step, decision in decided if isinstance(decision, KeepPlan)],
         validations=_validations(run),
-        foresight=_foresight(run),
+        foresight=_forecast(run),
         resumes=resumes_of(run),
     )
 
@@ -180,7 +180,7 @@ def _validations(run: RunDirectory) -> list[Validated]:
     return rows
 
 
-def _foresight(run: RunDirectory) -> Mapping[str, Any]:
+def _forecast(run: RunDirectory) -> Mapping[str, Any]:
     if not run.forecast.is_file():
         return {}
     try:

@@ -42,7 +42,7 @@ REMEMBERED_SIZES = 12
 """Sizes whose peaks are kept: older ones were measured under other neighbours and fragmentation."""
 
 REMEMBERED_PERIODS = 20
-"""Periods after which a failure is forgotten here; what must not be tried again, the policy is told."""
+"""Periods after which a failure is forgotten here; what must not be tried again, the policy knows."""
 
 FRESH_WEIGHT = 0.5
 """Weight of the newest period of a plan against what was known of that plan: a spike halves with every period."""

@@ -215,7 +215,7 @@ def _worst(piece: Piece, peaks: Mapping[Size, float]) -> float:
 
 
 def _least_squares(phase: str, peaks: Mapping[Size, float], terms: Sequence[Term]) -> Piece | None:
-    """Fit a constant and the terms by least relative squares; ``None`` where they cannot be told or one would fall."""
+    """Fit a constant and the terms by least relative squares; ``None`` if they are not separable or one would fall."""
     values = np.array([max(1.0, peak) for peak in peaks.values()])
     table = np.array([[1.0, *(term(size) for term in terms)] for size in peaks])
     scales = table.max(axis=0)
