@@ -14,7 +14,7 @@ from trainauto.builders.automations import CONTROLLER, choose_automation, is_con
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
-from trainauto.control.jump_policy import JumpInput, choose, frontier
+from trainauto.control.jump_policy import JumpInput, decide, frontier
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
@@ -262,16 +262,16 @@ def _on_card(
         reserved=reserved,
         available_bytes=min(limit_bytes, memory_bytes - CONTEXT_BYTES),
     )
-    judgement = choose(now)
-    shape = shape_of(judgement.plan)
+    decision = decide(now)
+    shape = shape_of(decision.plan)
     expected, most = cost.predict(shape), cost.predict(shape, UPPER)
     fits = most <= now.target_bytes
     return CardAnswer(
         card,
         memory_bytes,
         controller.target_vram_usage,
-        judgement.plan if fits else None,
-        judgement.reason,
+        decision.plan if fits else None,
+        decision.reason,
         expected,
         most,
         max(expected, reserved.predict(shape)),

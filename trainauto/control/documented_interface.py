@@ -69,7 +69,7 @@ class DocumentedInterface(Automation):
     def after_step(
         self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
     ) -> PolicyDecision | None:
-        """Take in a step; return a judgement only if it asks for another plan."""
+        """Take in a step; return a decision only if it asks for another plan."""
 
     @abstractmethod
     def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
@@ -220,13 +220,13 @@ class DocumentedInterface(Automation):
             logger.warning("%s: no memory limit is known, so there is nothing to fill: set a budget", self.name)
         is_whole = not self._in_flight and not self._has_failed
         self._in_flight, self._has_failed = max(0, self._in_flight - 1), False
-        judgement = self.after_step(self._plan, reading, is_whole=is_whole)
-        if judgement is None:
+        decision = self.after_step(self._plan, reading, is_whole=is_whole)
+        if decision is None:
             return None, None
-        before, after = self.effective.whole(self._plan), self.effective.whole(judgement.plan)
-        logger.info("%s: %s -> %s: %s", self.name, before, after, judgement.reason)
-        self._suggested = judgement.plan
-        self._hand_on(judgement.plan)
+        before, after = self.effective.whole(self._plan), self.effective.whole(decision.plan)
+        logger.info("%s: %s -> %s: %s", self.name, before, after, decision.reason)
+        self._suggested = decision.plan
+        self._hand_on(decision.plan)
         self._release_memory()  # blocks cached for the old sizes would be in the way of the new ones
         deltas = [after[name] - before[name] or None for name in (BATCH_SIZE, LQ_SIZE)]
         return deltas[0], deltas[1]

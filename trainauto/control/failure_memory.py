@@ -187,8 +187,8 @@ class FailureMemory:
             return below if below is not None and work(below) > work(present) else None
         return home
 
-    def judged_peak(self, plan: Plan, peaks: Sequence[int], target_bytes: int, margin_bytes: int) -> int:
-        """Return the peak that a whole period is judged by: the largest, but for spikes that are small or known.
+    def decisive_peak(self, plan: Plan, peaks: Sequence[int], target_bytes: int, margin_bytes: int) -> int:
+        """Return the peak that decides upon a whole period: the largest, but for spikes that are small or known.
 
         Args:
             plan: of the period.
@@ -228,7 +228,7 @@ class FailureMemory:
         return median(peaks) <= target_bytes or plan in self._trusted
 
     def clear(self) -> None:
-        """Forget what failed: there is more memory than before, or plans need something else."""
+        """Clear what failed: there is more memory than before, or plans need something else."""
         self._held.clear()
         self._trusted.clear()
         self._failures.clear()

@@ -103,7 +103,7 @@ class JumpInput(PolicyInput):
         return self.refusal(plan) is None
 
 
-def choose(now: JumpInput) -> PolicyDecision:
+def decide(now: JumpInput) -> PolicyDecision:
     """Decide before the first step, upon every probe, and upon every whole period."""
     if not now.cost.can_predict:
         return PolicyDecision(now.plan, "nothing was traced or measured yet")

@@ -1,4 +1,4 @@
-"""What every policy judges: a period under one plan, and what bounds the answer."""
+"""What every policy decides by: a period under one plan, and what bounds the answer."""
 
 from dataclasses import dataclass
 

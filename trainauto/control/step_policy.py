@@ -103,7 +103,7 @@ class PolicyDecision:
     is_pressure: bool = False
 
 
-def judge(now: StepInput) -> PolicyDecision:
+def decide(now: StepInput) -> PolicyDecision:
     """Decide upon a whole period."""
     measured = f"peak {now.usage:.1%} of {now.limit_bytes / MIB:.0f} MiB"
     if now.usage > now.target:

@@ -77,7 +77,7 @@ class Automation:
     def on_out_of_memory(self, event: OutOfMemory) -> Decision | None:
         """After a step has run out of memory, before its record. To recover is the engine's; this is what follows."""
 
-    def forget(self) -> None:
+    def on_peaks_invalidated(self) -> None:
         """What plans need has changed for good (gradient checkpointing): nothing measured before holds any more."""
 
     def on_validation_end(self, record: ValidationRecord) -> Decision | None:

@@ -49,6 +49,6 @@ def read_oom_note(folder: Path) -> OutOfMemory | None:
 
 
 def clear_oom_note(folder: Path) -> None:
-    """Forget what was noted: a checkpoint under a smaller plan has been written."""
+    """Delete the notes: a checkpoint under a smaller plan has been written."""
     for file in folder.glob(NAME.format("*")):
         file.unlink(missing_ok=True)

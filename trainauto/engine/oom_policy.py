@@ -116,7 +116,7 @@ def _force(run: Run, event: OutOfMemory) -> list[Decision]:
             f"{what}\n  {advice}\n"
             "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
         )
-    run.journal.forget_peaks()
+    run.journal.invalidate_peaks()
     return []
 
 

@@ -49,7 +49,7 @@ def _apply(tree: dict[str, Any], places: Places, item: str) -> None:
         step = _step(parent, key, path, here)
         path = (*path, step)
         if position == len(keys) - 1:
-            places.forget(path)
+            places.remove(path)
             _put(parent, step, parse_into(places, path, source, key=here))
         elif _child(parent, step) is None:
             # A section that is missing, or whose lines are all commented out.

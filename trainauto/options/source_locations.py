@@ -84,7 +84,7 @@ class Places:
         self._keys[path] = key
         self._values[path] = value
 
-    def forget(self, path: KeyPath) -> None:
+    def remove(self, path: KeyPath) -> None:
         """Drop what is known of ``path`` and of everything below it."""
         for table in (self._keys, self._values):
             for place in [place for place in table if place[: len(path)] == path]:
