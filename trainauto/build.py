@@ -192,8 +192,8 @@ def _validators(parts: RunParts, directory: RunDirectory, *, in_step: bool) -> l
 def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunDirectory) -> None:
     """Write what later commands read of the run besides its logs."""
     configured = run.batch_scaling.configured_samples, start.configured_samples
-    steps, ranks = run.progress.steps, parts.ranks.world_size
-    write_run_metadata(directory, parts.resolved, parts.train_set, configured, steps, ranks)
+    steps, world_size = run.progress.steps, parts.ranks.world_size
+    write_run_metadata(directory, parts.resolved, parts.train_set, configured, steps, world_size)
     keep_forecast(directory, start.forecast, parts.limit_bytes, parts.precision.device)
 
 

@@ -144,8 +144,8 @@ class DynamicBatchSizeOptimizer(PeriodController):
             InputError: names the bounds and what the network and the images admit.
             ValueError: the samples of a step cannot be shared.
         """
-        if facts.ranks > 1:
-            self.effective = EffectiveBatch(self.effective.total, facts.ranks)
+        if facts.world_size > 1:
+            self.effective = EffectiveBatch(self.effective.total, facts.world_size)
             self._bounds = self._bounds.at_most(BATCH_SIZE, self.effective.samples)
             self._planner = self._new_planner()
         self._bounds.check(facts, self.name)

@@ -257,11 +257,11 @@ _AVERAGED_OVER = 5
 """Times that a run is to be longer than what its average reaches back: 1 % of the first weights is left then."""
 
 
-def warn_of_short_run(options: Options, ranks: int = 1) -> None:
+def warn_of_short_run(options: Options, world_size: int = 1) -> None:
     """Say so where a run is too short for its average: it would be validated mostly by weights it began with."""
     train = options.train
     decay = train.ema_decay
-    samples = options.datasets.train.batch_size_per_gpu * options.datasets.train.accum_iter * ranks
+    samples = options.datasets.train.batch_size_per_gpu * options.datasets.train.accum_iter * world_size
     steps = train.total_iter or (train.total_samples or 0) // samples
     if not decay or decay**steps < LEAST_FIRST_WEIGHTS:
         return

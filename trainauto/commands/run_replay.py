@@ -170,9 +170,9 @@ def _ranks_of(directory: RunDirectory, last: int) -> dict[int, int]:
     return {step.step: step.ranks.count for step in _until(logged_steps(directory), last) if step.ranks is not None}
 
 
-def of_all_ranks(plan: Plan, ranks: int) -> Plan:
+def of_all_ranks(plan: Plan, world_size: int) -> Plan:
     """Return the plan by which one rank trains what so many train together, in forward passes as large as theirs."""
-    return plan.changed(batch_size=plan.batch_size * ranks, micro_batches=plan.micro_batches * ranks)
+    return plan.changed(batch_size=plan.batch_size * world_size, micro_batches=plan.micro_batches * world_size)
 
 
 def on_one_rank(step: StepRecord) -> StepRecord:
@@ -183,12 +183,14 @@ def on_one_rank(step: StepRecord) -> StepRecord:
     """
     if step.ranks is None:
         return step
-    ranks = step.ranks.count
-    if step.ranks.planned_samples != step.plan.batch_size * ranks:
-        message = f"step {step.step} was trained on {ranks} ranks whose batches followed their memory"
+    world_size = step.ranks.count
+    if step.ranks.planned_samples != step.plan.batch_size * world_size:
+        message = f"step {step.step} was trained on {world_size} ranks whose batches followed their memory"
         raise InputError(Problem(message, advice="Only runs with `distributed: {batches: equal}` can be replayed."))
-    pieces = {name: replace(split, micro_batches=split.micro_batches * ranks) for name, split in step.pieces.items()}
-    plan, drawn = of_all_ranks(step.plan, ranks), of_all_ranks(step.drawn, ranks)
+    pieces = {
+        name: replace(split, micro_batches=split.micro_batches * world_size) for name, split in step.pieces.items()
+    }
+    plan, drawn = of_all_ranks(step.plan, world_size), of_all_ranks(step.drawn, world_size)
     return replace(step, plan=plan, drawn=drawn, pieces=pieces, ranks=None)
 
 

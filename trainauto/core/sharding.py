@@ -33,9 +33,9 @@ class SampleSharding:
             raise ValueError(f"weights must lie in (0, 1], got {self.weights}")
 
     @classmethod
-    def equal(cls, ranks: int) -> "SampleSharding":
+    def equal(cls, world_size: int) -> "SampleSharding":
         """Return the sharding by which every rank gets as many samples."""
-        return cls((1.0,) * ranks)
+        return cls((1.0,) * world_size)
 
     @classmethod
     def by_memory(cls, limits_bytes: Sequence[int]) -> "SampleSharding":
@@ -43,7 +43,7 @@ class SampleSharding:
         return cls(tuple(limit / max(limits_bytes) for limit in limits_bytes))
 
     @property
-    def ranks(self) -> int:
+    def world_size(self) -> int:
         """How many ranks there are."""
         return len(self.weights)
 
@@ -79,14 +79,14 @@ class SampleSharding:
         if not given and most == self.samples(drawn.batch_size):
             return most  # the ordinary case: all of it
         if len(set(self.weights)) == 1:  # in step: as many samples on each rank, in every piece
-            rest_each = drawn.batch_size - given // self.ranks
-            return (ceil(rest_each / ceil(rest_each / most[0])),) * self.ranks
+            rest_each = drawn.batch_size - given // self.world_size
+            return (ceil(rest_each / ceil(rest_each / most[0])),) * self.world_size
         rest = self.rank_of_sample(drawn.batch_size)[given:]
         pieces = max(ceil(count / most[rank]) for rank, count in Counter(rest).items())
         while True:
             taken = Counter(rest[: ceil(len(rest) / pieces)])
             if all(count <= most[rank] for rank, count in taken.items()):
-                return tuple(taken[rank] for rank in range(self.ranks))
+                return tuple(taken[rank] for rank in range(self.world_size))
             pieces += 1
 
 

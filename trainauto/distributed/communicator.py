@@ -201,12 +201,12 @@ def init_distributed(launcher: str) -> Iterator[Communicator]:
     backend = "gloo"
     if torch.cuda.is_available():  # pragma: no cuda
         backend = "cpu:gloo,cuda:nccl"
-    rank, count, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
-    store = fresh_store(rank, count, timeout)
+    rank, world_size, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
+    store = fresh_store(rank, world_size, timeout)
     # The first optimizer imports it. Imported inside the group, it keeps the group alive beyond its end, and threads of
     # gloo then meet an interpreter that is gone (SIGABRT after a run that had completed).
     importlib.import_module("torch._dynamo")
-    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=count)
+    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
     try:
         yield TorchCommunicator()
     finally:
