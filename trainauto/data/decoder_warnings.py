@@ -40,7 +40,7 @@ class _Catcher:
             self._file = os.dup(file.fileno())  # as long as the process lives
         self.busy = threading.Lock()
 
-    def said_during(self, decode: Callable[[], Result]) -> tuple[Result, bytes]:
+    def output_during(self, decode: Callable[[], Result]) -> tuple[Result, bytes]:
         """Decode; return the result and what was printed meanwhile."""
         kept = os.dup(_STDERR)
         try:
@@ -87,7 +87,7 @@ def decode_with_warnings(decode: Callable[[], Result]) -> tuple[Result, str]:
         return decode(), ""
     try:
         sys.stderr.flush()
-        result, warnings_text = catcher.said_during(decode)
+        result, warnings_text = catcher.output_during(decode)
     except OSError:  # without a standard error
         return decode(), ""
     finally:
