@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     passed, verdict = True, ""
     if code == 0 and run and has_own_length(rest):
         passed, verdict = judgement(last_validation(run))
-    print(closing_words(code, run, environment, verdict, command_to_go_on(arguments)), flush=True)
+    print(closing_words(code, run, environment, verdict, resume_command(arguments)), flush=True)
     return code if passed else 1
 
 
@@ -121,7 +121,7 @@ def gain_db(scored: Mapping[str, Any]) -> float:
     return float(scored["metrics"][JUDGED_METRIC]) - float(scored["bicubic"][JUDGED_METRIC])
 
 
-def command_to_go_on(arguments: Sequence[str] | None) -> str:
+def resume_command(arguments: Sequence[str] | None) -> str:
     """Return the call of this script that resumes a run that was stopped."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     python = "py" if sys.platform == "win32" else "python3"
@@ -130,7 +130,11 @@ def command_to_go_on(arguments: Sequence[str] | None) -> str:
 
 
 def closing_words(
-    code: int, run: Path | None, environment: Environment, verdict: str = "", go_on: str = "the same with --auto_resume"
+    code: int,
+    run: Path | None,
+    environment: Environment,
+    verdict: str = "",
+    resume: str = "the same with --auto_resume",
 ) -> str:
     """Compose the last lines: how it went, where the run is, the command that shows its curves."""
     if run is None:
@@ -144,7 +148,7 @@ def closing_words(
     if code:
         lines.append(f"quickstart: train.py ended with exit code {code}")
         if code > 128:
-            lines.append(f"To go on:       {go_on}")
+            lines.append(f"To resume:      {resume}")
     lines.append(f"The run is in   {short_path(run)}")
     lines.append("Its curves:     " + shell_command([python, "-m", "tensorboard.main", "--logdir", short_path(curves)]))
     return "\n".join(lines)

@@ -47,15 +47,15 @@ class Side:
     code: Path
     folder: Path
 
-    def run(self, *command: str, ranks: int = 1) -> str:
+    def run(self, *command: str, world_size: int = 1) -> str:
         """Run one of its commands; return what it printed.
 
         Raises:
             RuntimeError: it ended with an error.
         """
         launcher = [sys.executable]
-        if ranks > 1:
-            launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        if world_size > 1:
+            launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.code),
@@ -76,14 +76,14 @@ class Side:
             raise RuntimeError(f"{self.name}: {' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
         return done.stdout
 
-    def train(self, file: str, name: str, steps: int, *more: str, ranks: int = 1) -> Path:
+    def train(self, file: str, name: str, steps: int, *more: str, world_size: int = 1) -> Path:
         """Train an option file for so many steps, one thread a rank; return the folder of the run."""
         overrides = [f"name={name}", f"train:total_iter={steps}", "num_threads=1", "logger:use_tb_logger=false"]
-        launcher = ["--launcher", "pytorch"] if ranks > 1 else []
+        launcher = ["--launcher", "pytorch"] if world_size > 1 else []
         flags = [word for word in more if word.startswith("--")]
         overrides += [word for word in more if not word.startswith("--")]
         options = str(self.code / "options" / "train" / file)
-        self.run("train.py", "-opt", options, *launcher, *flags, "--force_yml", *overrides, ranks=ranks)
+        self.run("train.py", "-opt", options, *launcher, *flags, "--force_yml", *overrides, world_size=world_size)
         return self.latest(name)
 
     def latest(self, name: str) -> Path:
@@ -138,7 +138,7 @@ def gan(base: Side, ours: Side, steps: int) -> list[str]:
 
 def ranks(base: Side, ours: Side, steps: int) -> list[str]:
     """Compare two processes that train one run together."""
-    return differences(*(side.train("gan_small.yml", "ranks", steps, *GAN, ranks=2) for side in (base, ours)))
+    return differences(*(side.train("gan_small.yml", "ranks", steps, *GAN, world_size=2) for side in (base, ours)))
 
 
 def resume(base: Side, ours: Side, steps: int) -> list[str]:

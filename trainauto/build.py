@@ -59,8 +59,8 @@ def build_run(
 
     Args:
         loaded: checked options, with their places in the file.
-        auto_resume: go on with the latest run of this name, if there is one.
-        restarted: torchrun has started the ranks again: go on with the latest run if it is one of this launch.
+        auto_resume: resume the latest run of this name, if there is one.
+        restarted: torchrun has started the ranks again: resume the latest run if it is one of this launch.
         check_samples: raises where the training set is not what it is to be.
         ranks: who trains it together. The first of them traces, decides, reports and writes.
         tracer: a process that traces, started before; it is ended here.
@@ -68,7 +68,7 @@ def build_run(
     Raises:
         InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
             process trains the run.
-        NetworkMismatchError: the run to go on with is of another network.
+        NetworkMismatchError: the run to resume is of another network.
         CheckpointError: it cannot be read.
     """
     with StartupLog() as startup_log, RunLock() as lock:
@@ -78,20 +78,20 @@ def build_run(
         # The weights of a checkpoint replace pretrained ones, which need not exist any more.
         is_new = checkpoint is None
         parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples)
-        model, schedule, known = _build_model(parts, tracer, pretrained=is_new)
+        model, schedule, start = _build_model(parts, tracer, pretrained=is_new)
         directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, loaded.options, ranks)
-        with _assembled(parts, model, schedule, known, directory, checkpoints, lock, startup_log) as run:
-            measures = is_new and known.forecast is not None and not ranks.reduces_in_backward
+        with _assembled(parts, model, schedule, start, directory, checkpoints, lock, startup_log) as run:
+            measures = is_new and start.forecast is not None and not ranks.reduces_in_backward
             run.summary = replace(run.summary, plan_is_open=measures)
             if earlier:
-                take_up(run, parts, known.configured_samples, directory, checkpoint)
+                take_up(run, parts, start.configured_samples, directory, checkpoint)
             if ranks.is_first:
-                _write_metadata(run, parts, known, directory)
+                _write_metadata(run, parts, start, directory)
             try:
                 yield run
             finally:
-                known.keep()
+                start.keep()
                 gc.unfreeze()
 
 
@@ -124,10 +124,10 @@ def _build_model(
             if tracer is not None:
                 tracer.end()  # nobody wants its answers now
             raise
-    known = broadcast_warm_start(ranks, parts.facts.plan, warm_start)
+    start = broadcast_warm_start(ranks, parts.facts.plan, warm_start)
     if tracer is not None:
         tracer.end()  # what an earlier run has learned may have made it idle
-    return model, schedule, known
+    return model, schedule, start
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _assembled(
     parts: RunParts,
     model: BaseModel,
     schedule: RateSchedule,
-    known: WarmStart,
+    start: WarmStart,
     directory: RunDirectory,
     checkpoints: Checkpoints,
     lock: RunLock,
@@ -143,13 +143,13 @@ def _assembled(
 ) -> Iterator[Run]:
     """Yield the run in its directory, with its loader and its reporter at work."""
     ranks, options = parts.ranks, parts.loaded.options
-    loader = build_loader(options, parts.train_set, known.plan, parts.precision, parts.sharding, ranks.rank)
-    configured_samples = parts.sharding.total(known.configured_samples)
+    loader = build_loader(options, parts.train_set, start.plan, parts.precision, parts.sharding, ranks.rank)
+    configured_samples = parts.sharding.total(start.configured_samples)
     controls = Controls(loader, options.train.grad_clip)
     with Reporter(_sinks(options, directory, ranks)) as reporter, loader:
         startup_log.pass_on(reporter)
         run = Run(
-            summary=run_summary(parts, directory, model, known.plan),
+            summary=run_summary(parts, directory, model, start.plan),
             model=model,
             loader=loader,
             axes=parts.facts.axes,
@@ -164,7 +164,7 @@ def _assembled(
             first_plan=parts.facts.plan,
             batch_scaling=BatchScaling(options.train.lr_scaling, configured_samples),
             checkpointing_fallback=CheckpointingFallback(
-                allowed=options.memory.allow_gradient_checkpointing, may_help=known.checkpointing_may_help
+                allowed=options.memory.allow_gradient_checkpointing, may_help=start.checkpointing_may_help
             ),
             limit_bytes=parts.limit_bytes,
             ranks=ranks,
@@ -189,12 +189,12 @@ def _validators(parts: RunParts, directory: RunDirectory, *, in_step: bool) -> l
     ]
 
 
-def _write_metadata(run: Run, parts: RunParts, known: WarmStart, directory: RunDirectory) -> None:
+def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunDirectory) -> None:
     """Write what later commands read of the run besides its logs."""
-    configured = run.batch_scaling.configured_samples, known.configured_samples
-    steps, ranks = run.progress.steps, parts.ranks.world_size
-    write_run_metadata(directory, parts.resolved, parts.train_set, configured, steps, ranks)
-    keep_forecast(directory, known.forecast, parts.limit_bytes, parts.precision.device)
+    configured = run.batch_scaling.configured_samples, start.configured_samples
+    steps, world_size = run.progress.steps, parts.ranks.world_size
+    write_run_metadata(directory, parts.resolved, parts.train_set, configured, steps, world_size)
+    keep_forecast(directory, start.forecast, parts.limit_bytes, parts.precision.device)
 
 
 def _frequencies(options: Options) -> Frequencies:

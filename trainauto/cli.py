@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in _FULL:
             raise
         where = f" for {error.filename}" if error.filename else ""
-        then = "go on with --auto_resume" if hasattr(parsed, "auto_resume") else "try again"
+        then = "resume with --auto_resume" if hasattr(parsed, "auto_resume") else "try again"
         print(f"\nno room on the disk{where}\n  Make room, then {then}.\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:

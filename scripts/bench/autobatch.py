@@ -111,9 +111,9 @@ def fill(file: Path, wanted: Sequence[tuple[str, Case]], redo: Sequence[str], pe
             }
             with file.open("a") as results:
                 results.write(json.dumps(record) + "\n")
-            said = outcome.get("failure") or f"batch {outcome['batch']} x {outcome['lq_size']}"
+            outcome_text = outcome.get("failure") or f"batch {outcome['batch']} x {outcome['lq_size']}"
             seconds = time.monotonic() - began
-            print(f"{place + 1}/{len(missing)} {method}, {case.name}: {said} ({seconds:.0f} s)", flush=True)
+            print(f"{place + 1}/{len(missing)} {method}, {case.name}: {outcome_text} ({seconds:.0f} s)", flush=True)
 
 
 def facts(arguments: argparse.Namespace, python: Path) -> Record:
@@ -135,7 +135,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "autobatch.jsonl", help="JSON lines of cells")
     parser.add_argument(
         "--peers",
-        type=lambda said: Path(said).resolve(),
+        type=lambda path: Path(path).resolve(),
         default=ROOT / "build" / "peers",
         help="environment of the peers",
     )

@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.unit.worlds import FIRST_TEST_SEED, MARGIN, TARGET, World, worlds  # noqa: E402
-from trainauto.control.jump_policy import JumpInput, choose  # noqa: E402
+from trainauto.control.jump_policy import JumpInput, decide  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
 from trainauto.core.plan import Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
@@ -64,7 +64,7 @@ def in_worlds(number: int) -> dict[str, list[Jump]]:
         cost = CostModel(fit_prior(world.traced(), world.window_px), world.belief)
         plan, peak = _start(world), None
         for period, name in enumerate(jumps):
-            plan = choose(_in_world(world, plan, cost, peak)).plan
+            plan = decide(_in_world(world, plan, cost, peak)).plan
             expected = cost.predict(shape_of(plan))
             peak = world.of(plan, period)
             jumps[name].append(

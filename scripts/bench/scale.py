@@ -36,7 +36,7 @@ from scale_rank import STEP_RECORD
 from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, StepRecord
-from trainauto.core.sharding import SampleSharding, _dealt, _positions, _samples
+from trainauto.core.sharding import SampleSharding, _positions, _round_robin, _samples
 from trainauto.core.units import MIB
 from trainauto.distributed.communicator import SLOT_BYTES, TorchCommunicator, _as_read, _packed, _slots_of
 from trainauto.engine.reduce import reduce_step
@@ -230,7 +230,7 @@ def locally(quick: bool) -> dict[str, Any]:
                 sharding.positions(16, 3)
 
         def after_a_change(sharding: SampleSharding = sharding) -> None:
-            for known in (_samples, _dealt, _positions):
+            for known in (_samples, _round_robin, _positions):
                 known.cache_clear()
             sharding.positions(16, 3)
 

@@ -167,17 +167,17 @@ def fill(file: Path, wanted: Sequence[Cell]) -> int:
     failed = 0
     with tempfile.TemporaryDirectory(prefix="quality") as folder:
         for place, cell in enumerate(missing):
-            said = f"{place + 1}/{len(missing)} {cell.variant.name}, lr_scaling {cell.scaling}, seed {cell.seed}:"
+            heading = f"{place + 1}/{len(missing)} {cell.variant.name}, lr_scaling {cell.scaling}, seed {cell.seed}:"
             try:
                 record = trained(cell, Path(folder) / str(place), Path(folder) / "cache")
             except (RuntimeError, subprocess.TimeoutExpired) as error:
-                print(f"{said} {error}", flush=True)
+                print(f"{heading} {error}", flush=True)
                 failed += 1
                 continue
             with file.open("a") as results:
                 results.write(json.dumps(record) + "\n")
             gained = f"{record['gain_db']:+.2f} dB after {record['seconds']:.0f} s"
-            print(f"{said} {gained}, {record['wall_s']:.0f} s in all", flush=True)
+            print(f"{heading} {gained}, {record['wall_s']:.0f} s in all", flush=True)
     return failed
 
 

@@ -170,14 +170,14 @@ def first_to(groups: dict[str, Group], levels_db: Sequence[float]) -> Iterator[s
         if not came:
             yield f"{level:+g} dB: no variant came there."
             continue
-        said = f"{level:+g} dB: first `{came[0]}`, after {times[came[0]]:.0f} s"
+        sentence = f"{level:+g} dB: first `{came[0]}`, after {times[came[0]]:.0f} s"
         if len(came) > 1:
             ahead = paired(groups[came[0]], groups[came[1]], level)
-            said += f"; then `{came[1]}`, after {times[came[1]]:.0f} s ({ahead})"
+            sentence += f"; then `{came[1]}`, after {times[came[1]]:.0f} s ({ahead})"
         never = [f"`{name}`" for name in groups if name not in came]
         samples = min(groups, key=lambda name: typical([reached(result["curve"], level)[1] for result in groups[name]]))
-        said += f". Fewest samples: `{samples}`."
-        yield said + (f" Never, in the median: {', '.join(never)}." if never else "")
+        sentence += f". Fewest samples: `{samples}`."
+        yield sentence + (f" Never, in the median: {', '.join(never)}." if never else "")
 
 
 def paired(first: Group, second: Group, level_db: float) -> str:
@@ -205,8 +205,8 @@ def against_start(groups: dict[str, Group], levels_db: Sequence[float], variant:
         first, second = first + (a > b), second + (b > a)
         gains.append(f"after {moment:.0f} s it is at {a:+.2f} dB, `{START}` at {b:+.2f} dB")
     answer = "yes" if first and not second else "no" if second and not first else "no clear answer"
-    said = f"Does `{variant}` train better per second than `{START}`? Here: {answer}. "
-    return said + f"Of {first + second} comparisons it wins {first}; {'; '.join(gains)}."
+    sentence = f"Does `{variant}` train better per second than `{START}`? Here: {answer}. "
+    return sentence + f"Of {first + second} comparisons it wins {first}; {'; '.join(gains)}."
 
 
 def of_scaling(groups: dict[str, Group], levels_db: Sequence[float]) -> Iterator[str]:
@@ -222,13 +222,13 @@ def of_scaling(groups: dict[str, Group], levels_db: Sequence[float]) -> Iterator
         wins = sum(gain > 0 for gain in more)
         answer = "helped" if wins == len(more) else "did not help" if not wins else "made no clear difference"
         answer = answer if len(more) > 1 else "was tried with one seed, which decides nothing,"
-        said = f"`lr_scaling: sqrt` {answer} with `{name}`: {spread(more, '{:+.2f}')} dB at the end"
-        said += f", higher in {wins} of {len(more)} seeds"
+        sentence = f"`lr_scaling: sqrt` {answer} with `{name}`: {spread(more, '{:+.2f}')} dB at the end"
+        sentence += f", higher in {wins} of {len(more)} seeds"
         for level in levels_db:
             without, with_it = typical(seconds_to(group, level)), typical(seconds_to(scaled, level))
             if not isinf(without) and not isinf(with_it):
-                said += f"; {level:+g} dB after {with_it:.0f} s, without {without:.0f} s"
-        yield said + "."
+                sentence += f"; {level:+g} dB after {with_it:.0f} s, without {without:.0f} s"
+        yield sentence + "."
 
 
 def unsettled(groups: dict[str, Group]) -> str:
@@ -265,8 +265,8 @@ def page(results: Sequence[Record], levels_db: Sequence[float], facts: Record) -
         *table(groups, levels_db),
         "",
         *(f"- {against_start(groups, levels_db, name)}" for name in steered if has_start),
-        *(f"- {said}" for said in first_to(groups, levels_db)),
-        *(f"- {said}" for said in of_scaling(groups, levels_db)),
+        *(f"- {sentence}" for sentence in first_to(groups, levels_db)),
+        *(f"- {sentence}" for sentence in of_scaling(groups, levels_db)),
         *filter(None, [unsettled(groups)]),
         "",
         *in_samples(groups, levels_db),

@@ -98,7 +98,7 @@ def test_a_run_starts_on_one_screen(tmp_path: Path, write_images: Write) -> None
     assert "for what the option file leaves open\n" in log
     assert "(preset)" not in said
     assert max(map(len, log.splitlines())) > 120
-    # What a screen promises: the same command with --auto_resume goes on.
+    # What a screen promises: the same command with --auto_resume resumes it.
     resumed = on_a_terminal(file, "--auto_resume", "--force_yml", "train:total_iter=16")
     assert max(map(len, resumed)) <= COLUMNS, resumed
     assert "resumed     after step 14, " in "\n".join(resumed)

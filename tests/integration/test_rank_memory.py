@@ -31,7 +31,7 @@ def test_two_ranks_hold_what_their_traces_say(tmp_path: Path, children_uncovered
     plan = Plan.from_dict(told["plan"])
     for file, real in zip(files, told["found"], strict=True):
         loaded = load_options(file)
-        alone, together = FakeRun.of(loaded).trace(plan), FakeRun.of(loaded, ranks=2).trace(plan)
+        alone, together = FakeRun.of(loaded).trace(plan), FakeRun.of(loaded, world_size=2).trace(plan)
         assert abs(together.persistent_bytes - real["held"]) < MESSAGES
         assert abs(together.peak_bytes - real["peak"]) < MESSAGES
         assert together.held_bytes - alone.held_bytes == weights_bytes

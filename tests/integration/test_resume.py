@@ -66,14 +66,14 @@ def test_signals_finish_the_step_save_and_leave(
     assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == last
     assert signal.Signals(number).name in (run / "training.log").read_text()
     assert "interrupted" in stdout
-    # The command that goes on is printed, and is one.
+    # The command that resumes is printed, and is one.
     said = " ".join(stdout.split())
-    command = shlex.split(re.search(r"to go on: (.*? -opt run\.yml --auto_resume)", said)[1])  # type: ignore[index]
+    command = shlex.split(re.search(r"to resume: (.*? -opt run\.yml --auto_resume)", said)[1])  # type: ignore[index]
     command += ["--force_yml", f"train:total_iter={last}"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    # There is nothing to go on with, which is said with what would change that.
-    was_complete = f"completed it was complete before, at {last} steps: raise total_iter under train to go on"
+    # There is nothing to resume, which is said with what would change that.
+    was_complete = f"completed it was complete before, at {last} steps: raise total_iter under train to continue"
     assert was_complete in " ".join(done.stdout.split())
 
 

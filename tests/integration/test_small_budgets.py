@@ -76,4 +76,4 @@ def test_a_network_that_cannot_fit_is_told_without_the_allocators_own_words(
     assert "NothingFitsError" not in said
     assert "which does not fit either" in said
     assert "Gradient checkpointing would not be enough either." in said
-    assert "would go on with gradient checkpointing" not in said
+    assert "would continue with gradient checkpointing" not in said

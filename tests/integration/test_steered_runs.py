@@ -245,7 +245,7 @@ def test_switching_off_what_there_is_not_is_refused(options: dict[str, Any], mas
     with pytest.raises(InputError) as caught, built(merged(steered(options), {"training_automations": wrong})):
         pass
     (problem,) = caught.value.problems
-    assert problem.what == "there is no automation named 'DynamicBatchsizeOptimiser'"
+    assert problem.message == "there is no automation named 'DynamicBatchsizeOptimiser'"
     assert problem.advice == "Did you mean 'DynamicBatchSizeOptimizer'?"
     assert problem.place is not None
     assert "DynamicBatchsizeOptimiser:" in problem.place.text

@@ -35,7 +35,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
     When it acts:
 
     - ``policy: jump`` with a traced model chooses the plan of the first batch, measures it before it is trained, and
-      may correct it once after three steps. Afterwards it judges whole periods of
+      may correct it once after three steps. Afterwards it decides after whole periods of
       ``adjustment_frequency`` steps under one plan.
     - ``policy: step``, ``warmup_period``, a model that cannot be traced, and loops of one's own: nothing is decided
       before a whole first period is complete.
@@ -58,7 +58,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
             pixels a second.
         target_batch_size: samples of every optimizer step, run in as many micro-batches as memory asks for; ``None``
             lets the step grow with the batch.
-        warmup_period: train the first period under the option file's plan, whatever is foreseen.
+        warmup_period: train the first period under the option file's plan, whatever is predicted.
     """
 
     priority = 20
@@ -104,7 +104,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
         """
         if self.policy == "jump":
             least = CostModel(*reserved) if reserved is not None else None
-            self._steering = self._steered_by(Jump(CostModel(*peaks), least))
+            self._planner = self._for_objective(Jump(CostModel(*peaks), least))
 
     def initial_plan(self, plan: Plan) -> Plan:
         """Return the plan a new run starts with instead of ``plan``: with ``target_batch_size`` that many samples."""
@@ -114,11 +114,11 @@ class DynamicBatchSizeOptimizer(PeriodController):
     def calibration_state(self) -> dict[str, Any] | None:
         """Return what a later run of the same kind may start from; ``None`` while no plan has settled.
 
-        What plans need after :meth:`forget` is not what they need in a run that begins.
+        What plans need after :meth:`on_peaks_invalidated` is not what they need in a run that begins.
         """
-        if self._settled is None or self.policy != "jump" or self._has_forgotten:
+        if self._settled is None or self.policy != "jump" or self._is_invalidated:
             return None
-        return {**self._settled, "steering": self._steering.state_dict()}
+        return {**self._settled, "steering": self._planner.state_dict()}
 
     def load_calibration(self, state: Mapping[str, Any], facts: RunFacts, limit_bytes: int) -> Plan | None:
         """Take what :meth:`calibration_state` gave; return the plan it settled at, if this run would settle there, too.
@@ -130,9 +130,9 @@ class DynamicBatchSizeOptimizer(PeriodController):
         axes = self.bounded(facts.axes)
         same = state["conditions"] == self._conditions(limit_bytes, axes)
         if not (same and all(axis.admits(plan[axis.name]) for axis in axes)):
-            self._steering.load_state_dict({**planner, "jumped": False, "corrected": False, **NO_SPEEDS})
+            self._planner.load_state_dict({**planner, "jumped": False, "corrected": False, **NO_SPEEDS})
             return None
-        self._steering.load_state_dict(planner)
+        self._planner.load_state_dict(planner)
         return self.effective.whole(plan)
 
     # --- in the engine
@@ -144,10 +144,10 @@ class DynamicBatchSizeOptimizer(PeriodController):
             InputError: names the bounds and what the network and the images admit.
             ValueError: the samples of a step cannot be shared.
         """
-        if facts.ranks > 1:
-            self.effective = EffectiveBatch(self.effective.total, facts.ranks)
+        if facts.world_size > 1:
+            self.effective = EffectiveBatch(self.effective.total, facts.world_size)
             self._bounds = self._bounds.at_most(BATCH_SIZE, self.effective.samples)
-            self._steering = self._afresh()
+            self._planner = self._new_planner()
         self._bounds.check(facts, self.name)
 
     def apply_minima(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:
@@ -156,7 +156,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
 
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return what its policy expects of a plan."""
-        return self._steering.expected_bytes(self.effective.forward(plan))
+        return self._planner.expected_bytes(self.effective.forward(plan))
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up bounds and plan of the run."""
@@ -168,20 +168,20 @@ class DynamicBatchSizeOptimizer(PeriodController):
         if plan != self._plan:
             self.restart(plan)
         self._begins_otherwise = self.effective.whole(plan) != facts.plan
-        # A resume in mid-period goes on with it; where a plan is still to be chosen, its first period is yet to begin.
-        if not self._seen.peaks and not (self._steering.can_predict() and not self.warmup_period):
+        # A resume in mid-period continues it; where a plan is still to be chosen, its first period is yet to begin.
+        if not self._seen.peaks and not (self._planner.can_predict() and not self.warmup_period):
             logger.info(
                 "%s: a period of %s begins with %s", self.name, counted(self.adjustment_frequency, "step"), plan
             )
 
     def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
-        """Choose the plan of the first batch by what was foreseen; it is then measured before it is trained."""
-        if self._plan is None or not now.limit or self.warmup_period or not self._steering.can_predict():
+        """Choose the plan of the first batch by what was predicted; it is then measured before it is trained."""
+        if self._plan is None or not now.limit or self.warmup_period or not self._planner.can_predict():
             return None
         self._see_limit(now.limit)
         self._seen = PeriodStats(available=now.available)
-        judgement = self._steering.judge(replace(self._period(now.limit), probes_left=probes))
-        return self._begun(self._even(judgement))
+        decision = self._planner.decide(replace(self._period(now.limit), probes_left=probes))
+        return self._begun(self._even(decision))
 
     def on_probe(self, probe: Probe) -> PlanChange | None:
         """Correct the choice by what was measured of it; ``None`` once it is the best that is known to fit."""
@@ -190,20 +190,20 @@ class DynamicBatchSizeOptimizer(PeriodController):
         available = self._seen.available
         self._seen = PeriodStats(available=available)
         if probe.peak is None:
-            self._steering.mark_failed(self._plan, probe.limit)
+            self._planner.mark_failed(self._plan, probe.limit)
         else:
             self._seen.add(probe.peak)
-        judgement = self._steering.judge(replace(self._period(probe.limit), probes_left=probe.left))
+        decision = self._planner.decide(replace(self._period(probe.limit), probes_left=probe.left))
         self._seen = PeriodStats(available=available)
-        if probe.peak is None and work(smaller := self.shrunk(self._plan)) < work(judgement.plan):
+        if probe.peak is None and work(smaller := self.shrunk(self._plan)) < work(decision.plan):
             # How much too large it was, nobody knows.
-            judgement = replace(judgement, plan=smaller, expected_bytes=self._steering.expected_bytes(smaller))
-        judgement = self._even(judgement)
-        return None if judgement.plan == self._plan else self._begun(judgement)
+            decision = replace(decision, plan=smaller, expected_bytes=self._planner.expected_bytes(smaller))
+        decision = self._even(decision)
+        return None if decision.plan == self._plan else self._begun(decision)
 
-    def _begun(self, judgement: PolicyDecision) -> PlanChange:
-        self.restart(judgement.plan)
-        return PlanChange(self.effective.whole(judgement.plan), judgement.reason, judgement.expected_bytes)
+    def _begun(self, decision: PolicyDecision) -> PlanChange:
+        self.restart(decision.plan)
+        return PlanChange(self.effective.whole(decision.plan), decision.reason, decision.expected_bytes)
 
     def on_step_end(self, record: StepRecord) -> PlanChange | None:
         """Take in a step; at the end of a period, decide."""
@@ -218,17 +218,17 @@ class DynamicBatchSizeOptimizer(PeriodController):
         if self._elsewhere > max(ELSEWHERE_STEPS, self.adjustment_frequency):
             self.restart(plan)  # somebody else has changed it for good
         seconds = record.step_seconds
-        judgement = self.after_step(
+        decision = self.after_step(
             plan,
             record.peak,
             is_whole=plan == self._plan and record.is_as_planned and not record.ooms,
             pixels_per_s=record.pixels / seconds if seconds > 0 else None,
         )
-        if judgement is None:
+        if decision is None:
             return None
         measured = max(self._seen.peaks, default=None)
-        self.restart(judgement.plan)
-        return PlanChange(self.effective.whole(judgement.plan), judgement.reason, judgement.expected_bytes, measured)
+        self.restart(decision.plan)
+        return PlanChange(self.effective.whole(decision.plan), decision.reason, decision.expected_bytes, measured)
 
     def on_out_of_memory(self, event: OutOfMemory) -> PlanChange | KeepPlan | None:
         """Stay, where the plan has held so far and the batch ran in pieces; otherwise shrink both axes and wait."""
@@ -255,7 +255,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
             self._statistics.note_change(self._iteration, self._plan, plan, reason)
             self._settled = None
         self.restart(plan)
-        return PlanChange(self.effective.whole(plan), reason, self._steering.expected_bytes(plan))
+        return PlanChange(self.effective.whole(plan), reason, self._planner.expected_bytes(plan))
 
     def _in_pieces(self, event: OutOfMemory) -> PlanChange | None:
         """At the floor, have later batches run as this one did in the end; growth waits as after any failure."""
@@ -269,4 +269,4 @@ class DynamicBatchSizeOptimizer(PeriodController):
             self._statistics.note_change(self._iteration, self._plan, plan, reason)
             self._settled = None
         self.restart(plan)
-        return PlanChange(run_plan, reason, self._steering.expected_bytes(plan))
+        return PlanChange(run_plan, reason, self._planner.expected_bytes(plan))

@@ -1,4 +1,4 @@
-"""Plan changes at fixed steps: progressive training with growing crops, or a rehearsal of an automatic run."""
+"""Plan changes at fixed steps: progressive training with growing crops, or a trial of an automatic run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,5 +76,5 @@ class PlanSchedule(Automation):
 
 
 def _values(change: PlannedChange) -> dict[str, int]:
-    asked = {LQ_SIZE: change.lq_size, BATCH_SIZE: change.batch_size}
-    return {name: value for name, value in asked.items() if value is not None}
+    sizes = {LQ_SIZE: change.lq_size, BATCH_SIZE: change.batch_size}
+    return {name: value for name, value in sizes.items() if value is not None}

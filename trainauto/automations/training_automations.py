@@ -27,21 +27,23 @@ class TrainingAutomations:
         self.automations: dict[str, Automation] = {}
         if not options.get("enabled", True):
             return
-        for name, given in options.items():
+        for name, settings in options.items():
             if name == "enabled":
                 continue
-            if not isinstance(given, Mapping):
-                what = f"{name} takes a mapping of arguments, but {given!r} is given"
-                raise InputError(Problem(what, advice=f'Write {{"{name}": {{}}}} for its defaults.'))
-            if given.get("enabled", True):
-                arguments = {key: value for key, value in given.items() if key != "enabled"}
+            if not isinstance(settings, Mapping):
+                message = f"{name} takes a mapping of arguments, but {settings!r} is given"
+                raise InputError(Problem(message, advice=f'Write {{"{name}": {{}}}} for its defaults.'))
+            if settings.get("enabled", True):
+                arguments = {key: value for key, value in settings.items() if key != "enabled"}
                 self.automations[AUTOMATIONS.shown(name)] = _built(name, arguments)
         if memory_budget is not None:
             try:
                 budget_bytes = parse_size_bytes(memory_budget)
             except (TypeError, ValueError):
-                what = f"memory_budget {memory_budget!r} is no size"
-                raise InputError(Problem(what, advice='Write it with its unit, e.g. "600MiB" or "1.5GiB".')) from None
+                message = f"memory_budget {memory_budget!r} is no size"
+                raise InputError(
+                    Problem(message, advice='Write it with its unit, e.g. "600MiB" or "1.5GiB".')
+                ) from None
             for automation in self.automations.values():
                 if isinstance(automation, DocumentedInterface):
                     automation.set_memory_budget(budget_bytes)
@@ -58,7 +60,7 @@ def _built(name: str, arguments: Mapping[str, Any]) -> Automation:
     """
     constructor = AUTOMATIONS.get(name)
     parameters = inspect.signature(constructor).parameters
-    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     unknown = [] if takes_any else [key for key in arguments if key not in parameters]
     if unknown:
         problems = [Problem(f"{name} has no argument '{key}'", advice=nearest(key, parameters)) for key in unknown]
@@ -66,5 +68,5 @@ def _built(name: str, arguments: Mapping[str, Any]) -> Automation:
     try:
         return constructor(**arguments)
     except (TypeError, ValueError) as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        raise InputError(Problem(f"{name}: {error}", advice=f"It was given {given or 'nothing'}.")) from error
+        arguments_text = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        raise InputError(Problem(f"{name}: {error}", advice=f"It was given {arguments_text or 'nothing'}.")) from error

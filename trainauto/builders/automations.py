@@ -27,13 +27,13 @@ class AutomationChoice:
 
     Attributes:
         name: as the option file calls it.
-        given: its arguments as they stand there.
+        arguments: its arguments as they stand there.
         written: the same, as its constructor takes them.
         filled_in: its arguments that a preset gives, or that had to yield to what is written.
     """
 
     name: str
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     written: Mapping[str, Any]
     filled_in: Mapping[str, Any]
 
@@ -50,7 +50,7 @@ class AutomationChoice:
             for parameter in parameters_of(self.constructor)
             if is_plain(parameter.default)
         }
-        return {**plain, **self.filled_in, **self.given}
+        return {**plain, **self.filled_in, **self.arguments}
 
     def build(self, loaded: LoadedOptions) -> Automation:
         """Return it.
@@ -59,7 +59,7 @@ class AutomationChoice:
             InputError: it refuses its arguments.
         """
         path = (SECTION, self.name)
-        built: Automation = build_component(loaded, AUTOMATIONS, path, self.name, self.given, self.filled_in)()
+        built: Automation = build_component(loaded, AUTOMATIONS, path, self.name, self.arguments, self.filled_in)()
         return built
 
 
@@ -70,14 +70,14 @@ def is_controller(name: str) -> bool:
 
 
 def choose_automation(
-    loaded: LoadedOptions, name: str, given: Mapping[str, Any], preset: CardPreset | None, facts: RunFacts
+    loaded: LoadedOptions, name: str, arguments: Mapping[str, Any], preset: CardPreset | None, facts: RunFacts
 ) -> AutomationChoice:
     """Return an automation with what fills in for it on a card, or under a budget.
 
     Args:
         loaded: the options.
         name: what it is called.
-        given: its arguments in the option file.
+        arguments: its arguments in the option file.
         preset: of the card or the budget.
         facts: axes and first plan of the run.
 
@@ -87,12 +87,12 @@ def choose_automation(
     fillable = frozenset(BOUNDS).intersection(inspect.signature(AUTOMATIONS.get(name)).parameters)
     if preset is None and not is_controller(name):
         fillable = frozenset()
-    written = checked_arguments(loaded, AUTOMATIONS, (SECTION, name), name, given, filled_in=fillable)
+    written = checked_arguments(loaded, AUTOMATIONS, (SECTION, name), name, arguments, filled_in=fillable)
     # Controllers of plugins may take null where ours take a number.
     numbers = {key: written[key] for key in fillable & written.keys() if isinstance(written[key], int | float)}
     defaults = controller_defaults(preset, facts, numbers)
     return AutomationChoice(
-        name, given, written, {key: defaults[key] for key in BOUNDS if key in fillable - given.keys()}
+        name, arguments, written, {key: defaults[key] for key in BOUNDS if key in fillable - arguments.keys()}
     )
 
 
@@ -145,7 +145,7 @@ def with_all_arguments(loaded: LoadedOptions, chosen: list[AutomationChoice]) ->
     keys = (
         f"{SECTION}.{AUTOMATIONS.shown(choice.name)}.{key}"
         for choice in chosen
-        for key in choice.in_force.keys() - choice.given.keys()
+        for key in choice.in_force.keys() - choice.arguments.keys()
     )
     options = loaded.options.model_copy(update={SECTION: Automations(enabled=section.enabled, **switches)})
     return replace(loaded, options=options, unwritten=frozenset(keys))

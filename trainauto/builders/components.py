@@ -93,8 +93,8 @@ def build_component(
     """
     with locate_errors(loaded, (*path, "type")):
         constructor = registry.get(name)
-    taken = inspect.signature(constructor).parameters
-    filled_in = {key: value for key, value in (given or {}).items() if key in taken and key not in arguments}
+    parameters = inspect.signature(constructor).parameters
+    filled_in = {key: value for key, value in (given or {}).items() if key in parameters and key not in arguments}
     checked = checked_arguments(loaded, registry, path, name, arguments, filled_in.keys(), later)
 
     def construct(*positional: Any) -> Any:

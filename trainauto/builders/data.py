@@ -40,18 +40,18 @@ NOT_OF_THE_DATASET = frozenset(
 def _dataset(loaded: LoadedOptions, key: str, chosen: TrainDataset | ValDataset, network: nn.Module) -> DynamicDataset:
     path = ("datasets", key)
     with locate_errors(loaded, (*path, "type")):
-        taken = inspect.signature(DATASETS.get(chosen.type)).parameters
-    arguments = _dataset_arguments(chosen, taken.keys() - {"type"})
-    given = {"scale": loaded.options.scale, "channels": channels_of(network)}
-    dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, given)()
+        parameters = inspect.signature(DATASETS.get(chosen.type)).parameters
+    arguments = _dataset_arguments(chosen, parameters.keys() - {"type"})
+    filled_in = {"scale": loaded.options.scale, "channels": channels_of(network)}
+    dataset: DynamicDataset = build_component(loaded, DATASETS, path, chosen.type, arguments, filled_in)()
     dataset.name = chosen.name  # whether it takes one or not: scans, curves and folders go by it
     return dataset
 
 
-def _dataset_arguments(chosen: TrainDataset | ValDataset, taken: Set[str]) -> dict[str, Any]:
+def _dataset_arguments(chosen: TrainDataset | ValDataset, parameters: Set[str]) -> dict[str, Any]:
     """Return what the dataset takes, and what the file sets for it: what of that it does not take is then refused."""
-    given = chosen.model_fields_set - NOT_OF_THE_DATASET
-    names = [name for name in type(chosen).model_fields if name in taken | given]
+    written = chosen.model_fields_set - NOT_OF_THE_DATASET
+    names = [name for name in type(chosen).model_fields if name in parameters | written]
     return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 

@@ -57,8 +57,8 @@ def _missing(options: Options, judges: Sequence[int]) -> Iterator[Finding]:
         advice = "Add `- {type: ganloss, gan_type: vanilla, loss_weight: 0.1}`."
         yield Finding(("train", "losses"), f"{needs} a ganloss among train.losses", advice, at_key=True)
     for position in judges[1:]:
-        what = "there is more than one ganloss, and the discriminator learns from one"
-        yield Finding(("train", "losses", position, "type"), what, "Remove it.")
+        message = "there is more than one ganloss, and the discriminator learns from one"
+        yield Finding(("train", "losses", position, "type"), message, "Remove it.")
 
 
 def _left_over(options: Options, judges: Sequence[int]) -> Iterator[Finding]:

@@ -44,10 +44,10 @@ def check_same_everywhere(
         }
     )
     for rank, rank_facts in enumerate(facts):
-        for what, value in rank_facts.items():
-            if value != facts[0][what]:
+        for name, value in rank_facts.items():
+            if value != facts[0][name]:
                 advice = "All ranks need the same option file, arguments and data; only memory budgets may differ."
-                raise InputError(Problem(f"rank {rank} has other {what} than rank 0", advice=advice))
+                raise InputError(Problem(f"rank {rank} has other {name} than rank 0", advice=advice))
 
 
 def limit_and_sharding(
@@ -63,20 +63,20 @@ def limit_and_sharding(
     if ranks.world_size == 1:
         return limit_bytes, SampleSharding()
     limits = [facts["limit"] for facts in ranks.all_gather_object({"limit": limit_bytes})]
-    known = [limit for limit in limits if limit is not None]
+    known_limits = [limit for limit in limits if limit is not None]
     if loaded.options.distributed.batches == "equal":
-        return min(known) if len(known) == len(limits) else None, SampleSharding.equal(ranks.world_size)
+        return min(known_limits) if len(known_limits) == len(limits) else None, SampleSharding.equal(ranks.world_size)
     with locate_errors(loaded, ("distributed", "batches")):
         if any(
             "target_batch_size" in automation.arguments
             for automation in loaded.options.training_automations.active.values()
         ):
-            what = "with target_batch_size every step has as many samples, and batches that follow memory have not"
-            raise InputError(Problem(what, advice="Take `batches: equal`, or leave target_batch_size out."))
-        if len(known) < len(limits):
+            message = "with target_batch_size every step has as many samples, and batches that follow memory have not"
+            raise InputError(Problem(message, advice="Take `batches: equal`, or leave target_batch_size out."))
+        if len(known_limits) < len(limits):
             advice = "Set a budget under memory, or take `batches: equal`."
             raise InputError(Problem("batches are to follow memory, but nobody bounds it here", advice=advice))
-    return max(known), SampleSharding.by_memory(known)
+    return max(known_limits), SampleSharding.by_memory(known_limits)
 
 
 def parallel_of(options: Options, ranks: Communicator) -> Parallel | None:

@@ -92,7 +92,7 @@ def log_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any],
         return
     suggested, values = bounds_of(preset), {**filled_in, **written}
     shown = [bound for bound in (*BOUNDS, "target_batch_size") if values.get(bound) is not None]
-    said = [f"{bound} {values[bound]} ({_source(bound, suggested, written, filled_in)})" for bound in shown]
+    bounds_text = [f"{bound} {values[bound]} ({_source(bound, suggested, written, filled_in)})" for bound in shown]
     if filled_in.get(TARGET, 0.0) > suggested[TARGET]:
         logger.warning(
             "safety_margin %g must lie below target_vram_usage, so that is %g instead of %g, the preset's: "
@@ -102,7 +102,7 @@ def log_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any],
             suggested[TARGET],
         )
     logger.log(DETAIL, "memory preset: %s (%s), for what the option file leaves open", preset.name, preset.rule)
-    logger.log(DETAIL, "%s: %s", name, ", ".join(said))
+    logger.log(DETAIL, "%s: %s", name, ", ".join(bounds_text))
 
 
 def _source(bound: str, suggested: Mapping[str, Any], written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> str:

@@ -73,8 +73,8 @@ def _take_gpu(loaded: LoadedOptions, local_rank: int) -> None:  # pragma: no cud
     device = torch.device("cuda", local_rank)
     if local_rank >= torch.cuda.device_count():
         with locate_errors(loaded, ("device",)):
-            what = f"rank {local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}"
-            raise InputError(Problem(what, advice="Lower --nproc-per-node, or widen CUDA_VISIBLE_DEVICES."))
+            message = f"rank {local_rank} of this machine has no GPU: there are {torch.cuda.device_count()}"
+            raise InputError(Problem(message, advice="Lower --nproc-per-node, or widen CUDA_VISIBLE_DEVICES."))
     torch.cuda.set_device(device)
 
 
@@ -126,8 +126,8 @@ def _check_output(network: nn.Module, name: str, scale: int) -> None:
     """Run a few pixels through the network: what it should not return would only show as an error in the loss."""
     needs, channels = requirements_of(network), channels_of(network)
     side = -(-max(needs.minimum, 8) // needs.multiple) * needs.multiple
-    image, wanted = torch.zeros(1, channels, side, side), (1, channels, side * scale, side * scale)
-    must = f"Its forward must return one tensor of {_sizes(wanted)} for an image of {_sizes(image.shape)}."
+    image, expected = torch.zeros(1, channels, side, side), (1, channels, side * scale, side * scale)
+    must = f"Its forward must return one tensor of {_sizes(expected)} for an image of {_sizes(image.shape)}."
     was_training = network.training
     try:
         with torch.no_grad():
@@ -136,19 +136,21 @@ def _check_output(network: nn.Module, name: str, scale: int) -> None:
         if is_out_of_memory(error):
             raise
         lines = str(error).strip().splitlines()
-        what = f"network '{name}' fails: {type(error).__name__}{': ' + lines[0] if lines else ''}"
-        raise InputError(Problem(f"{what}, at {place_of_error(error)}", advice=must)) from error
+        message = f"network '{name}' fails: {type(error).__name__}{': ' + lines[0] if lines else ''}"
+        raise InputError(Problem(f"{message}, at {place_of_error(error)}", advice=must)) from error
     finally:
         network.train(was_training)
     if not isinstance(output, Tensor):
         count = f" of {len(output)}" if isinstance(output, tuple | list | dict) else ""
         raise InputError(Problem(f"network '{name}' returns a {type(output).__name__}{count}, no image", advice=must))
-    if tuple(output.shape) != wanted:
-        what = f"network '{name}' makes {_sizes(output.shape)} of {_sizes(image.shape)}, which is not `scale: {scale}`"
-        if output.shape[2:] == wanted[2:]:
-            what = f"network '{name}' makes {_sizes(output.shape)} of {_sizes(image.shape)}"
+    if tuple(output.shape) != expected:
+        message = (
+            f"network '{name}' makes {_sizes(output.shape)} of {_sizes(image.shape)}, which is not `scale: {scale}`"
+        )
+        if output.shape[2:] == expected[2:]:
+            message = f"network '{name}' makes {_sizes(output.shape)} of {_sizes(image.shape)}"
         raise InputError(
-            Problem(what, advice=f"{must} Set scale to what the network does, or give it the scale it should do.")
+            Problem(message, advice=f"{must} Set scale to what the network does, or give it the scale it should do.")
         )
 
 
@@ -185,15 +187,17 @@ def build_model(
     with locate_errors(loaded, ("model_type",)):
         model_class = MODELS.get(options.model_type)
     network_d, optim_d = discriminator_options(loaded, model_class, list(losses.values()))
-    others: dict[str, Any] = {}
+    extras: dict[str, Any] = {}
     if parallel is not None:
         if "parallel" not in inspect.signature(model_class).parameters:
-            what = f"{options.model_type} knows no ddp_overlap and no fully_shard"
-            raise InputError(Problem(what, advice="Leave them out: gradients are then summed after the backward pass."))
-        others["parallel"] = parallel
+            message = f"{options.model_type} knows no ddp_overlap and no fully_shard"
+            raise InputError(
+                Problem(message, advice="Leave them out: gradients are then summed after the backward pass.")
+            )
+        extras["parallel"] = parallel
     if network_d is not None and optim_d is not None:
-        others["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
-        others["make_optimizer_d"] = _optimizer(loaded, "optim_d", optim_d)
+        extras["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
+        extras["make_optimizer_d"] = _optimizer(loaded, "optim_d", optim_d)
     model: BaseModel = model_class(
         network,
         losses,
@@ -202,7 +206,7 @@ def build_model(
         ema_decay=options.train.ema_decay,
         channels_last=options.use_channels_last,
         compile_network=options.use_compile,
-        **others,
+        **extras,
     )
     if options.memory.gradient_checkpointing:
         with locate_errors(loaded, ("memory", "gradient_checkpointing")):
@@ -229,12 +233,12 @@ def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int
     network: nn.Module = build_component(loaded, ARCHS, ("network_d",), chosen.type, chosen.arguments)()
     with locate_errors(loaded, ("network_d",)):
         if hasattr(network, "scale") and not is_discriminator(type(network)):
-            known = ", ".join(name for name in ARCHS if is_discriminator(ARCHS.get(name)))
-            what = f"network '{chosen.type}' enlarges images and judges none"
-            raise InputError(Problem(what, argument="type", advice=f"Known discriminators: {known}."))
+            discriminators = ", ".join(name for name in ARCHS if is_discriminator(ARCHS.get(name)))
+            message = f"network '{chosen.type}' enlarges images and judges none"
+            raise InputError(Problem(message, argument="type", advice=f"Known discriminators: {discriminators}."))
         if channels_of(network) != channels:
-            what = f"the discriminator judges images of {channels_of(network)} channels, and there are {channels}"
-            raise InputError(Problem(what, advice=f"Write num_in_ch: {channels}."))
+            message = f"the discriminator judges images of {channels_of(network)} channels, and there are {channels}"
+            raise InputError(Problem(message, advice=f"Write num_in_ch: {channels}."))
     if pretrained:
         _load_start(loaded, network, "d", loaded.options.path.pretrain_network_d)
     return network
@@ -253,11 +257,11 @@ _AVERAGED_OVER = 5
 """Times that a run is to be longer than what its average reaches back: 1 % of the first weights is left then."""
 
 
-def warn_of_short_run(options: Options, ranks: int = 1) -> None:
+def warn_of_short_run(options: Options, world_size: int = 1) -> None:
     """Say so where a run is too short for its average: it would be validated mostly by weights it began with."""
     train = options.train
     decay = train.ema_decay
-    samples = options.datasets.train.batch_size_per_gpu * options.datasets.train.accum_iter * ranks
+    samples = options.datasets.train.batch_size_per_gpu * options.datasets.train.accum_iter * world_size
     steps = train.total_iter or (train.total_samples or 0) // samples
     if not decay or decay**steps < LEAST_FIRST_WEIGHTS:
         return

@@ -16,8 +16,8 @@ from trainauto.options.reference_documents import json_schema, markdown_referenc
 
 def registries() -> dict[str, Registry[Any]]:
     """Return the registries of all components by kind, in the singular, e.g. ``network``."""
-    known = (ARCHS, DATASETS, LOSSES, METRICS, MODELS, OPTIMIZERS, SCHEDULES, AUTOMATIONS)
-    return {registry.kind: registry for registry in known}
+    all_registries = (ARCHS, DATASETS, LOSSES, METRICS, MODELS, OPTIMIZERS, SCHEDULES, AUTOMATIONS)
+    return {registry.kind: registry for registry in all_registries}
 
 
 def option_documents() -> tuple[str, str]:

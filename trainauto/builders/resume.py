@@ -33,10 +33,10 @@ def take_up(run: Run, parts: RunParts, configured_now: int, directory: RunDirect
     changes = ranks.broadcast_object(partial(changed_options, directory, parts.resolved, ranks.world_size))
     samples = ranks.broadcast_object(partial(configured_samples, directory, *configured))
     run.batch_scaling = replace(run.batch_scaling, configured_samples=samples)
-    _go_on(run, directory, checkpoint, changes)
+    _continue_run(run, directory, checkpoint, changes)
 
 
-def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:
+def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: Sequence[str]) -> None:
     """Take up the run where its checkpoint is, under the options of now; the logs are cut only when that has worked."""
     if checkpoint:
         try:
@@ -50,12 +50,12 @@ def _go_on(run: Run, directory: RunDirectory, checkpoint: Path | None, changes: 
     is_same = not any(line.startswith("val.val_freq:") for line in changes)
     if every and step and ((is_same and step % every == 0) or run.finished):
         made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
-        run.missed = [one for one in run.validators if one.dataset.name not in made]
+        run.missed = [validator for validator in run.validators if validator.dataset.name not in made]
     for line in changes:
         logger.warning("%s%s", CHANGED, line)
     if changes and run.controls.stop_reason:
         logger.warning(
-            "the run had been stopped (%s); its options have changed, so it goes on", run.controls.stop_reason
+            "the run had been stopped (%s); its options have changed, so it continues", run.controls.stop_reason
         )
         run.controls.stop_reason = ""
 

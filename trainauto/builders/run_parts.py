@@ -40,7 +40,7 @@ class RunParts:
         train_set: what is trained on.
         val_sets: what is validated on.
         scans: of all sets, by name.
-        facts: the axes and the first plan, as automations are told them.
+        facts: the axes and the first plan, as automations get them.
         automations: those that are switched on.
         resolved: the options as they came out, for config.json.
         metrics: of validations, by name.

@@ -61,20 +61,20 @@ def check_network(parsed: argparse.Namespace) -> None:
     of_run = {"--checkpoint": parsed.checkpoint}
     of_file = {"-opt": parsed.opt, "--weights": parsed.weights}
     beside = {"--param_key": parsed.param_key, "--force_yml": parsed.force_yml or None}
-    given = [name for name, value in {**of_file, **beside}.items() if value is not None]
-    if parsed.run is not None and given:
-        what = f"which network? RUN and {' and '.join(given)} are given"
-        raise InputError(Problem(what, advice="A run knows its options and weights: leave out one or the other."))
+    options = [name for name, value in {**of_file, **beside}.items() if value is not None]
+    if parsed.run is not None and options:
+        message = f"which network? RUN and {' and '.join(options)} are given"
+        raise InputError(Problem(message, advice="A run knows its options and weights: leave out one or the other."))
     if parsed.run is not None:
         return
     missing = [name for name, value in of_file.items() if value is None]
     if missing:
-        beside_given = f" {' and '.join(missing)} must be given with {' and '.join(given)}" if given else ""
-        what = f"which network?{beside_given}"
-        raise InputError(Problem(what, advice="Name a run, e.g. experiments/NAME, or -opt FILE and --weights FILE."))
+        beside_given = f" {' and '.join(missing)} must be given with {' and '.join(options)}" if options else ""
+        message = f"which network?{beside_given}"
+        raise InputError(Problem(message, advice="Name a run, e.g. experiments/NAME, or -opt FILE and --weights FILE."))
     if stray := [name for name, value in of_run.items() if value is not None]:
-        what = f"{stray[0]} chooses among those of a RUN, and none is given"
-        raise InputError(Problem(what, advice="--weights names the file itself: leave it out."))
+        message = f"{stray[0]} chooses among those of a RUN, and none is given"
+        raise InputError(Problem(message, advice="--weights names the file itself: leave it out."))
 
 
 def named_network(parsed: argparse.Namespace, device: "torch.device") -> "LoadedNetwork":

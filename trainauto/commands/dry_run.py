@@ -94,8 +94,8 @@ class DryRun:
         Raises:
             TrainautoError: as a run would.
         """
-        run, told = self._run, _Told()
-        run.reporter = told
+        run, recorder = self._run, _Recorder()
+        run.reporter = recorder
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
             keep_first(validator)
@@ -105,9 +105,9 @@ class DryRun:
             train(run)
         files = [file for file in Path(run.last_checkpoint or "").rglob("*") if file.is_file()]
         return {
-            "steps": [_step(record) for record in told.records],
-            "decisions": told.decisions,
-            "validations": [_validation(record) for record in told.validations],
+            "steps": [_step(record) for record in recorder.records],
+            "decisions": recorder.decisions,
+            "validations": [_validation(record) for record in recorder.validations],
             "checkpoint_bytes": sum(file.stat().st_size for file in files),
             "limit_bytes": run.meter.limit_bytes,
             "is_enforced": run.meter.is_enforced,
@@ -123,7 +123,9 @@ def _elsewhere(loaded: LoadedOptions, folder: Path) -> LoadedOptions:
 
 def _largest(run: Run) -> dict[str, int] | None:
     """Return the largest batch and crop a controller may go to; ``None`` where there is none."""
-    controllers = [one for one in run.journal.automations if isinstance(one, DynamicBatchSizeOptimizer)]
+    controllers = [
+        automation for automation in run.journal.automations if isinstance(automation, DynamicBatchSizeOptimizer)
+    ]
     if not controllers:
         return None
     bounds = {axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)}
@@ -147,11 +149,11 @@ class _EndAfter(Automation):
 
     def on_step_end(self, record: StepRecord) -> Decision | None:
         """Stop when enough were trained."""
-        return Stop("it was a rehearsal") if record.step >= self._steps else None
+        return Stop("it was a dry run") if record.step >= self._steps else None
 
 
-class _Told:
-    """A reporter that keeps what it is told."""
+class _Recorder:
+    """A reporter that keeps what is reported."""
 
     def __init__(self) -> None:
         self.records: list[StepRecord] = []
@@ -191,14 +193,14 @@ class _Warnings(logging.Handler):
 
     def __enter__(self) -> "_Warnings":
         logging.captureWarnings(capture=True)
-        for one in self._loggers:
-            one.addHandler(self)
+        for logger in self._loggers:
+            logger.addHandler(self)
         return self
 
     def __exit__(self, *_exception: object) -> None:
         logging.captureWarnings(capture=False)
-        for one in self._loggers:
-            one.removeHandler(self)
+        for logger in self._loggers:
+            logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a text."""
@@ -222,7 +224,7 @@ def _step(record: StepRecord) -> dict[str, Any]:
         "peak_bytes": record.peak.allocated if record.peak else None,
         "predicted_bytes": record.predicted,
         "ooms": record.ooms,
-        "pieces": {name: one.micro_batches for name, one in record.pieces.items()},
+        "pieces": {name: split.micro_batches for name, split in record.pieces.items()},
     }
 
 

@@ -41,8 +41,8 @@ def _run(parsed: argparse.Namespace) -> int:
         check_free(parsed.out, overwrite=parsed.overwrite)
     if missing := [name for name in NEEDED[chosen] if importlib.util.find_spec(name) is None]:
         lack = f"{', '.join(missing[:-1])} and {missing[-1]}, which are" if missing[1:] else f"{missing[0]}, which is"
-        what = f"{chosen} files need {lack} not installed"
-        raise InputError(Problem(what, advice="pip install 'trainauto[export]'"))
+        message = f"{chosen} files need {lack} not installed"
+        raise InputError(Problem(message, advice="pip install 'trainauto[export]'"))
 
     from trainauto.commands.run_export import export
 
@@ -55,8 +55,8 @@ def _run(parsed: argparse.Namespace) -> int:
 def _chosen_format(named: str | None, out: Path | None) -> str:
     suffix = out.suffix.lower().removeprefix(".") if out is not None else ""
     if named is None and out is not None and suffix not in FORMATS:
-        what = f"{out}: '.{suffix}' is no format" if suffix else f"{out} has no suffix that would tell its format"
-        raise InputError(Problem(what, advice=f"{nearest(suffix, FORMATS)} --format says it, too."))
+        message = f"{out}: '.{suffix}' is no format" if suffix else f"{out} has no suffix that would tell its format"
+        raise InputError(Problem(message, advice=f"{nearest(suffix, FORMATS)} --format says it, too."))
     if named is not None and suffix in FORMATS and suffix != named:
         raise InputError(Problem(f"{out} and --format {named} contradict each other", advice="Leave one out."))
     return named or suffix or FORMATS[0]
@@ -67,7 +67,7 @@ def _size_px(text: str | None, chosen: str) -> tuple[int, int] | None:
         return None
     if chosen != "onnx":
         raise InputError(Problem(f"--size is for onnx; {chosen} holds weights only", advice="Leave it out."))
-    found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", text.lower())
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", text.lower())
+    if match is None:
         raise InputError(Problem(f"--size {text} is no size", advice="Height and width in pixels, e.g. 256x256."))
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])

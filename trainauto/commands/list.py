@@ -45,9 +45,9 @@ def _run(parsed: argparse.Namespace) -> int:
     run_list.load_components(parsed.opt)
     kind = KINDS[parsed.kind]
     if parsed.name:
-        print(run_list.one(kind, parsed.name, json=parsed.json))
+        print(run_list.describe_component(kind, parsed.name, json=parsed.json))
     else:
-        print(run_list.all_of(kind, parsed.kind, json=parsed.json))
+        print(run_list.list_components(kind, parsed.kind, json=parsed.json))
     return 0
 
 

@@ -84,10 +84,10 @@ def _run(parsed: argparse.Namespace) -> int:
 
         torch.set_num_threads(1)  # the other core is for the traces
         cards = run_plan.chosen_cards(parsed.card, sizes)
-        found = run_plan.answer(loaded, cards, measure=parsed.measure, child=child)
-    print(run_plan.as_json(found) if parsed.json else plan_table.table(found))
+        answer = run_plan.answer(loaded, cards, measure=parsed.measure, child=child)
+    print(run_plan.as_json(answer) if parsed.json else plan_table.table(answer))
     if parsed.png:
-        run_plan.draw(found, parsed.png)
+        run_plan.draw(answer, parsed.png)
         if not parsed.json:
             print(f"\npicture: {parsed.png}")
     return 0

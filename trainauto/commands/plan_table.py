@@ -13,30 +13,30 @@ MOST_CROPS = 8
 """Columns that fit beside the name of a card."""
 
 
-def table(found: Answer) -> str:
+def table(answer: Answer) -> str:
     """Return the answer in words, within 80 columns."""
     rows = []
-    whole = "budget" if any(one.limit_bytes < one.memory_bytes for one in found.cards) else "card"
-    for one in found.cards:
-        if one.plan is None:
-            rows.append((one.card.name, "-", "-", "-", "-", "nothing fits", size_text(one.target_bytes)))
+    whole = "budget" if any(card.limit_bytes < card.memory_bytes for card in answer.cards) else "card"
+    for card in answer.cards:
+        if card.plan is None:
+            rows.append((card.preset.name, "-", "-", "-", "-", "nothing fits", size_text(card.target_bytes)))
             continue
-        share = f"{one.expected_bytes / one.limit_bytes:.0%}"
+        share = f"{card.expected_bytes / card.limit_bytes:.0%}"
         rows.append(
             (
-                one.card.name,
-                f"{one.plan[LQ_SIZE]} px",
-                _batch(one, one.plan),
-                size_text(one.expected_bytes),
+                card.preset.name,
+                f"{card.plan[LQ_SIZE]} px",
+                _batch(card, card.plan),
+                size_text(card.expected_bytes),
                 share,
-                size_text(one.most_bytes),
-                size_text(one.target_bytes),
+                size_text(card.most_bytes),
+                size_text(card.target_bytes),
             )
         )
-    traced = counted(len(found.foresight.traced), "size")
+    traced = counted(len(answer.forecast.traced), "size")
     lines = [
-        *wrapped(f"{found.name}: {found.network}, {traced} followed in {found.foresight.seconds:.1f} s", WIDTH, ""),
-        f"weights, optimizer state and averages hold {size_text(found.foresight.persistent_bytes)} between steps",
+        *wrapped(f"{answer.name}: {answer.network}, {traced} followed in {answer.forecast.seconds:.1f} s", WIDTH, ""),
+        f"weights, optimizer state and averages hold {size_text(answer.forecast.persistent_bytes)} between steps",
         "",
         "the plan that a run would take: its 99 % bound stays within the target",
         *aligned(("card", "lq_size", "batch", "expected", f"of {whole}", "99 % bound", "target"), rows),
@@ -45,27 +45,27 @@ def table(found: Answer) -> str:
             f"{whole}. 99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
         ),
         "",
-        *_frontiers(found),
-        *_marks(found),
-        *(_tried(found.trials) if found.trials else []),
-        *(line for note in found.notes for line in wrapped(note, WIDTH, "  ")),
+        *_frontiers(answer),
+        *_marks(answer),
+        *(_tried(answer.trials) if answer.trials else []),
+        *(line for note in answer.notes for line in wrapped(note, WIDTH, "  ")),
     ]
     return "\n".join(lines)
 
 
-def _frontiers(found: Answer) -> list[str]:
+def _frontiers(answer: Answer) -> list[str]:
     """Return a table of the largest batch for some crops."""
-    crops = sorted({plan[LQ_SIZE] for one in found.cards for plan in one.frontier})
+    crops = sorted({plan[LQ_SIZE] for card in answer.cards for plan in card.frontier})
     some = [crop for crop in crops if crop % 32 == 0] or crops
-    chosen = {one.plan[LQ_SIZE] for one in found.cards if one.plan}.intersection(crops)
+    chosen = {card.plan[LQ_SIZE] for card in answer.cards if card.plan}.intersection(crops)
     spaced = some[:: max(1, -(-len(some) // 7))]
     some = sorted([*chosen, *(crop for crop in [*crops[-1:], *spaced] if crop not in chosen)][:MOST_CROPS])
     if not some:
         return []
     rows = []
-    for one in found.cards:
-        largest = {plan[LQ_SIZE]: _batch(one, plan) for plan in one.frontier}
-        rows.append((one.card.name, *(largest.get(crop, "-") for crop in some)))
+    for card in answer.cards:
+        largest = {plan[LQ_SIZE]: _batch(card, plan) for plan in card.frontier}
+        rows.append((card.preset.name, *(largest.get(crop, "-") for crop in some)))
     return [
         "largest batch by crop, within the same target:",
         *aligned(("card", *(f"{crop} px" for crop in some)), rows),
@@ -76,8 +76,11 @@ def _frontiers(found: Answer) -> list[str]:
 def _tried(trials: DeviceBenchmark) -> list[str]:
     """Return a table of what was tried, failures below it."""
     bound = f", which may use {size_text(trials.limit_bytes)}" if trials.limit_bytes is not None else ""
-    rows = [(*_plan_cells(one.plan), size_text(one.predicted_bytes), *_measured_cells(one)) for one in trials.plans]
-    failures = [f"{one.plan}: {one.failed}" for one in trials.plans if one.failed]
+    rows = [
+        (*_plan_cells(benchmark.plan), size_text(benchmark.predicted_bytes), *_measured_cells(benchmark))
+        for benchmark in trials.plans
+    ]
+    failures = [f"{benchmark.plan}: {benchmark.failed}" for benchmark in trials.plans if benchmark.failed]
     headings = ("lq_size", "batch", "predicted", "measured", "off by", "s a step")
     return [
         *wrapped(f"tried on {trials.device}{bound}:", WIDTH, "  "),
@@ -100,11 +103,11 @@ def _plan_cells(plan: Plan) -> tuple[str, str]:
     return f"{plan[LQ_SIZE]} px", str(plan.batch_size)
 
 
-def _measured_cells(one: PlanBenchmark) -> tuple[str, str, str]:
-    if one.failed:
+def _measured_cells(benchmark: PlanBenchmark) -> tuple[str, str, str]:
+    if benchmark.failed:
         return "-", "-", "-"
-    off_by = error_text(one.predicted_bytes, one.measured_bytes)
-    return size_text(one.measured_bytes), off_by, f"{one.seconds:.2f}"
+    off_by = error_text(benchmark.predicted_bytes, benchmark.measured_bytes)
+    return size_text(benchmark.measured_bytes), off_by, f"{benchmark.seconds:.2f}"
 
 
 def _batch(card: CardAnswer, plan: Plan) -> str:
@@ -112,6 +115,6 @@ def _batch(card: CardAnswer, plan: Plan) -> str:
     return f"{plan.batch_size}{'*' if plan.batch_size >= card.largest_batch else ''}"
 
 
-def _marks(found: Answer) -> list[str]:
-    marked = any(plan.batch_size >= one.largest_batch for one in found.cards for plan in one.frontier)
+def _marks(answer: Answer) -> list[str]:
+    marked = any(plan.batch_size >= card.largest_batch for card in answer.cards for plan in card.frontier)
     return ["* bounded by max_batch_size, not by memory", ""] if marked else []

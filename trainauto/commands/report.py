@@ -10,7 +10,7 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "report",
         help="say what was predicted of a run's memory and what was measured",
-        description="Say what was predicted of a run's memory and what was measured, by phase; it may be going on.",
+        description="Say what was predicted of a run's memory and what was measured, by phase; also while it trains.",
     )
     takes_run(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
@@ -21,6 +21,6 @@ def _run(parsed: argparse.Namespace) -> int:
     from trainauto.reporting.memory_report import as_json, as_text, memory_report
     from trainauto.storage.run_directory import RunDirectory
 
-    found = memory_report(RunDirectory.find(parsed.run))
-    print(as_json(found) if parsed.json else as_text(found))
+    report = memory_report(RunDirectory.find(parsed.run))
+    print(as_json(report) if parsed.json else as_text(report))
     return 0

@@ -40,14 +40,14 @@ def doctor(options: Path | None, overrides: Sequence[str], *, as_json: bool) -> 
         overrides: items of ``--force_yml``.
         as_json: print one JSON object at the end instead of lines as they come.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for finding in examine(options, overrides):
-        found.append(finding)
+        findings.append(finding)
         if not as_json:
             print("\n".join(lines_of(finding, _width())), flush=True)
-    counts = {state: sum(one.state == state for one in found) for state in (OK, LOOK, BROKEN, UNKNOWN)}
+    counts = {state: sum(finding.state == state for finding in findings) for state in (OK, LOOK, BROKEN, UNKNOWN)}
     if as_json:
-        print(json.dumps({"counts": counts, "findings": [one.to_dict() for one in found]}, indent=2))
+        print(json.dumps({"counts": counts, "findings": [finding.to_dict() for finding in findings]}, indent=2))
     else:
         print(f"\n{counts[OK]} ok, {counts[LOOK]} to look at, {counts[BROKEN]} broken, {counts[UNKNOWN]} unknown")
     return 1 if counts[BROKEN] else 0
@@ -109,11 +109,11 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
             yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
             if loaded is not None:
-                rehearser = stack.enter_context(DryRunner(loaded))
-                built, found = _built(rehearser)
-                yield from found
+                dry_runner = stack.enter_context(DryRunner(loaded))
+                built, findings = _built(dry_runner)
+                yield from findings
                 if built:
-                    yield from guarded("reading", partial(_reading, rehearser, loaded, built))
+                    yield from guarded("reading", partial(_reading, dry_runner, loaded, built))
         yield from _needs(loaded, built, torch)
 
 
@@ -129,20 +129,20 @@ def _python() -> Finding:
 
 
 def _packages(prober: Prober) -> list[Finding]:
-    found = []
+    findings = []
     for name, least in software.requirements()[1].items():
         version = software.installed_version(name)
         answer = prober.ask("import_package", software.MODULES.get(name, name)) if version else {}
-        found.append(software.package_finding(name, least, version, answer.get("error", "")))
-    return software.packages_finding(found)
+        findings.append(software.package_finding(name, least, version, answer.get("error", "")))
+    return software.packages_finding(findings)
 
 
 def _cards(prober: Prober, settings: Mapping[str, str]) -> list[Finding]:
     facts = prober.ask("card_facts")
     if "error" in facts:
         return [Finding("cards", UNKNOWN, facts["error"])]
-    found = [one for card in facts["cards"] for one in gpus.card_findings(card, [facts["pid"]])]
-    return [*found, gpus.allocator_finding(settings, facts["expandable"], platform.system())]
+    findings = [finding for card in facts["cards"] for finding in gpus.card_findings(card, [facts["pid"]])]
+    return [*findings, gpus.allocator_finding(settings, facts["expandable"], platform.system())]
 
 
 def _memory() -> Finding:
@@ -152,18 +152,18 @@ def _memory() -> Finding:
     return machine.memory_finding(total, free, tightest_memory_limit())
 
 
-def _built(rehearser: DryRunner) -> tuple[Facts, list[Finding]]:
+def _built(dry_runner: DryRunner) -> tuple[Facts, list[Finding]]:
     try:
-        built = rehearser.build()
+        built = dry_runner.build()
     except TrainautoError as error:
         return {}, [training.refused(error)]
     return built, training.built_finding(built)
 
 
-def _reading(rehearser: DryRunner, loaded: LoadedOptions, built: Facts) -> Finding:
+def _reading(dry_runner: DryRunner, loaded: LoadedOptions, built: Facts) -> Finding:
     workers = loaded.options.datasets.train.num_worker_per_gpu
     try:
-        return training.reading_finding(rehearser.read(), built["plan"]["batch_size"], workers)
+        return training.reading_finding(dry_runner.read(), built["plan"]["batch_size"], workers)
     except TrainautoError as error:
         return Finding("reading", BROKEN, str(error))
 
@@ -204,12 +204,16 @@ def _disks(loaded: LoadedOptions | None, built: Facts) -> list[Finding]:
     if loaded is None:
         return [machine.disk_finding("disk", Path(PathOptions().experiments_root))]
     options = loaded.options
-    one = int(built.get("parameter_bytes", 0) * (COPIES_KEPT + 1 if built.get("averages") else COPIES_KEPT))
-    kept = options.logger.keep_checkpoints + 2  # the best, and the one being written
-    what = f"{kept} checkpoints of an optimizer like Adam take about"
-    found = [machine.disk_finding("disk: runs", Path(options.path.experiments_root), kept * one, what)]
+    checkpoint_bytes = int(
+        built.get("parameter_bytes", 0) * (COPIES_KEPT + 1 if built.get("averages") else COPIES_KEPT)
+    )
+    checkpoints = options.logger.keep_checkpoints + 2  # the best, and the one being written
+    purpose = f"{checkpoints} checkpoints of an optimizer like Adam take about"
+    findings = [
+        machine.disk_finding("disk: runs", Path(options.path.experiments_root), checkpoints * checkpoint_bytes, purpose)
+    ]
     caches = dict.fromkeys(
         [options.datasets.train.cache_dir, *(s.cache_dir for s in options.datasets.validation_sets.values())]
     )
-    found += [machine.disk_finding("disk: pixels", Path(cache).expanduser()) for cache in caches if cache]
-    return found
+    findings += [machine.disk_finding("disk: pixels", Path(cache).expanduser()) for cache in caches if cache]
+    return findings

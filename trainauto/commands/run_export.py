@@ -39,27 +39,27 @@ def export(parsed: argparse.Namespace, chosen: str, size_px: tuple[int, int] | N
         InputError: no such network, or the file cannot be written.
         ExportError: ONNX cannot express the network, or does not compute the same.
     """
-    found = named_network(parsed, torch.device("cpu"))
-    out: Path = parsed.out or Path(_usual_name(found, chosen))
+    trained = named_network(parsed, torch.device("cpu"))
+    out: Path = parsed.out or Path(_usual_name(trained, chosen))
     if parsed.out is None:
         check_free(out, overwrite=parsed.overwrite)
     says: list[str] = []
 
     def write(temporary: Path) -> None:
         if chosen == "onnx":
-            says.extend(_write_onnx(found, temporary, half=parsed.half, size_px=size_px))
+            says.extend(_write_onnx(trained, temporary, half=parsed.half, size_px=size_px))
         elif chosen == "pth":
-            says.extend(_write_pth(found, temporary, half=parsed.half))
+            says.extend(_write_pth(trained, temporary, half=parsed.half))
         else:
-            says.extend(_write_safetensors(found, temporary, half=parsed.half))
+            says.extend(_write_safetensors(trained, temporary, half=parsed.half))
 
     try:
         write_atomically(out, write)
     except OSError as error:
-        what = f"cannot write {out}: {error.strerror or error}"
-        raise InputError(Problem(what, advice="Name another file or folder.")) from error
-    of_step = f" of step {found.step}" if found.step is not None else ""
-    heading = f"{out}: {found.loaded.options.network_g.type} x{found.scale}, {_kind(found)}{of_step}"
+        message = f"cannot write {out}: {error.strerror or error}"
+        raise InputError(Problem(message, advice="Name another file or folder.")) from error
+    of_step = f" of step {trained.step}" if trained.step is not None else ""
+    heading = f"{out}: {trained.loaded.options.network_g.type} x{trained.scale}, {_kind(trained)}{of_step}"
     return "\n".join([f"{heading}, {_file_size(out)}", *(f"  {line}" for line in says)])
 
 
@@ -68,35 +68,35 @@ def _file_size(file: Path) -> str:
     return size_text(size) if size >= MIB else f"{size / KIB:.1f} KiB"
 
 
-def facts_of(found: LoadedNetwork) -> dict[str, str]:
+def facts_of(trained: LoadedNetwork) -> dict[str, str]:
     """Return what a file says of the network in it: text by name, arguments as JSON."""
-    chosen = found.loaded.options.network_g
+    chosen = trained.loaded.options.network_g
     facts = {
-        "name": found.name,
+        "name": trained.name,
         "architecture": chosen.type,
         "arguments": json.dumps(chosen.arguments),
-        "scale": str(found.scale),
-        "weights": _kind(found),
+        "scale": str(trained.scale),
+        "weights": _kind(trained),
         "trainauto_version": trainauto.__version__,
     }
-    return facts | ({"step": str(found.step)} if found.step is not None else {})
+    return facts | ({"step": str(trained.step)} if trained.step is not None else {})
 
 
-def _write_safetensors(found: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
-    facts = facts_of(found)
-    state = _state_of(found.network.state_dict(), half=half)
+def _write_safetensors(trained: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
+    facts = facts_of(trained)
+    state = _state_of(trained.network.state_dict(), half=half)
     # By way of memory: safetensors' own writer makes files that only their owner can read.
     file.write_bytes(to_bytes(state, metadata={"format": "pt", **facts}))
     return wrap(f"metadata: {', '.join(facts)}", 78, subsequent_indent="  ")
 
 
-def _write_pth(found: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
+def _write_pth(trained: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
     """Write ``params`` and, where there are averages, ``params_ema``: what BasicSR and Real-ESRGAN read."""
-    own = found.network.state_dict()
+    own = trained.network.state_dict()
     states: dict[str, Mapping[str, Tensor]] = {"params": own}
-    if found.is_average:
-        beside = found.weights_file.with_name(WEIGHTS)
-        is_pair = found.step is not None and found.weights_file.name == AVERAGES and beside.is_file()
+    if trained.is_average:
+        beside = trained.weights_file.with_name(WEIGHTS)
+        is_pair = trained.step is not None and trained.weights_file.name == AVERAGES and beside.is_file()
         stepped = load_file(beside) if is_pair else own
         states = {"params": {name: stepped[name] for name in own}, "params_ema": own}  # safetensors sorts by name
     plain = {key: _state_of(state, half=half) for key, state in states.items()}
@@ -105,21 +105,23 @@ def _write_pth(found: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
     return [f"entries: {', '.join(plain)}; they load with torch.load(..., weights_only=True)"]
 
 
-def _write_onnx(found: LoadedNetwork, file: Path, *, half: bool, size_px: tuple[int, int] | None) -> list[str]:
+def _write_onnx(trained: LoadedNetwork, file: Path, *, half: bool, size_px: tuple[int, int] | None) -> list[str]:
     import onnxruntime
 
     from trainauto.models.onnx_file import INPUT, OPSET, OUTPUT, write_onnx
 
     written = write_onnx(
-        found.network,
+        trained.network,
         file,
-        _photographs(found.channels),
-        scale=found.scale,
+        _photographs(trained.channels),
+        scale=trained.scale,
         half=half,
         size_px=size_px,
-        facts=facts_of(found),
+        facts=facts_of(trained),
     )
-    differences = (f"{one.largest:.2g} on {'x'.join(map(str, one.shape))}" for one in written.differences)
+    differences = (
+        f"{difference.largest:.2g} on {'x'.join(map(str, difference.shape))}" for difference in written.differences
+    )
     return [
         f"ONNX opset {OPSET}, {written.dtype}, values from 0 to 1",
         f"input  {INPUT:<9} ({', '.join(map(str, written.takes))})",
@@ -139,18 +141,18 @@ def _state_of(state: Mapping[str, Tensor], *, half: bool) -> dict[str, Tensor]:
 def _photographs(channels: int) -> list[NDArray[np.float32]]:
     """Return photographs as (channels, H, W) from 0 to 1; channels beyond colour repeat it."""
     folder = Path(skimage.__file__).parent / "data"
-    found: list[NDArray[np.float32]] = []
+    photographs: list[NDArray[np.float32]] = []
     for name in PHOTOGRAPHS:
         pixels: NDArray[Any] = read_image(str(folder / name), 1 if channels == 1 else 3)
         planes = pixels.transpose(2, 0, 1).astype(np.float32) / 255
-        found.append(np.resize(planes, (channels, *planes.shape[1:])))
-    return found
+        photographs.append(np.resize(planes, (channels, *planes.shape[1:])))
+    return photographs
 
 
-def _kind(found: LoadedNetwork) -> str:
-    return "averaged weights" if found.is_average else "weights"
+def _kind(trained: LoadedNetwork) -> str:
+    return "averaged weights" if trained.is_average else "weights"
 
 
-def _usual_name(found: LoadedNetwork, chosen: str) -> str:
-    step = f"_{found.step}" if found.step is not None else ""
-    return f"{found.name}_x{found.scale}{step}.{chosen}"
+def _usual_name(trained: LoadedNetwork, chosen: str) -> str:
+    step = f"_{trained.step}" if trained.step is not None else ""
+    return f"{trained.name}_x{trained.scale}{step}.{chosen}"

@@ -37,12 +37,12 @@ def load_components(option_file: Path | None) -> None:
         load_plugins(load_options(option_file))
 
 
-def all_of(kind: str, asked: str, *, json: bool) -> str:
+def list_components(kind: str, plural: str, *, json: bool) -> str:
     """Return the components of a kind with the first line of what they say of themselves.
 
     Args:
         kind: as its registry calls it.
-        asked: as the command line calls it.
+        plural: as the command line calls it.
         json: for machines.
     """
     registry = registries()[kind]
@@ -55,11 +55,11 @@ def all_of(kind: str, asked: str, *, json: bool) -> str:
         for name, text in summaries.items()
         for line in wrap(f"{name:<{width}}{text}", _columns(), subsequent_indent=" " * width, break_on_hyphens=False)
     ]
-    more = "" if kind in _ELSEWHERE else f"; arguments: list {asked} NAME"
+    more = "" if kind in _ELSEWHERE else f"; arguments: list {plural} NAME"
     return "\n".join([*lines, "", f"named in: {KINDS[kind][1]}{more}"])
 
 
-def one(kind: str, name: str, *, json: bool) -> str:
+def describe_component(kind: str, name: str, *, json: bool) -> str:
     """Return a component with every argument: type, default, and what it is.
 
     Raises:

@@ -14,7 +14,7 @@ from trainauto.builders.automations import CONTROLLER, choose_automation, is_con
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
-from trainauto.control.jump_policy import JumpInput, choose, frontier
+from trainauto.control.jump_policy import JumpInput, decide, frontier
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
@@ -43,7 +43,7 @@ class CardAnswer:
     """What a run would do on a card.
 
     Attributes:
-        card: the card and its bounds; its memory is no more than the option file's budget.
+        preset: the card and its bounds; its memory is no more than the option file's budget.
         memory_bytes: of the whole card.
         target: share of the memory that peaks may reach: the option file's, else the card's.
         plan: the best plan; ``None`` where not even the smallest fits.
@@ -55,7 +55,7 @@ class CardAnswer:
         largest_batch: bound of batches, whatever would fit.
     """
 
-    card: CardPreset
+    preset: CardPreset
     memory_bytes: int
     target: float
     plan: Plan | None
@@ -69,7 +69,7 @@ class CardAnswer:
     @property
     def limit_bytes(self) -> int:
         """Memory that the run may use of the card."""
-        return int(self.card.memory_gib * GIB)
+        return int(self.preset.memory_gib * GIB)
 
     @property
     def target_bytes(self) -> int:
@@ -85,7 +85,7 @@ class Answer:
         name: of the run.
         network: type of its network.
         notes: what the answer does not know.
-        foresight: what was traced.
+        forecast: what was traced.
         axes: of the run, before a card bounds them.
         cards: one answer a card.
         trials: plans that were tried on the device at hand, where that was asked for.
@@ -94,7 +94,7 @@ class Answer:
     name: str
     network: str
     notes: tuple[str, ...]
-    foresight: MemoryForecast
+    forecast: MemoryForecast
     axes: tuple[Axis, ...]
     cards: tuple[CardAnswer, ...]
     trials: DeviceBenchmark | None = None
@@ -135,16 +135,16 @@ def answer(
         controllers = {card.name: _controller(loaded, card, axes) for card in cards}
         bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
         hull = _hull(axes, list(bounds.values()))
-        foresight = forecast_memory(tracer, hull)
+        forecast = forecast_memory(tracer, hull)
     notes.append(
         f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
     )
     notes += [f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)]
     answers = tuple(
-        _on_card(loaded, card, whole[card.name], controllers[card.name], bounds[card.name], foresight) for card in cards
+        _on_card(loaded, card, whole[card.name], controllers[card.name], bounds[card.name], forecast) for card in cards
     )
-    trials = benchmark_plans(loaded, hull, foresight) if measure else None
-    return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), foresight, axes, answers, trials)
+    trials = benchmark_plans(loaded, hull, forecast) if measure else None
+    return Answer(loaded.options.name, loaded.options.network_g.type, tuple(notes), forecast, axes, answers, trials)
 
 
 def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
@@ -162,50 +162,50 @@ def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
     return [*named, *sized]
 
 
-def as_json(found: Answer) -> str:
+def as_json(answer: Answer) -> str:
     """Return the answer for machines: bytes throughout."""
     cards: list[dict[str, Any]] = [
         {
-            "card": one.card.name,
-            "memory_bytes": one.memory_bytes,
-            "limit_bytes": one.limit_bytes,
-            "target_vram_usage": one.target,
-            "target_bytes": one.target_bytes,
-            "max_batch_size": one.largest_batch,
-            "plan": one.plan.to_dict() if one.plan else None,
-            "reason": one.reason,
-            "expected_peak_bytes": one.expected_bytes,
-            "upper_peak_bytes": one.most_bytes,
-            "least_reserved_bytes": one.reserved_bytes,
-            "frontier": [plan.to_dict() for plan in one.frontier],
+            "card": card.preset.name,
+            "memory_bytes": card.memory_bytes,
+            "limit_bytes": card.limit_bytes,
+            "target_vram_usage": card.target,
+            "target_bytes": card.target_bytes,
+            "max_batch_size": card.largest_batch,
+            "plan": card.plan.to_dict() if card.plan else None,
+            "reason": card.reason,
+            "expected_peak_bytes": card.expected_bytes,
+            "upper_peak_bytes": card.most_bytes,
+            "least_reserved_bytes": card.reserved_bytes,
+            "frontier": [plan.to_dict() for plan in card.frontier],
         }
-        for one in found.cards
+        for card in answer.cards
     ]
     traced = [
-        {"batch": size[0], "lq_size": size[1], "live_bytes": one.peak_bytes, "phases": dict(one.phase_peaks_bytes)}
-        for size, one in found.foresight.traced.items()
+        {"batch": size[0], "lq_size": size[1], "live_bytes": trace.peak_bytes, "phases": dict(trace.phase_peaks_bytes)}
+        for size, trace in answer.forecast.traced.items()
     ]
-    answered = {"name": found.name, "network": found.network, "notes": found.notes, "traced": traced, "cards": cards}
-    return json.dumps({**answered, **({"measured": _as_dict(found.trials)} if found.trials else {})}, indent=2)
+    answered = {"name": answer.name, "network": answer.network, "notes": answer.notes, "traced": traced, "cards": cards}
+    return json.dumps({**answered, **({"measured": _as_dict(answer.trials)} if answer.trials else {})}, indent=2)
 
 
-def draw(found: Answer, path: Path) -> None:
+def draw(answer: Answer, path: Path) -> None:
     """Write the heat map of the answer."""
-    plans = [plan for one in found.cards for plan in one.frontier]
-    crop = next(axis for axis in found.axes if axis.name == LQ_SIZE)
+    plans = [plan for card in answer.cards for plan in card.frontier]
+    crop = next(axis for axis in answer.axes if axis.name == LQ_SIZE)
     crops = sorted({plan[LQ_SIZE] for plan in plans}) or [crop.clamp(crop.minimum)]
     crops = crops[:: max(1, len(crops) // 64)]
     most = max((plan.batch_size for plan in plans), default=1)
     batches = list(range(1, most + 1, max(1, most // 64)))
-    cost = CostModel(*found.foresight.peaks_on("cuda"))
+    cost = CostModel(*answer.forecast.peaks_on("cuda"))
     draw_heat_map(
         path,
-        f"{found.name}: {found.network}, expected peak of a step",
+        f"{answer.name}: {answer.network}, expected peak of a step",
         crops,
         batches,
         lambda batch, side: cost.predict(shape_of(Plan.of(batch_size=batch, lq_size=side))),
-        {one.card.name: [(plan[LQ_SIZE], plan.batch_size) for plan in one.frontier] for one in found.cards},
-        {one.card.name: (one.plan[LQ_SIZE], one.plan.batch_size) for one in found.cards if one.plan},
+        {card.preset.name: [(plan[LQ_SIZE], plan.batch_size) for plan in card.frontier] for card in answer.cards},
+        {card.preset.name: (card.plan[LQ_SIZE], card.plan.batch_size) for card in answer.cards if card.plan},
     )
 
 
@@ -217,9 +217,9 @@ def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...])
     """
     active = loaded.options.training_automations.active
     name = next((name for name in active if is_controller(name)), CONTROLLER)
-    given = active[name].arguments if name in active else {}
+    arguments = active[name].arguments if name in active else {}
     facts = RunFacts(axes, first_plan(loaded.options), loaded.options.scale)
-    return cast(DynamicBatchSizeOptimizer, choose_automation(loaded, name, given, card, facts).build(loaded))
+    return cast(DynamicBatchSizeOptimizer, choose_automation(loaded, name, arguments, card, facts).build(loaded))
 
 
 def _under_budget(card: CardPreset, budget_bytes: int) -> CardPreset:
@@ -229,12 +229,12 @@ def _under_budget(card: CardPreset, budget_bytes: int) -> CardPreset:
     return replace(find_card(card.name, budget_bytes), name=card.name, memory_gib=budget_bytes / GIB)
 
 
-def _hull(axes: tuple[Axis, ...], bounds: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+def _hull(axes: tuple[Axis, ...], by_card: Sequence[tuple[Axis, ...]]) -> tuple[Axis, ...]:
     """Return axes that span the bounds of all cards."""
     hull = []
     for axis in axes:
-        same = [next(one for one in bound if one.name == axis.name) for bound in bounds]
-        low, high = min(one.minimum for one in same), max(one.maximum for one in same)
+        same = [next(other for other in card_axes if other.name == axis.name) for card_axes in by_card]
+        low, high = min(other.minimum for other in same), max(other.maximum for other in same)
         hull.append(replace(axis, minimum=low, maximum=high))
     return tuple(hull)
 
@@ -245,11 +245,11 @@ def _on_card(
     memory_bytes: int,
     controller: DynamicBatchSizeOptimizer,
     axes: tuple[Axis, ...],
-    foresight: MemoryForecast,
+    forecast: MemoryForecast,
 ) -> CardAnswer:
     limit_bytes = int(card.memory_gib * GIB)
-    cost = CostModel(*foresight.peaks_on("cuda"))
-    reserved = CostModel(*(foresight.least_reserved() or foresight.peaks_on("cuda")))
+    cost = CostModel(*forecast.peaks_on("cuda"))
+    reserved = CostModel(*(forecast.least_reserved() or forecast.peaks_on("cuda")))
     first = controller.effective.forward(first_plan(loaded.options))
     now = JumpInput(
         plan=first,
@@ -262,16 +262,16 @@ def _on_card(
         reserved=reserved,
         available_bytes=min(limit_bytes, memory_bytes - CONTEXT_BYTES),
     )
-    judgement = choose(now)
-    shape = shape_of(judgement.plan)
+    decision = decide(now)
+    shape = shape_of(decision.plan)
     expected, most = cost.predict(shape), cost.predict(shape, UPPER)
     fits = most <= now.target_bytes
     return CardAnswer(
         card,
         memory_bytes,
         controller.target_vram_usage,
-        judgement.plan if fits else None,
-        judgement.reason,
+        decision.plan if fits else None,
+        decision.reason,
         expected,
         most,
         max(expected, reserved.predict(shape)),
@@ -283,13 +283,13 @@ def _on_card(
 def _as_dict(trials: DeviceBenchmark) -> dict[str, Any]:
     plans = [
         {
-            "plan": one.plan.to_dict(),
-            "predicted_peak_bytes": one.predicted_bytes,
-            "upper_peak_bytes": one.upper_bytes,
-            "measured_peak_bytes": None if one.failed else one.measured_bytes,
-            "seconds_a_step": None if one.failed else one.seconds,
-            "failed": one.failed or None,
+            "plan": benchmark.plan.to_dict(),
+            "predicted_peak_bytes": benchmark.predicted_bytes,
+            "upper_peak_bytes": benchmark.upper_bytes,
+            "measured_peak_bytes": None if benchmark.failed else benchmark.measured_bytes,
+            "seconds_a_step": None if benchmark.failed else benchmark.seconds,
+            "failed": benchmark.failed or None,
         }
-        for one in trials.plans
+        for benchmark in trials.plans
     ]
     return {"device": trials.device, "limit_bytes": trials.limit_bytes, "plans": plans}

@@ -52,11 +52,11 @@ class Part:
     def ending_with(cls, step: int, directory: RunDirectory) -> "Part":
         """Return the part of a run that ends with a step."""
         given, options_file, origin = (
-            directory.kept_at(kept, step) for kept in (directory.given, directory.options_file, directory.origin)
+            directory.kept_at(file, step) for file in (directory.given, directory.options_file, directory.origin)
         )
         try:
-            known = json.loads(origin.read_text(encoding="utf-8"))
-            return cls(given, options_file, {"folder": known["folder"], **known}, step)
+            origin_facts = json.loads(origin.read_text(encoding="utf-8"))
+            return cls(given, options_file, {"folder": origin_facts["folder"], **origin_facts}, step)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(Problem(f"{origin} cannot be read: {error!r}", advice="Each run writes it.")) from None
 
@@ -90,15 +90,15 @@ def logged_run(path: Path, until: int | None = None) -> LoggedRun:
     """
     directory = RunDirectory.find(path)
     if not directory.given.is_file():
-        what = f"{directory.path} has no {directory.given.name}"
-        raise InputError(Problem(what, advice="It was written by a version whose runs cannot be replayed."))
+        message = f"{directory.path} has no {directory.given.name}"
+        raise InputError(Problem(message, advice="It was written by a version whose runs cannot be replayed."))
     if until is not None and until < 1:
         raise InputError(Problem(f"--until {until} is no step", advice="Steps count from 1."))
     last = max((step.step for step in _until(logged_steps(directory), until)), default=0)
     if not last:
         raise InputError(Problem(f"{directory.path} has no steps", advice="Nothing can be repeated."))
     ends = (_UNTIL.fullmatch(file.name) for file in directory.path.iterdir())
-    ends_before = sorted(int(found[1]) for found in ends if found and 0 < int(found[1]) < last)
+    ends_before = sorted(int(match[1]) for match in ends if match and 0 < int(match[1]) < last)
     return LoggedRun(directory, tuple(Part.ending_with(end, directory) for end in [*ends_before, last]))
 
 
@@ -170,9 +170,9 @@ def _ranks_of(directory: RunDirectory, last: int) -> dict[int, int]:
     return {step.step: step.ranks.count for step in _until(logged_steps(directory), last) if step.ranks is not None}
 
 
-def of_all_ranks(plan: Plan, ranks: int) -> Plan:
+def of_all_ranks(plan: Plan, world_size: int) -> Plan:
     """Return the plan by which one rank trains what so many train together, in forward passes as large as theirs."""
-    return plan.changed(batch_size=plan.batch_size * ranks, micro_batches=plan.micro_batches * ranks)
+    return plan.changed(batch_size=plan.batch_size * world_size, micro_batches=plan.micro_batches * world_size)
 
 
 def on_one_rank(step: StepRecord) -> StepRecord:
@@ -183,12 +183,14 @@ def on_one_rank(step: StepRecord) -> StepRecord:
     """
     if step.ranks is None:
         return step
-    ranks = step.ranks.count
-    if step.ranks.planned_samples != step.plan.batch_size * ranks:
-        what = f"step {step.step} was trained on {ranks} ranks whose batches followed their memory"
-        raise InputError(Problem(what, advice="Only runs with `distributed: {batches: equal}` can be replayed."))
-    pieces = {name: replace(one, micro_batches=one.micro_batches * ranks) for name, one in step.pieces.items()}
-    plan, drawn = of_all_ranks(step.plan, ranks), of_all_ranks(step.drawn, ranks)
+    world_size = step.ranks.count
+    if step.ranks.planned_samples != step.plan.batch_size * world_size:
+        message = f"step {step.step} was trained on {world_size} ranks whose batches followed their memory"
+        raise InputError(Problem(message, advice="Only runs with `distributed: {batches: equal}` can be replayed."))
+    pieces = {
+        name: replace(split, micro_batches=split.micro_batches * world_size) for name, split in step.pieces.items()
+    }
+    plan, drawn = of_all_ranks(step.plan, world_size), of_all_ranks(step.drawn, world_size)
     return replace(step, plan=plan, drawn=drawn, pieces=pieces, ranks=None)
 
 
@@ -205,14 +207,14 @@ def ending_with(summary: RunSummary, last_step: int, samples: int) -> RunSummary
 def _batches(directory: RunDirectory, last: int) -> "list[LoggedBatch]":
     from trainauto.data.sampler import LoggedBatch
 
-    known: dict[Plan, Plan] = {}  # a long run has many steps and few plans
+    plans: dict[Plan, Plan] = {}  # a long run has many steps and few plans
     return [
         LoggedBatch(
             step.first_sample,
             step.shape.samples,
             step.shape.extent,
-            known.setdefault(step.drawn, step.drawn),
-            known.setdefault(step.plan, step.plan),
+            plans.setdefault(step.drawn, step.drawn),
+            plans.setdefault(step.plan, step.plan),
         )
         for step in _until(_steps(directory), last)
     ]
@@ -241,9 +243,11 @@ def _check_samples(origin: Mapping[str, Any], dataset: "DynamicDataset") -> None
 
     if len(dataset) != origin["samples"]:
         samples = counted(len(dataset), "sample")
-        what = f"dataset '{dataset.name}' has {samples}, the run was trained on {origin['samples']}"
+        message = f"dataset '{dataset.name}' has {samples}, the run was trained on {origin['samples']}"
     elif names_sha256(dataset) != origin["names_sha256"]:
-        what = f"dataset '{dataset.name}' holds samples of other names than those the run was trained on"
+        message = f"dataset '{dataset.name}' holds samples of other names than those the run was trained on"
     else:
         return
-    raise InputError(Problem(what, advice="Name the same images with --force_yml datasets:train:dataroot_gt=FOLDER."))
+    raise InputError(
+        Problem(message, advice="Name the same images with --force_yml datasets:train:dataroot_gt=FOLDER.")
+    )

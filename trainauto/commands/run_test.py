@@ -66,12 +66,13 @@ def test_network(
         print("", *text_of(record), sep="\n")
     results = subject.folder / "metrics.jsonl"
     subject.folder.mkdir(parents=True, exist_ok=True)
-    others = _of_other_sets(results, {_set_of(line) for line in lines})
-    write_text_atomically(results, "".join(f"{line}\n" for line in [*others, *lines]))
-    kept = " and pictures" if subject.loaded.options.val.save_img else ""
-    print(f"\nfigures{kept}: {subject.folder}")
-    if others:
-        print(f"{results.name} also keeps what was measured before on {', '.join(dict.fromkeys(map(_set_of, others)))}")
+    earlier_lines = _of_other_sets(results, {_set_of(line) for line in lines})
+    write_text_atomically(results, "".join(f"{line}\n" for line in [*earlier_lines, *lines]))
+    pictures = " and pictures" if subject.loaded.options.val.save_img else ""
+    print(f"\nfigures{pictures}: {subject.folder}")
+    if earlier_lines:
+        earlier_sets = ", ".join(dict.fromkeys(map(_set_of, earlier_lines)))
+        print(f"{results.name} also keeps what was measured before on {earlier_sets}")
     return 0
 
 
@@ -86,11 +87,11 @@ def _of_other_sets(results: Path, measured: Collection[str]) -> list[str]:
         lines = results.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    others = []
+    other_lines = []
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
-            others += [line] if _set_of(line) not in measured else []
-    return others
+            other_lines += [line] if _set_of(line) not in measured else []
+    return other_lines
 
 
 def _of_run(
@@ -111,11 +112,11 @@ def _of_run(
 
 
 def _refuse_second_network(test: LoadedTest) -> None:
-    given = [path for path in (("network_g",), ("path", "pretrain_network_g")) if _has(test.as_run.tree, path)]
-    for path in given:
+    paths = [path for path in (("network_g",), ("path", "pretrain_network_g")) if _has(test.as_run.tree, path)]
+    for path in paths:
         with locate_errors(test.as_run, path):
-            what = f"{'.'.join(path)} is given, and the RUN brings its own network and weights"
-            raise InputError(Problem(what, advice="Leave out one or the other."))
+            message = f"{'.'.join(path)} is given, and the RUN brings its own network and weights"
+            raise InputError(Problem(message, advice="Leave out one or the other."))
 
 
 def _has(tree: Mapping[str, Any], path: Sequence[str]) -> bool:
@@ -131,13 +132,13 @@ def _of_file(test: LoadedTest | None, device: str | None) -> _Subject:
     if test is None:
         raise InputError("neither a run nor a test file is given")
     options = test.test
-    for path, value, what in (
+    for path, value, example in (
         (("network_g",), options.network_g, "the network as it was trained"),
         (("path", "pretrain_network_g"), options.path.pretrain_network_g, "the file of its weights"),
     ):
         if value is None:
             with locate_errors(test.as_run, path):
-                raise InputError(Problem(f"'{path[-1]}' is missing", advice=f"Write {what}, or name a RUN."))
+                raise InputError(Problem(f"'{path[-1]}' is missing", advice=f"Write {example}, or name a RUN."))
     loaded = test.as_run
     chosen = choose_precision(_on(loaded, device)).device
     network = network_to_measure(loaded, chosen)
@@ -167,17 +168,19 @@ def text_of(record: ValidationRecord, width: int = WIDTH) -> list[str]:
 
 
 def _rows(record: ValidationRecord, names: Sequence[str]) -> list[list[str]]:
-    lines = [(_short(one.name), replace(record, metrics=one.metrics, bicubic=one.bicubic)) for one in record.scores]
+    lines = [
+        (_short(score.name), replace(record, metrics=score.metrics, bicubic=score.bicubic)) for score in record.scores
+    ]
     heading = ["image", *(word for name in names for word in (name, "bicubic", "gain"))]
-    return [heading, *([label, *_cells(found, names)] for label, found in [*lines, ("mean", record)])]
+    return [heading, *([label, *_cells(row, names)] for label, row in [*lines, ("mean", record)])]
 
 
-def _cells(found: ValidationRecord, names: Sequence[str]) -> list[str]:
+def _cells(record: ValidationRecord, names: Sequence[str]) -> list[str]:
     cells = []
     for name in names:
-        gain = gain_over_bicubic(found, name)
-        beside = ["-", "-"] if gain is None else [f"{found.bicubic[name]:.4f}", f"{gain:+.4f}"]
-        cells += [f"{found.metrics[name]:.4f}", *beside]
+        gain = gain_over_bicubic(record, name)
+        beside = ["-", "-"] if gain is None else [f"{record.bicubic[name]:.4f}", f"{gain:+.4f}"]
+        cells += [f"{record.metrics[name]:.4f}", *beside]
     return cells
 
 
@@ -188,8 +191,8 @@ def _short(name: str) -> str:
 def _json_lines(record: ValidationRecord) -> list[str]:
     """Return a line an image, then one of the means."""
     of_images = [
-        {"dataset": record.dataset, "image": one.name, "metrics": dict(one.metrics), "bicubic": dict(one.bicubic)}
-        for one in record.scores
+        {"dataset": record.dataset, "image": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.bicubic)}
+        for score in record.scores
     ]
     means = {
         "dataset": record.dataset,

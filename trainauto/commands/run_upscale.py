@@ -70,7 +70,7 @@ def upscale(parsed: argparse.Namespace, budget_bytes: int | None) -> int:
     try:
         _enlarge_all(jobs, upscaler, trained, tally, console, overwrite=parsed.overwrite)
     except KeyboardInterrupt:
-        console.print("stopped: pictures that are there are whole, and the same command goes on with the others")
+        console.print("stopped: pictures that are there are whole, and the same command continues with the others")
         return 130
     tally.seconds = time.perf_counter() - start
     if parsed.json:
@@ -97,8 +97,8 @@ def planned(source: Path, target: Path) -> list[Job]:
     inputs = {job.source.resolve() for job in jobs}
     for job in jobs:
         if job.target.resolve() in inputs:
-            what = f"{job.target} is one of the pictures to be enlarged"
-            raise InputError(Problem(what, advice="Name another OUTPUT: nothing is read and overwritten."))
+            message = f"{job.target} is one of the pictures to be enlarged"
+            raise InputError(Problem(message, advice="Name another OUTPUT: nothing is read and overwritten."))
     return jobs
 
 
@@ -106,8 +106,8 @@ def _of_folder(source: Path, target: Path) -> list[Job]:
     if target.is_file() or target.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(Problem(f"{target} is no folder", advice="INPUT is one, so OUTPUT must be one, too."))
     if target.resolve() != source.resolve() and target.resolve().is_relative_to(source.resolve()):
-        what = f"{target} lies in {source}"
-        raise InputError(Problem(what, advice="The next run would enlarge its own pictures: name a folder outside."))
+        message = f"{target} lies in {source}"
+        raise InputError(Problem(message, advice="The next run would enlarge its own pictures: name a folder outside."))
     files = images_below(source)
     if not files:
         kinds = ", ".join(sorted(IMAGE_SUFFIXES))
@@ -195,13 +195,13 @@ def _network_in_words(trained: LoadedNetwork) -> str:
 def _summary(tally: Tally, figures: TileFigures, limit_bytes: int | None) -> list[str]:
     """Return the last lines."""
     megapixels = tally.pixels / 1e6
-    others = [
+    remarks = [
         f", {count} {word}"
         for count, word in ((tally.skipped, "there already"), (tally.failed, "could not be enlarged"))
         if count
     ]
     pictures = counted(tally.pictures, "picture")
-    lines = [f"{pictures}, {megapixels:.2f} megapixels of input in {tally.seconds:.1f} s{''.join(others)}"]
+    lines = [f"{pictures}, {megapixels:.2f} megapixels of input in {tally.seconds:.1f} s{''.join(remarks)}"]
     if figures.tiles:
         tiles = (
             "run whole, without tiles"

@@ -1,4 +1,4 @@
-"""What ``python -m trainauto validate`` does: a run is rehearsed in a process of its own, and told in lines."""
+"""What ``python -m trainauto validate`` does: a dry run in a process of its own, reported in lines."""
 
 import shutil
 import signal
@@ -31,7 +31,7 @@ Pair = tuple[str, str]
 
 
 class DryRunner:
-    """The process that rehearses a run, and the folder that holds what it writes.
+    """The process of a dry run, and the folder that holds what it writes.
 
     Nothing stays: the run directory lies in a temporary folder, and so does a copy of what earlier runs learned.
     """
@@ -90,20 +90,20 @@ class DryRunner:
                 if "SIGKILL" in str(error)
                 else ""
             )
-            raise TrainautoError(f"the process that rehearses the run {error}{advice}") from None
+            raise TrainautoError(f"the process of the dry run {error}{advice}") from None
         if "cannot" in answer:
             raise InputError(answer["cannot"]) if answer["exit_code"] == 2 else TrainautoError(answer["cannot"])
         return answer
 
 
 def _copy_of_calibrations(cache: Path) -> None:
-    """Let the rehearsal know what earlier runs learned, and keep what it learns to itself."""
+    """Let the dry run know what earlier runs learned, and keep what it learns to itself."""
     from trainauto.memory.cost.calibration import cache_folder
 
-    known = cache_folder() / "calibration"
+    calibrations = cache_folder() / "calibration"
     try:
-        if known.is_dir():
-            shutil.copytree(known, cache / "calibration")
+        if calibrations.is_dir():
+            shutil.copytree(calibrations, cache / "calibration")
     except (OSError, shutil.Error):
         return  # it learns anew, as a run that cannot read them
 
@@ -135,21 +135,21 @@ def tidy_when_terminated() -> Iterator[None]:
 
 
 def validate(loaded: LoadedOptions, steps: int) -> int:
-    """Rehearse a run and print what was found; return the exit code.
+    """Make a dry run and print its results; return the exit code.
 
     Raises:
         InputError: the option file, or what it names, cannot be used.
         TrainautoError: the step failed as it would in the run.
     """
-    with tidy_when_terminated(), DryRunner(loaded) as rehearser:
+    with tidy_when_terminated(), DryRunner(loaded) as dry_runner:
         check_experiments_root(loaded)
-        built = rehearser.build()
+        built = dry_runner.build()
         _print(built_pairs(loaded, built))
-        done = rehearser.train(steps)
+        done = dry_runner.train(steps)
     _print(done_pairs(done))
     _print(_warnings([*built["warnings"], *done["warnings"]]))
-    kept = _pixel_caches(loaded)
-    beside = f", but decoded pixels in {' and '.join(kept)}" if kept else ""
+    caches = _pixel_caches(loaded)
+    beside = f", but decoded pixels in {' and '.join(caches)}" if caches else ""
     _print([("result", f"{loaded.options.name} can be trained; nothing of this was kept{beside}")])
     return 0
 
@@ -157,7 +157,7 @@ def validate(loaded: LoadedOptions, steps: int) -> int:
 def _pixel_caches(loaded: LoadedOptions) -> list[str]:
     """Return the folders that the option file names for decoded pixels."""
     datasets = loaded.options.datasets
-    folders = [datasets.train.cache_dir, *(one.cache_dir for one in datasets.validation_sets.values())]
+    folders = [datasets.train.cache_dir, *(image_set.cache_dir for image_set in datasets.validation_sets.values())]
     return list(dict.fromkeys(folder for folder in folders if folder))
 
 
@@ -195,12 +195,14 @@ def built_pairs(loaded: LoadedOptions, built: Mapping[str, Any]) -> list[Pair]:
 def done_pairs(done: Mapping[str, Any]) -> list[Pair]:
     """Return what the steps gave, the validation, and what a controller would do next."""
     pairs = [pair for step in done["steps"] for pair in _step_pairs(step, done["limit_bytes"])]
-    for one in done["validations"]:
-        scores = ", ".join(f"{name} {value:.4g}{_beside(one, name)}" for name, value in one["metrics"].items())
-        tiles = f", tiles of {one['tile_px']} px" if one["tile_px"] else ""
-        peak = f", peak {size_text(one['peak_bytes'])}" if one["peak_bytes"] is not None else ""
-        what = f"{one['dataset']}/{one['image']} in {one['seconds']:.2f} s{tiles}{peak}"
-        pairs.append(("validation", f"{what}: {scores}" if scores else what))
+    for validation in done["validations"]:
+        scores = ", ".join(
+            f"{name} {value:.4g}{_beside(validation, name)}" for name, value in validation["metrics"].items()
+        )
+        tiles = f", tiles of {validation['tile_px']} px" if validation["tile_px"] else ""
+        peak = f", peak {size_text(validation['peak_bytes'])}" if validation["peak_bytes"] is not None else ""
+        summary = f"{validation['dataset']}/{validation['image']} in {validation['seconds']:.2f} s{tiles}{peak}"
+        pairs.append(("validation", f"{summary}: {scores}" if scores else summary))
     pairs.append(("checkpoint", f"{size_text(done['checkpoint_bytes'])}, written to a temporary folder"))
     return [*pairs, *(("controller", line) for line in done["decisions"])]
 
@@ -223,11 +225,11 @@ def _step_pairs(step: Mapping[str, Any], limit_bytes: int | None) -> Iterator[Pa
     yield "", f"{step['step_seconds']:.2f} s, waited {step['data_seconds']:.2f} s for data"
     if step["peak_bytes"] is not None:
         of = f" of {size_text(limit_bytes)}" if limit_bytes else ", all that the process holds"
-        known = _off_by(step["predicted_bytes"], step["peak_bytes"])
-        yield "memory", f"peak {size_text(step['peak_bytes'])}{of}{known}"
+        off_by = _off_by(step["predicted_bytes"], step["peak_bytes"])
+        yield "memory", f"peak {size_text(step['peak_bytes'])}{of}{off_by}"
     if step["ooms"]:
         pieces = ", ".join(f"{name} in {counted(number, 'piece')}" for name, number in step["pieces"].items())
-        what = f"{step['plan_text']} ran out of memory {counted(step['ooms'], 'time')}" + (
+        message = f"{step['plan_text']} ran out of memory {counted(step['ooms'], 'time')}" + (
             f" and ran: {pieces}" if pieces else ""
         )
-        yield "out of mem.", f"{what}. Take a smaller batch_size_per_gpu or lq_size, or a larger memory: budget."
+        yield "out of mem.", f"{message}. Take a smaller batch_size_per_gpu or lq_size, or a larger memory: budget."

@@ -32,21 +32,21 @@ def add_to(commands: Commands) -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.run is None and parsed.opt is None:
-        what = "what is to be measured? Neither RUN nor -opt is given"
-        raise InputError(Problem(what, advice="test experiments/NAME, or test -opt options/test/x.yml"))
+        message = "what is to be measured? Neither RUN nor -opt is given"
+        raise InputError(Problem(message, advice="test experiments/NAME, or test -opt options/test/x.yml"))
     if parsed.run is None and parsed.checkpoint is not None:
-        what = "--checkpoint chooses among those of a RUN, and none is given"
-        raise InputError(Problem(what, advice="path.pretrain_network_g of the test file names the weights."))
+        message = "--checkpoint chooses among those of a RUN, and none is given"
+        raise InputError(Problem(message, advice="path.pretrain_network_g of the test file names the weights."))
     if parsed.opt is not None and parsed.folder is not None:
-        what = f"which images? The folder {parsed.folder} and a test file are given"
-        raise InputError(Problem(what, advice="Leave out one, or set datasets:test:dataroot_gt with --force_yml."))
+        message = f"which images? The folder {parsed.folder} and a test file are given"
+        raise InputError(Problem(message, advice="Leave out one, or set datasets:test:dataroot_gt with --force_yml."))
     if parsed.lq is not None and parsed.folder is None:
         raise InputError(
             Problem("--lq names partners of a FOLDER, and none is given", advice="test RUN FOLDER --lq LQ")
         )
     if parsed.opt is None and parsed.force_yml:
-        what = "--force_yml sets options of a test file, and none is given"
-        raise InputError(Problem(what, advice="Name one with -opt, or leave --force_yml out."))
+        message = "--force_yml sets options of a test file, and none is given"
+        raise InputError(Problem(message, advice="Name one with -opt, or leave --force_yml out."))
 
     from trainauto.core.process import use_expandable_segments
     from trainauto.options.load import load_test_options

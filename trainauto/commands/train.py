@@ -23,7 +23,7 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser("train", help="train a network", description="Train the network of an option file.")
     takes_options(parser)
     parser.add_argument(
-        "--auto_resume", action="store_true", help="go on with the latest run of this name, if there is one"
+        "--auto_resume", action="store_true", help="resume the latest run of this name, if there is one"
     )
     parser.add_argument(
         "--launcher",
@@ -56,13 +56,13 @@ def _run(parsed: argparse.Namespace) -> int:
             build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
         )
         run.summary = replace(run.summary, facts=(*run.summary.facts, *_ways_out(loaded.options)))
-        run.go_on = _command_to_resume(parsed)
+        run.resume_command = _command_to_resume(parsed)
         train(run)
         return run.exit_code
 
 
 def _command_to_resume(parsed: argparse.Namespace) -> str:
-    """Return the command line that goes on with this run, as it can be pasted; empty where torchrun wrote it."""
+    """Return the command line that resumes this run, as it can be pasted; empty where torchrun wrote it."""
     if parsed.launcher != "none":
         return "the same command with --auto_resume"
     forced = ["--force_yml", *parsed.force_yml] if parsed.force_yml else []
@@ -81,7 +81,7 @@ def _program() -> list[str]:
 
 
 def _ways_out(options: "Options") -> tuple[tuple[str, str], ...]:
-    """Say how to stop the run, and how to go on with it."""
+    """Say how to stop the run, and how to resume it."""
     from trainauto.core.words import counted
 
     every = counted(options.logger.save_checkpoint_freq, "step")

@@ -9,7 +9,7 @@ from trainauto.core.errors import InputError
 DESCRIPTION = """\
 Enlarge a picture, or all in a folder and its subfolders, with a trained
 network. Pictures are written as PNG of 8 bits under the same names; those that
-are there already are left out, so that the same command goes on where it was
+are there already are left out, so that the same command continues where it was
 stopped.
 
 A picture is enlarged as a whole where memory allows, else in the largest tiles
@@ -59,9 +59,9 @@ def _run(parsed: argparse.Namespace) -> int:
 
     check_network(parsed)
     for name, least in (("tile", 8), ("overlap", 0)):
-        given = getattr(parsed, name)
-        if given is not None and given < least:
-            raise InputError(f"--{name} {given}: at least {least} pixels")
+        size_px = getattr(parsed, name)
+        if size_px is not None and size_px < least:
+            raise InputError(f"--{name} {size_px}: at least {least} pixels")
     try:
         budget_bytes = parse_size_bytes(parsed.budget) if parsed.budget else None
     except ValueError as error:

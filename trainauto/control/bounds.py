@@ -20,7 +20,7 @@ class Bounds:
     """
 
     limits: Mapping[str, tuple[int, int]]
-    wanted: Mapping[str, int] = field(default_factory=dict)
+    ceilings: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.limits.items():
@@ -47,7 +47,7 @@ class Bounds:
             low, high = self.of(axis.name)
             high = min(high, axis.maximum)
             low = min(max(low, axis.minimum), high)
-            high = max(low, min(high, self.wanted.get(axis.name, high)))
+            high = max(low, min(high, self.ceilings.get(axis.name, high)))
             capped_by = axis.capped_by if high == axis.maximum else ""
             clipped.append(Axis(axis.name, axis.unit, low, high, axis.multiple, capped_by))
         return tuple(clipped)

@@ -69,7 +69,7 @@ class DocumentedInterface(Automation):
     def after_step(
         self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
     ) -> PolicyDecision | None:
-        """Take in a step; return a judgement only if it asks for another plan."""
+        """Take in a step; return a decision only if it asks for another plan."""
 
     @abstractmethod
     def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
@@ -137,10 +137,10 @@ class DocumentedInterface(Automation):
 
     def set_current_parameters(self, batch_size: int, lq_size: int, micro_batches: int = 1) -> None:
         """Say what the loop trains with now, within the bounds; a new period begins if that is another plan."""
-        wanted = Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches)
-        plan = self._within_bounds(wanted)
-        if plan != wanted:
-            logger.warning("%s: %s is outside of the bounds, %s is meant", self.name, wanted, plan)
+        requested = Plan.of(batch_size=batch_size, lq_size=lq_size, micro_batches=micro_batches)
+        plan = self._within_bounds(requested)
+        if plan != requested:
+            logger.warning("%s: %s is out of bounds, using %s", self.name, requested, plan)
         self._suggested = None
         self._own_meter()  # from here on peaks are those of steps
         if self._configured_batch is None:
@@ -152,7 +152,7 @@ class DocumentedInterface(Automation):
 
     def set_target_parameters(self, batch_size: int, lq_size: int) -> None:
         """Go to these values as far as memory admits, and no further; a larger plan shrinks to them."""
-        self._bounds.wanted = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
+        self._bounds.ceilings = {BATCH_SIZE: batch_size, LQ_SIZE: lq_size}
         self._axes = self._bounds.clip(self._run_axes)
 
     def set_dynamic_wrappers(self, dataloader: Any, dataset: Any = None) -> None:
@@ -217,16 +217,16 @@ class DocumentedInterface(Automation):
             return None, None
         if not reading.limit and not self._is_unbounded:
             self._is_unbounded = True
-            logger.warning("%s: nobody bounds the memory here, so there is nothing to fill: set a budget", self.name)
+            logger.warning("%s: no memory limit is known, so there is nothing to fill: set a budget", self.name)
         is_whole = not self._in_flight and not self._has_failed
         self._in_flight, self._has_failed = max(0, self._in_flight - 1), False
-        judgement = self.after_step(self._plan, reading, is_whole=is_whole)
-        if judgement is None:
+        decision = self.after_step(self._plan, reading, is_whole=is_whole)
+        if decision is None:
             return None, None
-        before, after = self.effective.whole(self._plan), self.effective.whole(judgement.plan)
-        logger.info("%s: %s -> %s: %s", self.name, before, after, judgement.reason)
-        self._suggested = judgement.plan
-        self._hand_on(judgement.plan)
+        before, after = self.effective.whole(self._plan), self.effective.whole(decision.plan)
+        logger.info("%s: %s -> %s: %s", self.name, before, after, decision.reason)
+        self._suggested = decision.plan
+        self._hand_on(decision.plan)
         self._release_memory()  # blocks cached for the old sizes would be in the way of the new ones
         deltas = [after[name] - before[name] or None for name in (BATCH_SIZE, LQ_SIZE)]
         return deltas[0], deltas[1]
@@ -238,13 +238,13 @@ class DocumentedInterface(Automation):
         outside of the ``except`` block, where the error's traceback no longer holds the tensors of the failed step.
         """
         self._take_up()
-        wanted = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size)
+        requested = Plan.of(batch_size=new_batch_size, lq_size=new_lq_size)
         reason = "out of memory"
         # With a loader that looks ahead, the batch that failed may be one of the plan before.
         failed = self._before if self._in_flight and self._before is not None else self._plan
         if failed is not None:
-            wanted = wanted.changed(micro_batches=min(failed.micro_batches, new_batch_size))
-        plan = self.effective.forward(self._within_bounds(wanted))
+            requested = requested.changed(micro_batches=min(failed.micro_batches, new_batch_size))
+        plan = self.effective.forward(self._within_bounds(requested))
         if failed is not None:
             limit = self._meter.limit_bytes if self._meter else None
             if (reading := self._own_meter().end_window()) is not None:
@@ -266,7 +266,7 @@ class DocumentedInterface(Automation):
         if not self._has_said_what_lacks:
             self._has_said_what_lacks = True
             logger.warning(
-                "%s: nothing is steered, since nobody has said what the loop trains with: call "
+                "%s: no plan is controlled, since it is not known what the loop trains with: call "
                 "set_current_parameters(batch_size=..., lq_size=...) before the first step",
                 self.name,
             )
@@ -300,7 +300,7 @@ class DocumentedInterface(Automation):
         meter.start_window()
 
     def _within_bounds(self, plan: Plan) -> Plan:
-        axes = replace(self._bounds, wanted={}).clip(self._run_axes)
+        axes = replace(self._bounds, ceilings={}).clip(self._run_axes)
         clamped = {axis.name: axis.clamp(plan[axis.name]) for axis in axes}
         return plan.changed(micro_batches=min(plan.micro_batches, clamped[BATCH_SIZE]), **clamped)
 
@@ -338,6 +338,6 @@ def _check_setters(loader: Any, dataset: Any, *, changes_crop: bool) -> None:
         raise InputError(Problem(f"the loader, a {kind}, has no update_batch_size(n)", advice=advice))
     crops = [part for part in (loader, dataset) if callable(getattr(part, "update_lq_size", None))]
     if changes_crop and not crops:
-        what = f"neither the loader, a {kind}, nor the dataset ({type(dataset).__name__}) has update_lq_size(n)"
+        message = f"neither the loader, a {kind}, nor the dataset ({type(dataset).__name__}) has update_lq_size(n)"
         advice = f"Give one of them this method; set max_lq_size to min_lq_size where crops are to stay; {instead}"
-        raise InputError(Problem(what, advice=advice))
+        raise InputError(Problem(message, advice=advice))

@@ -13,30 +13,31 @@ class EffectiveBatch:
     Attributes:
         total: samples of every optimizer step, on all ranks; ``None`` leaves them to the controller, and plans are then
             the same.
-        ranks: how many share them.
+        world_size: how many share them.
 
     Raises:
         ValueError: they cannot be shared equally.
     """
 
     total: int | None = None
-    ranks: int = 1
+    world_size: int = 1
 
     def __post_init__(self) -> None:
         if self.total is None:
             return
         if self.total < 1:
             raise ValueError(f"target_batch_size must be at least 1, got {self.total}")
-        if self.total % self.ranks:
-            nearest = max(1, round(self.total / self.ranks)) * self.ranks
+        if self.total % self.world_size:
+            nearest = max(1, round(self.total / self.world_size)) * self.world_size
             raise ValueError(
-                f"target_batch_size {self.total} cannot be divided among {self.ranks} ranks; the nearest is {nearest}"
+                f"target_batch_size {self.total} cannot be divided among {self.world_size} ranks; "
+                f"the nearest is {nearest}"
             )
 
     @property
     def samples(self) -> int | None:
         """Samples of every optimizer step on one rank."""
-        return None if self.total is None else self.total // self.ranks
+        return None if self.total is None else self.total // self.world_size
 
     def forward(self, plan: Plan) -> Plan:
         """Return what a controller reasons about: the largest forward pass of a run's plan."""

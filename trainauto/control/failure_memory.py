@@ -109,15 +109,15 @@ class FailureMemory:
         self._now += 1
         if healthy is None:
             return
-        held = self._held.pop(healthy, 0) + 1
-        self._held[healthy] = held
+        steps = self._held.pop(healthy, 0) + 1
+        self._held[healthy] = steps
         while len(self._held) > REMEMBERED_PLANS:
             self._held.pop(next(iter(self._held)))
-        if held >= HELD_PERIODS * self._period and healthy not in self._trusted:
+        if steps >= HELD_PERIODS * self._period and healthy not in self._trusted:
             self._trusted[healthy] = None
             while len(self._trusted) > REMEMBERED_PLANS:
                 self._trusted.pop(next(iter(self._trusted)))
-        if self._blocks and held >= HELD_PERIODS * self._period:
+        if self._blocks and steps >= HELD_PERIODS * self._period:
             # It was tried again, and holds: nothing up to it is in doubt any more.
             self._blocks = [block for block in self._blocks if work(block.plan) > work(healthy)]
 
@@ -165,8 +165,8 @@ class FailureMemory:
         self._held[plan] = 0
         again = [block for block in self._blocks if block.plan == plan]
         periods = min(LONGEST_BLOCK_PERIODS, 2 * again[-1].periods) if again else RETRY_PERIODS
-        others = [block for block in self._blocks if block.plan != plan]
-        self._blocks = [*others, _Block(plan, self._now + periods * self._period, periods)][-REMEMBERED_PLANS:]
+        other_blocks = [block for block in self._blocks if block.plan != plan]
+        self._blocks = [*other_blocks, _Block(plan, self._now + periods * self._period, periods)][-REMEMBERED_PLANS:]
         return periods
 
     def way_back(self, present: Plan, axes: Sequence[Axis], configured_batch: int) -> Plan | None:
@@ -187,8 +187,8 @@ class FailureMemory:
             return below if below is not None and work(below) > work(present) else None
         return home
 
-    def judged_peak(self, plan: Plan, peaks: Sequence[int], target_bytes: int, margin_bytes: int) -> int:
-        """Return the peak that a whole period is judged by: the largest, but for spikes that are small or known.
+    def decisive_peak(self, plan: Plan, peaks: Sequence[int], target_bytes: int, margin_bytes: int) -> int:
+        """Return the peak that decides upon a whole period: the largest, but for spikes that are small or known.
 
         Args:
             plan: of the period.
@@ -228,7 +228,7 @@ class FailureMemory:
         return median(peaks) <= target_bytes or plan in self._trusted
 
     def clear(self) -> None:
-        """Forget what failed: there is more memory than before, or plans need something else."""
+        """Clear what failed: there is more memory than before, or plans need something else."""
         self._held.clear()
         self._trusted.clear()
         self._failures.clear()

@@ -103,7 +103,7 @@ class JumpInput(PolicyInput):
         return self.refusal(plan) is None
 
 
-def choose(now: JumpInput) -> PolicyDecision:
+def decide(now: JumpInput) -> PolicyDecision:
     """Decide before the first step, upon every probe, and upon every whole period."""
     if not now.cost.can_predict:
         return PolicyDecision(now.plan, "nothing was traced or measured yet")
@@ -120,10 +120,11 @@ def choose(now: JumpInput) -> PolicyDecision:
         return _shrink(now, above)
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
     if now.reserved and now.available_bytes is not None:
-        taken = now.least_reserved(now.plan, 0.5)
-        if taken > now.available_bytes:
+        reserved_bytes = now.least_reserved(now.plan, 0.5)
+        if reserved_bytes > now.available_bytes:
             return _shrink(
-                now, f"{size_text(taken, 0)} to reserve is above the {size_text(now.available_bytes, 0)} available"
+                now,
+                f"{size_text(reserved_bytes, 0)} to reserve is above the {size_text(now.available_bytes, 0)} available",
             )
     if use >= now.target - now.margin:
         return PolicyDecision(

@@ -1,4 +1,4 @@
-"""The mechanism of the controller: steps in, judgements out, the same for the engine and for loops of one's own."""
+"""The mechanism of the controller: steps in, decisions out, the same for the engine and for loops of one's own."""
 
 import logging
 import re
@@ -33,7 +33,7 @@ _FIGURES = re.compile(r"[\d.]+")
 
 
 class PeriodController(DocumentedInterface):
-    """Judges what steps took: a few of them after a jump, afterwards whole periods under one plan.
+    """Decides by what steps took: a few of them after a jump, afterwards whole periods under one plan.
 
     Args:
         bounds: smallest and largest values, by axis.
@@ -58,31 +58,31 @@ class PeriodController(DocumentedInterface):
         self._seen = PeriodStats()
         self._iteration = 0
         self._cooldown = 0
-        self._steering = self._afresh()
+        self._planner = self._new_planner()
         self._failures = FailureMemory(self.adjustment_frequency)
         self._statistics = VramStatistics(self.name, history_size)
-        self._last_said = ""
+        self._last_sentence = ""
         self._settled: dict[str, Any] | None = None
-        self._has_forgotten = False
+        self._is_invalidated = False
         self._limit_bytes: int | None = None
         self.kind = ""
 
-    def _afresh(self) -> Planner:
-        return self._steered_by(SmallSteps(self.effective) if self.policy == "step" else Jump(CostModel(None)))
+    def _new_planner(self) -> Planner:
+        return self._for_objective(SmallSteps(self.effective) if self.policy == "step" else Jump(CostModel(None)))
 
-    def _steered_by(self, memory: Planner) -> Planner:
+    def _for_objective(self, memory: Planner) -> Planner:
         return ThroughputSearch(memory, self.effective.even) if self.objective == "throughput" else memory
 
-    def forget(self) -> None:
+    def on_peaks_invalidated(self) -> None:
         """Steer by what is measured from now on; plans that failed may be tried again."""
-        self._steering, self._has_forgotten = self._afresh(), True
+        self._planner, self._is_invalidated = self._new_planner(), True
         self._failures.clear()
         self._cooldown = 0
 
     def after_step(
         self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
     ) -> PolicyDecision | None:
-        """Take in a step; return a judgement only if it asks for another plan.
+        """Take in a step; return a decision only if it asks for another plan.
 
         Args:
             plan: it was trained under, as the controller reasons about plans.
@@ -103,22 +103,22 @@ class PeriodController(DocumentedInterface):
             self._seen.add(reading)
         if self._iteration % STATUS_EVERY == 0:
             self._statistics.log_status(self._seen.peaks, self.target_vram_usage)
-        judgement = self._judge_if_due(reading, is_whole=is_whole)
-        if judgement is None or judgement.plan == self._plan:
+        decision = self._decide_if_due(reading, is_whole=is_whole)
+        if decision is None or decision.plan == self._plan:
             return None
-        self._statistics.note_change(self._iteration, self._plan, judgement.plan, judgement.reason)
+        self._statistics.note_change(self._iteration, self._plan, decision.plan, decision.reason)
         self._settled = None
-        return judgement
+        return decision
 
     def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
         """Take in that a step ran out of memory; return whether its plan is to shrink, and by which rule."""
         self._statistics.oom_count += 1
-        has_fitted = self._steering.is_measured(failed)
+        has_fitted = self._planner.is_measured(failed)
         answer = self._failures.out_of_memory(failed, has_fitted=has_fitted, recovered=recovered)
         if answer.shrinks:
             self._cooldown = 2 * self.adjustment_frequency
             if not has_fitted:
-                self._steering.mark_failed(failed, limit_bytes)
+                self._planner.mark_failed(failed, limit_bytes)
         return answer.shrinks, answer.rule
 
     def shrunk(self, failed: Plan) -> Plan:
@@ -135,10 +135,10 @@ class PeriodController(DocumentedInterface):
         if limit_bytes and self._limit_bytes and limit_bytes > MORE_MEMORY * self._limit_bytes:
             logger.info("%s: there is more memory than before, so plans that failed may be tried again", self.name)
             self._failures.clear()
-            self._steering.reset()
+            self._planner.reset()
         self._limit_bytes = limit_bytes or self._limit_bytes
 
-    def _judge_if_due(self, reading: PeakReading, *, is_whole: bool) -> PolicyDecision | None:
+    def _decide_if_due(self, reading: PeakReading, *, is_whole: bool) -> PolicyDecision | None:
         plan, limit = self._plan, reading.limit
         if plan is None or not limit:
             return None
@@ -149,49 +149,49 @@ class PeriodController(DocumentedInterface):
         if not is_whole:
             return None
         if len(peaks) >= self.adjustment_frequency:
-            return self._judge_period(plan, limit)
+            return self._decide_on_period(plan, limit)
         if self.warmup_period and not self._statistics.history:
             return None
-        if self._steering.can_predict():
+        if self._planner.can_predict():
             # A run that resumes with more memory, or under options that need other memory, chooses anew at once.
             self._seen = PeriodStats(available=reading.available)
-            return self._even(self._steering.judge(self._period(limit)))
-        if self._steering.awaits_correction() and len(peaks) == EARLY_STEPS:
+            return self._even(self._planner.decide(self._period(limit)))
+        if self._planner.awaits_correction() and len(peaks) == EARLY_STEPS:
             # The first step of a plan may take less or more than all others, so the largest peak stands for them.
             target_bytes, margin_bytes = int(self.target_vram_usage * limit), int(self.safety_margin * limit)
             peak = without_small_spikes(peaks, target_bytes, margin_bytes)
             few = replace(self._period(limit), peak_bytes=peak, typical_bytes=peak, pixels_per_s=None)
-            return self._even(self._steering.judge(few))
+            return self._even(self._planner.decide(few))
         return None
 
-    def _judge_period(self, plan: Plan, limit_bytes: int) -> PolicyDecision:
-        """Judge a whole period; the plan that was left comes back before anything else grows."""
+    def _decide_on_period(self, plan: Plan, limit_bytes: int) -> PolicyDecision:
+        """Decide after a whole period; the plan that was left comes back before anything else grows."""
         peaks, target_bytes = self._seen.peaks, int(self.target_vram_usage * limit_bytes)
         self._statistics.history.append(max(peaks) / limit_bytes)
-        peak = self._failures.judged_peak(plan, peaks, target_bytes, int(self.safety_margin * limit_bytes))
+        peak = self._failures.decisive_peak(plan, peaks, target_bytes, int(self.safety_margin * limit_bytes))
         period = replace(self._period(limit_bytes), peak_bytes=peak)
         fits = self._failures.fits_by_itself(plan, peaks, target_bytes)
         if fits and period.typical_bytes is not None and period.typical_bytes > target_bytes:
             # What somebody else took for a whole period is not to be remembered as what the plan needs.
-            expected = self._steering.expected_bytes(plan)
+            expected = self._planner.expected_bytes(plan)
             period = replace(period, typical_bytes=expected, reserved_bytes=None)
         home = self._way_home(plan, period)
         # Where there is a way back, or home is blocked for a while, nothing else may grow meanwhile.
         may_grow = period.may_grow and home is None and not self._failures.is_waiting
-        judgement = self._even(self._steering.judge(replace(period, may_grow=may_grow)))
-        if judgement.plan != plan:
-            if judgement.is_pressure and fits:
+        decision = self._even(self._planner.decide(replace(period, may_grow=may_grow)))
+        if decision.plan != plan:
+            if decision.is_pressure and fits:
                 self._failures.left(plan)  # a spike or a neighbour drives it away
-                return self._nearest_way_out(judgement, period, peak, target_bytes)
-            return judgement
+                return self._nearest_way_out(decision, period, peak, target_bytes)
+            return decision
         if home is not None and not self._cooldown:
-            expected = self._steering.expected_bytes(home)
+            expected = self._planner.expected_bytes(home)
             return PolicyDecision(home, f"{plan} was a way out, and {home} fits again", expected)
-        self._say_why_it_stays(plan, judgement)
+        self._say_why_it_stays(plan, decision)
         self._seen = PeriodStats()
         if peak <= target_bytes and self._failures.home is None:
             self._settled = {"plan": plan.to_dict(), "conditions": self._conditions(limit_bytes, self._axes)}
-        return judgement
+        return decision
 
     def _conditions(self, limit_bytes: int, axes: tuple[Axis, ...]) -> dict[str, Any]:
         """Return what decides, beside the network, where a run settles; as JSON gives it back."""
@@ -209,30 +209,30 @@ class PeriodController(DocumentedInterface):
         """Return the plan to go back to from a way out, if that fits what there is now."""
         home = self._failures.way_back(plan, period.axes, period.configured_batch)
         home = None if home is None else self.effective.even(home)
-        return home if home not in (None, plan) and self._steering.fits_again(home, period) else None
+        return home if home not in (None, plan) and self._planner.fits_again(home, period) else None
 
     def _nearest_way_out(
-        self, judgement: PolicyDecision, period: PolicyInput, peak_bytes: int, target_bytes: int
+        self, decision: PolicyDecision, period: PolicyInput, peak_bytes: int, target_bytes: int
     ) -> PolicyDecision:
         """Return the plan just below one that has been blocked, where that is enough, instead of a much smaller one."""
-        near = self._failures.way_back(judgement.plan, period.axes, period.configured_batch)
+        near = self._failures.way_back(decision.plan, period.axes, period.configured_batch)
         if near is None or near == period.plan or peak_bytes * work(near) > target_bytes * work(period.plan):
-            return judgement
-        expected = self._steering.expected_bytes(near)
+            return decision
+        expected = self._planner.expected_bytes(near)
         reason = f"peak {peak_bytes / period.limit_bytes:.1%} is a little above the target: {period.plan} -> {near}"
         return self._even(PolicyDecision(near, reason, expected, is_pressure=True))
 
-    def _say_why_it_stays(self, plan: Plan, judgement: PolicyDecision) -> None:
+    def _say_why_it_stays(self, plan: Plan, decision: PolicyDecision) -> None:
         """Log it once: of the same words with figures that waver a little only the first are news."""
-        said = f"{plan}: {_FIGURES.sub('#', judgement.reason)}"
-        if said != self._last_said:
-            logger.info("%s: %s stays: %s", self.name, plan, judgement.reason)
-        self._last_said = said
+        sentence = f"{plan}: {_FIGURES.sub('#', decision.reason)}"
+        if sentence != self._last_sentence:
+            logger.info("%s: %s stays: %s", self.name, plan, decision.reason)
+        self._last_sentence = sentence
 
     def _period(self, limit_bytes: int) -> PolicyInput:
         """Return what was seen of the present plan, which may be nothing yet."""
         if self._plan is None:
-            raise RuntimeError("set_current_parameters() comes before the first judgement")
+            raise RuntimeError("set_current_parameters() comes before the first decision")
         return PolicyInput(
             plan=self._plan,
             peak_bytes=max(self._seen.peaks, default=None),
@@ -251,8 +251,8 @@ class PeriodController(DocumentedInterface):
             pixels_per_s=self._seen.typical_pixels_per_s,
         )
 
-    def _even(self, judgement: PolicyDecision) -> PolicyDecision:
-        return replace(judgement, plan=self.effective.even(judgement.plan))
+    def _even(self, decision: PolicyDecision) -> PolicyDecision:
+        return replace(decision, plan=self.effective.even(decision.plan))
 
     def _within_maxima(self, plan: Plan) -> Plan:
         highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self._axes}
@@ -275,10 +275,10 @@ class PeriodController(DocumentedInterface):
             "cooldown": self._cooldown,
             "seen": self._seen.state_dict(),
             "settled": self._settled,
-            "has_forgotten": self._has_forgotten,
+            "has_forgotten": self._is_invalidated,
             "limit_bytes": self._limit_bytes,
             "kind": self.kind,
-            "steering": self._steering.state_dict(),
+            "steering": self._planner.state_dict(),
             "failures": self._failures.state_dict(),
             "statistics": self._statistics.state_dict(),
         }
@@ -289,12 +289,12 @@ class PeriodController(DocumentedInterface):
         self._configured_batch = state["configured_batch"]
         self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
         self._seen, self._settled = PeriodStats.from_state(state["seen"]), state["settled"]
-        self._has_forgotten = bool(state["has_forgotten"])
-        if self._has_forgotten:
-            self._steering = self._afresh()  # what was predicted of this run is not what it needs
+        self._is_invalidated = bool(state["has_forgotten"])
+        if self._is_invalidated:
+            self._planner = self._new_planner()  # what was predicted of this run is not what it needs
         if state["kind"] == self.kind:
             self._limit_bytes = state["limit_bytes"]
-            self._steering.load_state_dict(state["steering"])
+            self._planner.load_state_dict(state["steering"])
             self._failures.load_state_dict(state["failures"])
         else:
             logger.warning("%s: options that memory depends on have changed: what was measured is dropped", self.name)

@@ -15,7 +15,7 @@ class PeriodStats:
     Attributes:
         peaks: peak use of each step.
         reserved: what the allocator held at most in each step, where that is known.
-        flushed_steps: how many of them went on only after the allocator had given back what it kept.
+        flushed_steps: how many of them continued only after the allocator had given back what it kept.
         available: the least that it could have held in any of them; ``None`` where nobody says.
         pixels_per_s: high-quality pixels that each step trained in a second.
     """
@@ -42,7 +42,7 @@ class PeriodStats:
 
     @property
     def flushes(self) -> bool:
-        """Say whether most steps went on only so; one that does after a change of plans is something else."""
+        """Say whether most steps continued only so; one that does after a change of plans is something else."""
         return 2 * self.flushed_steps > len(self.peaks)
 
     @property

@@ -1,6 +1,6 @@
 """How the controller goes from whole periods to plans: in small steps, or straight to the best plan.
 
-Both are told of the same things and asked the same question; what they know between two questions is theirs.
+Both get the same events and are asked the same question; what they know between two questions is theirs.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Planner(Protocol):
     """From periods to plans."""
 
     def can_predict(self) -> bool:
-        """Say whether it can judge before anything was measured."""
+        """Say whether it can decide before anything was measured."""
 
     def awaits_correction(self) -> bool:
         """Say whether it is to be asked after a few steps already: what it foresaw was not corrected yet."""
@@ -29,7 +29,7 @@ class Planner(Protocol):
     def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say whether a plan that had been left may be gone back to, by what is expected of it and left to it."""
 
-    def judge(self, period: PolicyInput) -> PolicyDecision:
+    def decide(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period, if one was measured, and decide how to continue."""
 
     def is_measured(self, plan: Plan) -> bool:
@@ -67,7 +67,7 @@ class SmallSteps:
         return False
 
     def awaits_correction(self) -> bool:
-        """Never: it judges whole periods."""
+        """Never: it decides after whole periods."""
         return False
 
     def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
@@ -76,7 +76,7 @@ class SmallSteps:
             plan
         ) <= period.target * _left(period)
 
-    def judge(self, period: PolicyInput) -> PolicyDecision:
+    def decide(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period and take one step, or stay."""
         if period.peak_bytes is None or period.typical_bytes is None:
             return PolicyDecision(period.plan, "nothing was measured yet")
@@ -84,21 +84,21 @@ class SmallSteps:
         self._typical_bytes[period.plan] = period.typical_bytes
         while len(self._typical_bytes) > REMEMBERED_PLANS:
             self._typical_bytes.pop(next(iter(self._typical_bytes)))
-        known = {**vars(period), "limit_bytes": _left(period)}
-        now = step_policy.StepInput(**known, measured=Measured(self._typical_bytes))
-        judgement = step_policy.judge(now)
-        grows = judgement.plan.batch_size > period.plan.batch_size
-        if grows and self._effective.even(judgement.plan) == period.plan:
-            return self._to_next_division(now, judgement)
-        return judgement
+        values = {**vars(period), "limit_bytes": _left(period)}
+        now = step_policy.StepInput(**values, measured=Measured(self._typical_bytes))
+        decision = step_policy.decide(now)
+        grows = decision.plan.batch_size > period.plan.batch_size
+        if grows and self._effective.even(decision.plan) == period.plan:
+            return self._to_next_division(now, decision)
+        return decision
 
-    def _to_next_division(self, now: step_policy.StepInput, judgement: PolicyDecision) -> PolicyDecision:
+    def _to_next_division(self, now: step_policy.StepInput, decision: PolicyDecision) -> PolicyDecision:
         larger = self._effective.next_larger(now.plan)
         if larger is None or (why := step_policy.refusal(now, larger)):
-            said = f"{judgement.reason}, but {larger} {why}" if larger else judgement.reason
-            return PolicyDecision(now.plan, said)
+            reason = f"{decision.reason}, but {larger} {why}" if larger else decision.reason
+            return PolicyDecision(now.plan, reason)
         return PolicyDecision(
-            larger, f"{judgement.reason}, as one micro-batch less", now.measured.expected_bytes(larger)
+            larger, f"{decision.reason}, as one micro-batch less", now.measured.expected_bytes(larger)
         )
 
     def is_measured(self, plan: Plan) -> bool:
@@ -126,8 +126,8 @@ class SmallSteps:
 
 def _left(period: PolicyInput) -> int:
     """Return the limit that small steps go by: what other processes take of the card is not there to be used."""
-    left = period.limit_bytes if period.available_bytes is None else period.available_bytes
-    return max(1, min(period.limit_bytes, left))
+    available_bytes = period.limit_bytes if period.available_bytes is None else period.available_bytes
+    return max(1, min(period.limit_bytes, available_bytes))
 
 
 class Jump:
@@ -161,7 +161,7 @@ class Jump:
             return True
         return max(self.cost.predict(shape), self.reserved.predict(shape)) <= period.available_bytes
 
-    def judge(self, period: PolicyInput) -> PolicyDecision:
+    def decide(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period, if there is one, and go to the best plan."""
         if period.typical_bytes is not None:
             self.cost.observe(shape_of(period.plan), period.typical_bytes)
@@ -177,12 +177,12 @@ class Jump:
             corrected=self._corrected,
             is_fresh_jump=self.awaits_correction(),
         )
-        judgement = jump_policy.choose(now)
+        decision = jump_policy.decide(now)
         if period.probes_left is None:
-            # The first judgement is the jump, the next one its correction; from then on changes must be worth more.
+            # The first decision is the jump, the next one its correction; from then on changes must be worth more.
             self._corrected = self._jumped
         self._jumped = self._jumped or self.cost.can_predict
-        return judgement
+        return decision
 
     def _see_reserved(self, shape: BatchShape, reserved_bytes: int) -> None:
         """Take in what the allocator held: predicted or not, the least that it can do with is no more.

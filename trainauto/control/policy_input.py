@@ -1,4 +1,4 @@
-"""What every policy judges: a period under one plan, and what bounds the answer."""
+"""What every policy decides by: a period under one plan, and what bounds the answer."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class PolicyInput:
         reserved_bytes: what the allocator typically held; ``None`` where nobody says.
         available_bytes: the least it could have held: free memory and own reserved memory, less headroom; ``None``
             where nobody bounds it.
-        flushes: most steps went on only after the allocator had given back what it kept, which takes their time.
+        flushes: most steps continued only after the allocator had given back what it kept, which takes their time.
         pixels_per_s: how fast the plan was; ``None`` where that was not measured for a whole period.
         probes_left: of a plan that was measured without being trained: how many more may be; ``None`` elsewhere.
     """

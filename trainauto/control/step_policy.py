@@ -29,8 +29,8 @@ def shrunk_after_oom(plan: Plan, axes: Sequence[Axis]) -> Plan | None:
     values = {}
     for axis in axes:
         value = plan[axis.name]
-        wanted = min(int(value * (1 - SHRINK_AFTER_OOM)), value - axis.multiple)
-        values[axis.name] = min(value, axis.clamp(wanted))
+        target = min(int(value * (1 - SHRINK_AFTER_OOM)), value - axis.multiple)
+        values[axis.name] = min(value, axis.clamp(target))
     smaller = plan.changed(**values)
     return None if smaller == plan else smaller
 
@@ -52,7 +52,7 @@ class Measured:
         """
         if plan in self.typical_bytes:
             return self.typical_bytes[plan]
-        points = sorted((work(known), peak) for known, peak in self.typical_bytes.items())
+        points = sorted((work(other), peak) for other, peak in self.typical_bytes.items())
         if not points:
             raise ValueError("no peak was measured yet")
         x, (x_last, peak_last) = work(plan), points[-1]
@@ -103,7 +103,7 @@ class PolicyDecision:
     is_pressure: bool = False
 
 
-def judge(now: StepInput) -> PolicyDecision:
+def decide(now: StepInput) -> PolicyDecision:
     """Decide upon a whole period."""
     measured = f"peak {now.usage:.1%} of {now.limit_bytes / MIB:.0f} MiB"
     if now.usage > now.target:
@@ -174,8 +174,8 @@ def _shrink(now: StepInput, measured: str) -> PolicyDecision:
             candidate = now.plan.changed(**{name: smaller})
             # Proportional from the peak itself: what exceeded the target may be more than the typical peak.
             expected = now.peak_bytes * work(candidate) / max(1, work(now.plan))
-            known = now.measured.typical_bytes.get(candidate)
-            if (known if known is not None else expected) <= now.target * now.limit_bytes:
+            typical_bytes = now.measured.typical_bytes.get(candidate)
+            if (typical_bytes if typical_bytes is not None else expected) <= now.target * now.limit_bytes:
                 break
         reason = f"{measured} is above the target {now.target:.0%}: {name} {value} -> {smaller}"
         return PolicyDecision(candidate, reason, int(expected), is_pressure=True)

@@ -48,21 +48,21 @@ class ThroughputSearch:
         """As what steers by memory says."""
         return self._memory.fits_again(plan, period)
 
-    def judge(self, period: PolicyInput) -> PolicyDecision:
+    def decide(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period; memory comes first, and nothing is sought where memory is only waiting to grow again."""
         is_at_rest = period.plan == self._rest
         if self._speeds and self._rest is None and period.plan not in (*self._speeds, self._requested):
             self._start_over()  # a failure or a neighbour has led elsewhere in the middle of the search
         is_seeking = bool(self._speeds) and self._rest is None
         may_grow = period.may_grow and not is_at_rest and not is_seeking
-        judgement = self._memory.judge(replace(period, may_grow=may_grow))
-        judgement = replace(judgement, plan=self._even(judgement.plan))
-        if judgement.plan != period.plan:
+        decision = self._memory.decide(replace(period, may_grow=may_grow))
+        decision = replace(decision, plan=self._even(decision.plan))
+        if decision.plan != period.plan:
             if self._rest is None:
                 self._start_over()
-            return judgement
+            return decision
         if is_at_rest or period.pixels_per_s is None or not (period.may_grow or is_seeking):
-            return judgement
+            return decision
         if self._rest is not None:
             self._start_over()  # memory has settled elsewhere: what is fastest is sought from there
         return self._seek(period, period.pixels_per_s)

@@ -77,14 +77,14 @@ class Automation:
     def on_out_of_memory(self, event: OutOfMemory) -> Decision | None:
         """After a step has run out of memory, before its record. To recover is the engine's; this is what follows."""
 
-    def forget(self) -> None:
+    def on_peaks_invalidated(self) -> None:
         """What plans need has changed for good (gradient checkpointing): nothing measured before holds any more."""
 
     def on_validation_end(self, record: ValidationRecord) -> Decision | None:
         """After a validation set has been run."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold to go on; plain values and tensors only."""
+        """Return what a checkpoint must hold to resume; plain values and tensors only."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

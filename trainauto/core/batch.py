@@ -19,7 +19,7 @@ class Batch:
         first_sample: position of the step's first sample in the run's stream of samples.
         drawn: the plan they were drawn under.
         plan: the plan they are to be trained under; within ``drawn`` on every axis.
-        shape: what the batch holds, for cost models and the ledger.
+        shape: what the batch holds, for cost models and progress counters.
         pixels: high-quality pixels it holds.
         others: samples that the other ranks train in the same step.
         share: batch of this rank relative to the plan's, where batches follow memory.

@@ -1,13 +1,10 @@
-"""What an automation may ask for, and what it is told of its run; its events are those of ``core/automation.py``."""
+"""What an automation may ask for, and the facts of a run that it gets; its events are in ``core/automation.py``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainauto.core.plan import Axis, Plan
-
-BEFORE_FIRST = "before the first batch"
-"""What the reason begins with where plans were measured before the first step, which was said when it was done."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +18,7 @@ class PlanChange:
         measured: bytes the old plan was measured to peak at.
         predicted_before: bytes the old plan was expected to peak at when it was taken up.
         early: made before the step it is reported with: a batch did not fit, or the option file had changed.
+        announced: the log had a line on it before that step; not kept in files, so that a replay reports it.
     """
 
     plan: Plan
@@ -29,6 +27,7 @@ class PlanChange:
     measured: int | None = None
     predicted_before: int | None = None
     early: bool = False
+    announced: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
     reason, early = line["reason"], line.get("early", False)
     match line["kind"]:
         case "plan_change":
-            figures = {name: line.get(name) for name in ("predicted", "measured", "predicted_before")}
+            figures: dict[str, Any] = {name: line.get(name) for name in ("predicted", "measured", "predicted_before")}
             return PlanChange(Plan.from_dict(line["plan"]), reason, **figures, early=early)
         case "keep_plan":
             return KeepPlan(Plan.from_dict(line["plan"]), reason, early)
@@ -117,16 +116,16 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What an automation is told before the first step.
+    """What an automation gets to know before the first step.
 
     Attributes:
         axes: the knobs of this run with their bounds.
-        plan: the plan the run starts (or goes on) with.
+        plan: the plan the run starts (or resumes) with.
         scale: enlargement factor; 1 where there is none.
-        ranks: processes that train it together; each trains a batch of the plan.
+        world_size: processes that train it together; each trains a batch of the plan.
     """
 
     axes: tuple[Axis, ...]
     plan: Plan
     scale: int = 1
-    ranks: int = 1
+    world_size: int = 1

@@ -59,19 +59,19 @@ class Problem:
     """One thing that is wrong: what, where, and what to do about it.
 
     Attributes:
-        what: the fact.
+        message: the fact.
         place: where it stands.
         advice: what to do.
         argument: the argument at fault, where a component knows it but not its place; the builder finds the place.
     """
 
-    what: str
+    message: str
     place: Place | None = None
     advice: str = ""
     argument: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.place}: {self.what}" if self.place else self.what]
+        lines = [f"{self.place}: {self.message}" if self.place else self.message]
         if self.place and self.place.line:
             # A very long line is cut around the column, so that the block stays readable at 80 columns.
             start = max(0, self.place.column - 50) if len(self.place.text) > 100 else 0
@@ -120,7 +120,7 @@ def have_saved(error: Exception, saving: Saving) -> None:
     vars(error)["saving"] = saving
 
 
-def nearest(word: str, known: Iterable[str], otherwise: str = "Nothing is known here.") -> str:
+def nearest(word: str, words: Iterable[str], otherwise: str = "Nothing is known here.") -> str:
     """Return advice naming the known word nearest to ``word``, or all of them if none is near; ``otherwise`` if empty.
 
     Compared without regard to case, hyphens and underscores, since these are what people mistype.
@@ -129,7 +129,7 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "Nothing is known 
     def plain(text: str) -> str:
         return text.lower().replace("_", "").replace("-", "").replace(" ", "")
 
-    names = sorted(set(known))
+    names = sorted(set(words))
     by_plain: dict[str, str] = {plain(name): name for name in names}
     matches = get_close_matches(plain(word), list(by_plain), n=1, cutoff=0.6)
     if matches:

@@ -108,8 +108,8 @@ class Plan:
 
     def changed(self, *, micro_batches: int | None = None, **values: int) -> "Plan":
         """Return this plan with some values replaced."""
-        kept = self.micro_batches if micro_batches is None else micro_batches
-        return Plan.of(micro_batches=kept, **{**dict(self.values), **values})
+        pieces = self.micro_batches if micro_batches is None else micro_batches
+        return Plan.of(micro_batches=pieces, **{**dict(self.values), **values})
 
     def capped_by(self, other: "Plan") -> "Plan":
         """Return the plan that is within both: the smaller value on every axis, the more micro-batches.

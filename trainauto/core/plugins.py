@@ -43,9 +43,9 @@ def import_plugin(name: str, folders: Sequence[Path]) -> None:
         if str(folder) not in sys.path:
             # At the end, so that a file of the user's never hides a module of a package; the plugin itself goes first.
             sys.path.append(str(folder))
-    wanted = next((f for f in folders if (f / f"{name}.py").is_file() or (f / name / "__init__.py").is_file()), None)
-    if wanted is not None:
-        sys.path.insert(0, str(wanted))
+    home = next((f for f in folders if (f / f"{name}.py").is_file() or (f / name / "__init__.py").is_file()), None)
+    if home is not None:
+        sys.path.insert(0, str(home))
     try:
         importlib.invalidate_caches()
         importlib.import_module(name)
@@ -63,14 +63,14 @@ def import_plugin(name: str, folders: Sequence[Path]) -> None:
     except Exception as error:
         raise InputError(_failure(f"plugin '{name}'", error, "Mend it, or take it out of plugins.")) from error
     finally:
-        if wanted is not None:
-            sys.path.remove(str(wanted))
+        if home is not None:
+            sys.path.remove(str(home))
 
 
-def _failure(what: str, error: Exception, advice: str) -> Problem:
+def _failure(plugin: str, error: Exception, advice: str) -> Problem:
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}:{error.lineno})"
     else:
         frames = traceback.extract_tb(error.__traceback__)
         where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return Problem(f"{what} failed to import: {type(error).__name__}: {error}{where}", advice=advice)
+    return Problem(f"{plugin} failed to import: {type(error).__name__}: {error}{where}", advice=advice)

@@ -68,7 +68,7 @@ def without_garbage_collection() -> Iterator[None]:
     """Load what lives as long as the process: the garbage collector leaves it alone, now and later.
 
     Torch with its compiler is 300,000 objects. Looking for garbage while they load takes a tenth of the time; each
-    later collection would take 0.2 s, and every recovery from a lack of memory waits for one.
+    later collection would take 0.2 s, and every recovery from running out of memory waits for one.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -82,10 +82,12 @@ def without_garbage_collection() -> Iterator[None]:
 
 def unknown_settings(environment: Mapping[str, str]) -> str:
     """Say which settings of torch's allocator its simulation does not follow; empty where there are none."""
-    given = " ".join(environment.get(name, "") for name in ALLOCATOR_SETTINGS)
-    unknown = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", given)]
+    settings = " ".join(environment.get(name, "") for name in ALLOCATOR_SETTINGS)
+    unknown = [name for name in UNKNOWN_SETTINGS if re.search(rf"\b{name}\s*:", settings)]
     return (
-        f"predictions do not follow {', '.join(unknown)}: more or less may be reserved than foretold" if unknown else ""
+        f"predictions do not follow {', '.join(unknown)}: more or less may be reserved than predicted"
+        if unknown
+        else ""
     )
 
 

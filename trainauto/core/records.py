@@ -54,7 +54,7 @@ class MicrobatchSplit:
     Attributes:
         micro_batches: pieces of the batch.
         extent: side of its crops, in low-quality pixels.
-        without_onednn: a lack of memory had broken oneDNN, so that torch's own convolutions did the work (CPU).
+        without_onednn: running out of memory had broken oneDNN, so that torch's own convolutions did the work (CPU).
     """
 
     micro_batches: int
@@ -166,7 +166,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class Progress:
-    """The ledger that schedules, EMA, logging and stopping read."""
+    """The progress counters that schedules, EMA, logging and stopping read."""
 
     steps: int = 0
     samples: int = 0

@@ -42,12 +42,12 @@ class Registry(Generic[T]):
         def add(component: T) -> T:
             for position, name in enumerate(names or (component.__name__,)):
                 key = self._spelled(name)
-                taken = self._entries.get(key)
-                if taken is not None and taken is not component:
-                    places = f"{_place_of(taken)} and {_place_of(component)}"
-                    what = f"two {self.kind}s are named '{name}': {places}"
-                    raise InputError(Problem(what, advice="Rename one of them."))
-                if taken is component:
+                earlier = self._entries.get(key)
+                if earlier is not None and earlier is not component:
+                    places = f"{_place_of(earlier)} and {_place_of(component)}"
+                    message = f"two {self.kind}s are named '{name}': {places}"
+                    raise InputError(Problem(message, advice="Rename one of them."))
+                if earlier is component:
                     continue  # a module imported twice under two names
                 self._entries[key] = component
                 self._shown[key] = name

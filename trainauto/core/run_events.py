@@ -34,13 +34,13 @@ class RunSummary:
         device: where it trains, e.g. ``cuda:0 NVIDIA H100 (79.1 GiB)``.
         network: the network in words, e.g. ``SRResNet x4``.
         parameters: number of trained parameters.
-        plan: the plan it starts (or goes on) with.
+        plan: the plan it starts (or resumes) with.
         total: length of the run, in ``unit``.
         unit: what the length is counted in.
         samples: number of training samples, and of samples of each validation set, by the name of the set.
         train_set: which of ``samples`` is trained on; empty where there is no such count.
         smallest_px: shorter side of its smallest image, at the network's input; ``None`` where nobody says.
-        progress: the ledger at the start; it holds more than 0 steps when the run was resumed.
+        progress: the counters at the start; they hold more than 0 steps when the run was resumed.
         precision: number format of forward and loss.
         facts: further (label, text) lines of the start-up summary, in order.
         plan_is_open: a controller measures plans before the first batch, which may then be drawn under another one.
@@ -68,7 +68,7 @@ class RunSummary:
 
     @property
     def resumed(self) -> bool:
-        """Whether the run goes on from a checkpoint."""
+        """Whether the run resumes from a checkpoint."""
         return self.progress.steps > 0
 
     def done(self, progress: Progress) -> int:
@@ -83,10 +83,10 @@ class RunEnd:
     Attributes:
         status: in which way.
         reason: why, in words; shown as it is.
-        progress: the ledger at the end.
+        progress: the counters at the end.
         checkpoint: the last checkpoint written, as the person should read it; empty where there is none.
         facts: further (label, text) lines of the end summary, in order.
-        go_on: the command that goes on; empty where there is nothing to go on with.
+        resume_command: the command that resumes it; empty where there is nothing to resume.
     """
 
     status: EndStatus
@@ -94,7 +94,7 @@ class RunEnd:
     progress: Progress
     checkpoint: str = ""
     facts: tuple[tuple[str, str], ...] = ()
-    go_on: str = ""
+    resume_command: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class Picture:
 
 
 class ReporterLike(Protocol):
-    """Whom the engine tells. Nothing that is told is ever changed, and telling never fails the run.
+    """What the engine reports to. Nothing that is reported is ever changed, and reporting never fails the run.
 
     The engine calls :meth:`start` once, :meth:`step` after every optimizer step, :meth:`validation` after every
     validation set and :meth:`end` once, also when the run fails. What is said in words goes to the stdlib logger
@@ -126,7 +126,7 @@ class ReporterLike(Protocol):
         """Before the first step."""
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
-        """After an optimizer step: its record, what was decided upon it, and the ledger with this step in it."""
+        """After an optimizer step: its record, what was decided upon it, and the progress with this step in it."""
 
     def validation(
         self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision] = ()

@@ -13,11 +13,11 @@ from trainauto.core.plan import Plan
 
 @dataclass(frozen=True)
 class SampleSharding:
-    """Deals the samples of a draw to the ranks, in turns and in the order of the stream.
+    """Assigns the samples of a draw to the ranks, round-robin and in the order of the stream.
 
-    A plan's ``batch_size`` is that of the rank with the largest weight. Since samples are dealt in turns, the first so
-    many samples of a draw are also the first ones of every rank: a draw may be cut at any place, and what is left of it
-    is the rest of the stream, whatever number of ranks goes on with it.
+    A plan's ``batch_size`` is that of the rank with the largest weight. Samples are assigned round-robin, so that the
+    first so many samples of a draw are also the first ones of every rank: a draw may be cut at any place, and what is
+    left of it is the rest of the stream, whatever number of ranks continues with it.
 
     Attributes:
         weights: batch of each rank relative to the largest, in (0, 1]; their number is that of the ranks.
@@ -33,9 +33,9 @@ class SampleSharding:
             raise ValueError(f"weights must lie in (0, 1], got {self.weights}")
 
     @classmethod
-    def equal(cls, ranks: int) -> "SampleSharding":
+    def equal(cls, world_size: int) -> "SampleSharding":
         """Return the sharding by which every rank gets as many samples."""
-        return cls((1.0,) * ranks)
+        return cls((1.0,) * world_size)
 
     @classmethod
     def by_memory(cls, limits_bytes: Sequence[int]) -> "SampleSharding":
@@ -43,7 +43,7 @@ class SampleSharding:
         return cls(tuple(limit / max(limits_bytes) for limit in limits_bytes))
 
     @property
-    def ranks(self) -> int:
+    def world_size(self) -> int:
         """How many ranks there are."""
         return len(self.weights)
 
@@ -57,7 +57,7 @@ class SampleSharding:
 
     def rank_of_sample(self, batch_size: int) -> tuple[int, ...]:
         """Return the rank of each sample of a draw, in the order of the stream."""
-        return _dealt(self.samples(batch_size))
+        return _round_robin(self.samples(batch_size))
 
     def positions(self, batch_size: int, rank: int) -> tuple[int, ...]:
         """Return where in a draw the samples of a rank stand, from 0."""
@@ -79,14 +79,14 @@ class SampleSharding:
         if not given and most == self.samples(drawn.batch_size):
             return most  # the ordinary case: all of it
         if len(set(self.weights)) == 1:  # in step: as many samples on each rank, in every piece
-            rest_each = drawn.batch_size - given // self.ranks
-            return (ceil(rest_each / ceil(rest_each / most[0])),) * self.ranks
+            rest_each = drawn.batch_size - given // self.world_size
+            return (ceil(rest_each / ceil(rest_each / most[0])),) * self.world_size
         rest = self.rank_of_sample(drawn.batch_size)[given:]
         pieces = max(ceil(count / most[rank]) for rank, count in Counter(rest).items())
         while True:
             taken = Counter(rest[: ceil(len(rest) / pieces)])
             if all(count <= most[rank] for rank, count in taken.items()):
-                return tuple(taken[rank] for rank in range(self.ranks))
+                return tuple(taken[rank] for rank in range(self.world_size))
             pieces += 1
 
 
@@ -97,20 +97,20 @@ def _samples(weights: tuple[float, ...], batch_size: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def _dealt(samples: tuple[int, ...]) -> tuple[int, ...]:
+def _round_robin(samples: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(samples)) == 1:
         return tuple(range(len(samples))) * samples[0]
     ranks = np.repeat(np.arange(len(samples)), samples)
     numbers = np.concatenate([np.arange(count) for count in samples])
     turns = (numbers + 0.5) / np.repeat(samples, samples)
     # Of samples whose turns are equal, the lower rank comes first: sorting is stable.
-    dealt: list[int] = ranks[np.argsort(turns, kind="stable")].tolist()
-    return tuple(dealt)
+    owners: list[int] = ranks[np.argsort(turns, kind="stable")].tolist()
+    return tuple(owners)
 
 
 @lru_cache(maxsize=64)
 def _positions(samples: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return tuple(position for position, owner in enumerate(_dealt(samples)) if owner == rank)
+    return tuple(position for position, owner in enumerate(_round_robin(samples)) if owner == rank)
 
 
 SINGLE_PROCESS = SampleSharding()

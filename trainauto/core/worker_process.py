@@ -24,7 +24,7 @@ from trainauto.core.errors import TrainautoError
 START_TIMEOUT_S = 120.0
 """Loading torch from a cold disk takes long."""
 GRACE_S = 2.0
-"""How long an answer that is under way may go on after whoever asked is gone."""
+"""How long an answer that is under way may continue after whoever asked is gone."""
 SHOWN_LINES = 5
 
 _PACKAGE_FOLDER = Path(__file__).resolve().parents[2]

@@ -42,7 +42,7 @@ def _damage(path: str, channels: int) -> str:
     try:
         return decoded(path, channels)[1]
     except InputError as error:
-        return error.problems[0].what
+        return error.problems[0].message
 
 
 def _problem(path: str, damage: str, set_name: str) -> Problem:

@@ -40,7 +40,7 @@ class _Catcher:
             self._file = os.dup(file.fileno())  # as long as the process lives
         self.busy = threading.Lock()
 
-    def said_during(self, decode: Callable[[], Result]) -> tuple[Result, bytes]:
+    def output_during(self, decode: Callable[[], Result]) -> tuple[Result, bytes]:
         """Decode; return the result and what was printed meanwhile."""
         kept = os.dup(_STDERR)
         try:
@@ -60,10 +60,10 @@ class _Catcher:
         if not os.fstat(self._file).st_size:
             return b""
         os.lseek(self._file, 0, os.SEEK_SET)
-        said = os.read(self._file, _MOST_BYTES)
+        warnings_text = os.read(self._file, _MOST_BYTES)
         os.lseek(self._file, 0, os.SEEK_SET)
         os.ftruncate(self._file, 0)
-        return said
+        return warnings_text
 
 
 _catcher: _Catcher | None = None
@@ -87,13 +87,13 @@ def decode_with_warnings(decode: Callable[[], Result]) -> tuple[Result, str]:
         return decode(), ""
     try:
         sys.stderr.flush()
-        result, said = catcher.said_during(decode)
+        result, warnings_text = catcher.output_during(decode)
     except OSError:  # without a standard error
         return decode(), ""
     finally:
         catcher.busy.release()
     message, others = "", []
-    for line in said.splitlines(keepends=True):
+    for line in warnings_text.splitlines(keepends=True):
         if line.startswith(tuple(prefix.encode() for prefix in DAMAGE)):
             message = message or line.decode(errors="replace").strip()
         else:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BatchShape
+from trainauto.core.words import counted
 from trainauto.data.decode_check import damaged_among
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
@@ -185,7 +186,7 @@ class GTImageDataset(ImageDataset):
         try:
             height, width = self._size_px(file)
         except InputError as error:
-            return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
+            return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
         if min(height, width) < self.scale:
             return Problem(
                 f"dataset '{self.name}': {file.path} is {width}x{height}, less than one pixel at scale {self.scale}",
@@ -252,7 +253,7 @@ class PairedImageDataset(ImageDataset):
         try:
             lq, gt = self._size_px(lq_file), self._size_px(gt_file)
         except InputError as error:
-            return Problem(f"dataset '{self.name}': {error.problems[0].what}", advice=error.problems[0].advice)
+            return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
         if gt != (lq[0] * self.scale, lq[1] * self.scale):
             return WrongPair(gt_file.path, lq_file.path, gt, lq)
         return lq
@@ -268,5 +269,5 @@ class PairedImageDataset(ImageDataset):
 def _refuse(problems: list[Problem]) -> None:
     if problems:
         left_out = len(problems) - SHOWN_PROBLEMS
-        more = [Problem(f"... and {left_out} more files")] if left_out > 0 else []
+        more = [Problem(f"... and {counted(left_out, 'more problem')}")] if left_out > 0 else []
         raise InputError(problems[:SHOWN_PROBLEMS] + more)

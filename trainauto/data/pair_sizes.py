@@ -64,14 +64,14 @@ def problems_of(wrong: Iterable[WrongPair], scale: int, pairs: int, set_name: st
     causes: dict[str, list[WrongPair]] = {}
     for pair in wrong:
         causes.setdefault(pair.cause(), []).append(pair)
-    for advice, found in sorted(causes.items(), key=lambda item: -len(item[1])):
-        first = f"dataset '{set_name}': {found[0].fact(scale)}"
-        if len(found) == 1:
+    for advice, misfits in sorted(causes.items(), key=lambda item: -len(item[1])):
+        first = f"dataset '{set_name}': {misfits[0].fact(scale)}"
+        if len(misfits) == 1:
             yield Problem(first, advice=advice, argument=_argument(advice))
             continue
-        others = ", ".join(pair.lq for pair in found[1:SHOWN_PAIRS])
-        more = f" and {len(found) - SHOWN_PAIRS} more" if len(found) > SHOWN_PAIRS else ""
-        what = f"{first}\n  So it is with {len(found)} of {pairs} pairs: {others}{more}."
+        others = ", ".join(pair.lq for pair in misfits[1:SHOWN_PAIRS])
+        more = f" and {len(misfits) - SHOWN_PAIRS} more" if len(misfits) > SHOWN_PAIRS else ""
+        what = f"{first}\n  So it is with {len(misfits)} of {pairs} pairs: {others}{more}."
         yield Problem(what, advice=advice.replace("This pair is", "They are"), argument=_argument(advice))
 
 

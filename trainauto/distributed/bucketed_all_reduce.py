@@ -23,11 +23,11 @@ class BucketedAllReduce:
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._buffers: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-        wanted: dict[tuple[torch.dtype, torch.device], int] = {}
+        sizes: dict[tuple[torch.dtype, torch.device], int] = {}
         for parameter in parameters:
             key = parameter.dtype, parameter.device
-            wanted[key] = wanted.get(key, 0) + parameter.numel()
-        for (dtype, device), elements in wanted.items():
+            sizes[key] = sizes.get(key, 0) + parameter.numel()
+        for (dtype, device), elements in sizes.items():
             largest = max(p.numel() for p in parameters if (p.dtype, p.device) == (dtype, device))
             room = min(elements, max(largest, BUFFER_BYTES // dtype.itemsize))
             # Touched now, so that the memory is there and not only promised.
@@ -68,7 +68,7 @@ class BucketedAllReduce:
         if gradient.numel() >= room and gradient.is_contiguous():
             dist.all_reduce(gradient)  # as large as the buffer: it travels by itself
             return
-        if sum(held.numel() for held in waiting) + gradient.numel() > room:
+        if sum(tensor.numel() for tensor in waiting) + gradient.numel() > room:
             self._send(key, waiting)
         waiting.append(gradient)
 

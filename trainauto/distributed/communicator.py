@@ -201,12 +201,12 @@ def init_distributed(launcher: str) -> Iterator[Communicator]:
     backend = "gloo"
     if torch.cuda.is_available():  # pragma: no cuda
         backend = "cpu:gloo,cuda:nccl"
-    rank, count, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
-    store = fresh_store(rank, count, timeout)
+    rank, world_size, timeout = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=TIMEOUT_S)
+    store = fresh_store(rank, world_size, timeout)
     # The first optimizer imports it. Imported inside the group, it keeps the group alive beyond its end, and threads of
     # gloo then meet an interpreter that is gone (SIGABRT after a run that had completed).
     importlib.import_module("torch._dynamo")
-    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=count)
+    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
     try:
         yield TorchCommunicator()
     finally:
@@ -219,7 +219,7 @@ def any_of(ranks: Communicator, mine: bool) -> bool:
 
 
 def was_restarted() -> bool:
-    """Whether torchrun says that it has started this process anew after a rank was lost: then the run goes on."""
+    """Whether torchrun says that it has started this process anew after a rank was lost: then the run resumes."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
@@ -230,10 +230,10 @@ def _together() -> Iterator[None]:
         with without_memory_limit():
             yield
     except RuntimeError as error:
-        what = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise RankLostError(
-            f"another rank is gone ({what})\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
-            "again and goes on from it."
+            f"another rank is gone ({reason})\n  The last checkpoint is intact: torchrun --max-restarts N starts all "
+            "ranks again and resumes from it."
         ) from None
 
 

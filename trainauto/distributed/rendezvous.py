@@ -24,7 +24,7 @@ def launch_of_now() -> str:
     return f"{os.environ['TORCHELASTIC_RUN_ID']} {socket.gethostname()} {os.getppid()}"
 
 
-def fresh_store(rank: int, count: int, timeout: timedelta) -> TCPStore | None:
+def fresh_store(rank: int, world_size: int, timeout: timedelta) -> TCPStore | None:
     """Return a store that only the processes of this start write to; ``None`` where there is no other anyway.
 
     torchrun keeps one store over restarts. What the ranks of the last start have left in it leads those of this one to
@@ -43,17 +43,17 @@ def fresh_store(rank: int, count: int, timeout: timedelta) -> TCPStore | None:
         name = uuid4().hex
         board.set(f"trainauto/ask/{rank}", name)
         answer = json.loads(board.get(f"trainauto/answer/{name}"))
-        store = TCPStore(answer["host"], answer["port"], count, is_master=False, timeout=timeout)
+        store = TCPStore(answer["host"], answer["port"], world_size, is_master=False, timeout=timeout)
         store.add("here", 1)
         return store
     mine = _own_host(host, port)
-    store = TCPStore(mine, 0, count, is_master=True, wait_for_workers=False, timeout=timeout)
+    store = TCPStore(mine, 0, world_size, is_master=True, wait_for_workers=False, timeout=timeout)
     answered: dict[str, bytes] = {}
     deadline = time.monotonic() + timeout.total_seconds()
-    while store.add("here", 0) < count - 1:
+    while store.add("here", 0) < world_size - 1:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"only {1 + store.add('here', 0)} of {count} ranks have come")
-        for question in (f"trainauto/ask/{other}" for other in range(1, count)):
+            raise RuntimeError(f"only {1 + store.add('here', 0)} of {world_size} ranks have come")
+        for question in (f"trainauto/ask/{other}" for other in range(1, world_size)):
             # A name that a lost rank has left is answered as well: nobody waits for that.
             if board.check([question]) and (name_asked := board.get(question)) != answered.get(question):
                 board.set(f"trainauto/answer/{name_asked.decode()}", json.dumps({"host": mine, "port": store.port}))
@@ -65,7 +65,7 @@ def fresh_store(rank: int, count: int, timeout: timedelta) -> TCPStore | None:
 def _board(host: str, port: int, timeout: timedelta) -> TCPStore:
     """Return torchrun's store.
 
-    Where the machine that had it is lost, torchrun on the others goes on naming it (pytorch/pytorch pull request
+    Where the machine that had it is lost, torchrun on the others still names it (pytorch/pytorch pull request
     167302): whoever waited there for long would wait for nobody.
     """
     try:

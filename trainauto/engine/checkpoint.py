@@ -50,7 +50,7 @@ class Checkpoints:
     Args:
         folder: made if missing.
         keep: newest checkpoints to keep, beside the best; 0 is for looking only: nothing is made, nothing swept up, so
-            that those of a run that is going on can be read.
+            that those of a run in progress can be read.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -132,7 +132,7 @@ class Checkpoints:
         size = f"; one takes {_size_bytes(self.path(steps[-1])) / MIB:.1f} MiB" if steps else ""
         what = f"no room for the checkpoint of step {step} in {self.folder}: {free:.1f} MiB are free{size}"
         stands = f"That of step {steps[-1]} is whole: make" if steps else "Make"
-        return DiskFullError(f"{what}\n  {stands} room, then go on with --auto_resume.")
+        return DiskFullError(f"{what}\n  {stands} room, then resume with --auto_resume.")
 
     def point_at(self, step: int) -> None:
         """Have ``latest.json`` say which checkpoint is the newest and which the best; delete those no longer kept."""
@@ -159,7 +159,7 @@ class Checkpoints:
                 damage = _damage(candidate)
             except OSError as error:
                 advice = (
-                    "Nothing was moved. Try again once it can be read; or move it away to go on from the one before."
+                    "Nothing was moved. Try again once it can be read; or move it away to resume from the one before."
                 )
                 raise InputError(Problem(f"{candidate} cannot be read: {error}", advice=advice)) from error
             if not damage:
@@ -176,7 +176,7 @@ class Checkpoints:
             with suppress(OSError):
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
-            logger.warning("%s is damaged (%s): going on from %s instead", path, how, whole.name)
+            logger.warning("%s is damaged (%s): resuming from %s instead", path, how, whole.name)
         self._restore_best(_step_of(whole))
         return whole
 

@@ -42,7 +42,7 @@ def noted_sums(folder: Path) -> dict[str, tuple[int, int]]:
     """
     try:
         noted = json.loads((folder / SUMS_FILE).read_text(encoding="utf-8"))
-        return {str(name): (int(one["bytes"]), int(one["crc32"])) for name, one in noted.items()}
+        return {str(name): (int(entry["bytes"]), int(entry["crc32"])) for name, entry in noted.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as error:

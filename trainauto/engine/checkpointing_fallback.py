@@ -26,7 +26,7 @@ class CheckpointingFallback:
 
     Args:
         allowed: whether the run may switch it on itself.
-        may_help: ``False`` where a trace has told that it would not be enough.
+        may_help: ``False`` where a trace has shown that it would not be enough.
 
     Attributes:
         taken: whether the run has done so.
@@ -59,8 +59,8 @@ class CheckpointingFallback:
             return f"Gradient checkpointing cannot help: {error}."
         if not self.allowed:
             return (
-                f"`{OPTION}` would go on with gradient checkpointing ({blocks}): less is kept for the backward pass, "
-                f"which runs the blocks once more, so that a step takes {EXPECTED_COST}."
+                f"`{OPTION}` would continue with gradient checkpointing ({blocks}): less is kept for the backward "
+                f"pass, which runs the blocks once more, so that a step takes {EXPECTED_COST}."
             )
         self.taken = True
         logger.warning(
@@ -80,20 +80,22 @@ class CheckpointingFallback:
                 self._say_cost()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold to go on."""
+        """Return what a checkpoint must hold to resume."""
         return {"taken": self.taken}
 
     def load_state_dict(self, state: Mapping[str, Any], model: BaseModel) -> None:
-        """Go on as the run left off: with gradient checkpointing if it had come to that and still may."""
+        """Continue as the run left off: with gradient checkpointing if it had come to that and still may."""
         if not state.get("taken") or model.checkpoints_gradients:
             return
         if not self.allowed:
-            logger.warning("the run went on with gradient checkpointing; its options no longer allow it, so it is off")
+            logger.warning(
+                "the run was trained with gradient checkpointing; its options no longer allow it, so it is off"
+            )
             return
         try:
             blocks = in_words(model.checkpoint_gradients())
         except ActivationCheckpointingError as error:
-            logger.warning("the run went on with gradient checkpointing, which is no longer possible: %s", error)
+            logger.warning("the run was trained with gradient checkpointing, which is no longer possible: %s", error)
             return
         self.taken = True
         logger.info("gradient checkpointing stays on (%s)", blocks)

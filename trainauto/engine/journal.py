@@ -73,8 +73,8 @@ class DecisionJournal:
         ooms, self._ooms = self._ooms, 0
         return ooms
 
-    def forget_peaks(self) -> None:
+    def invalidate_peaks(self) -> None:
         """Drop what was measured and predicted: plans need other memory from now on."""
         for automation in self.automations:
-            automation.forget()
+            automation.on_peaks_invalidated()
         self.predictions.reset()

@@ -36,7 +36,7 @@ def reporting_failure(run: Run) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        run.reporter.end(_end(run, "interrupted", "stopped at once", go_on=run.go_on))
+        run.reporter.end(_end(run, "interrupted", "stopped at once", resume_command=run.resume_command))
         raise
     except BaseException as error:
         # The first line is enough here: the command prints the whole of it. Errors of ours say what they are.
@@ -51,17 +51,19 @@ def end_of(run: Run, *, was_complete: bool) -> RunEnd:
     """Return how a run ended that no error has ended; ``was_complete`` before it began."""
     facts = run.script.facts()
     if run.signals.agreed:
-        return _end(run, "interrupted", f"{Signals(run.signals.agreed).name} received", facts, go_on=run.go_on)
+        return _end(
+            run, "interrupted", f"{Signals(run.signals.agreed).name} received", facts, resume_command=run.resume_command
+        )
     if run.controls.stop_reason:
         return _end(run, "stopped", run.controls.stop_reason, facts)
     if was_complete:
         unit, key = ("steps", "total_iter") if run.schedule.unit == "steps" else ("samples", "total_samples")
-        reason = f"it was complete before, at {run.schedule.total} {unit}: raise {key} under train to go on"
+        reason = f"it was complete before, at {run.schedule.total} {unit}: raise {key} under train to continue"
         return _end(run, "completed", reason, facts)
     return _end(run, "completed", "the run has come to its length", facts)
 
 
 def _end(
-    run: Run, status: EndStatus, reason: str, facts: tuple[tuple[str, str], ...] = (), *, go_on: str = ""
+    run: Run, status: EndStatus, reason: str, facts: tuple[tuple[str, str], ...] = (), *, resume_command: str = ""
 ) -> RunEnd:
-    return RunEnd(status, reason, run.progress, str(run.last_checkpoint or ""), facts, go_on)
+    return RunEnd(status, reason, run.progress, str(run.last_checkpoint or ""), facts, resume_command)

@@ -19,7 +19,7 @@ ADVICE = "on a CPU take a small network (type: compact), lq_size 32, batch_size_
 def warning_if_long(run: Run) -> Iterator[None]:
     """Say while the first step runs on a CPU that it takes long, and afterwards how long it took, with advice.
 
-    Where a budget is in force, plans were measured before, which shows that something goes on; a thread would count.
+    Where a budget is in force, plans were measured before, which shows that it is running; a thread would count.
     """
     is_first = run.progress.steps == 0 and run.ranks.is_first and run.model.device.type == "cpu"
     is_first = is_first and run.model.compiled_graphs() is None  # compiling takes long, too

@@ -28,9 +28,9 @@ def write_oom_note(folder: Path, rank: int, step: int, batch: Batch, failure: Do
 
 
 def read_oom_note(folder: Path) -> OutOfMemory | None:
-    """Return what ended the group since the last checkpoint, where that was a lack of memory.
+    """Return what ended the group since the last checkpoint, where that was running out of memory.
 
-    Of several notes the one of the smallest plan holds: each start that failed had gone on under a smaller one.
+    Of several notes the one of the smallest plan holds: each start that failed had continued under a smaller one.
 
     Raises:
         CheckpointError: a note cannot be read.
@@ -43,12 +43,12 @@ def read_oom_note(folder: Path) -> OutOfMemory | None:
             events.append(OutOfMemory(note["step"], plan, shape, note["pass"], note["message"], 0, note["limit"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"cannot read {file}: {error!r}; delete it to go on with the plan of before"
+                f"cannot read {file}: {error!r}; delete it to continue with the plan of before"
             ) from error
     return min(events, key=lambda event: event.plan.forward_batch_size * event.plan[LQ_SIZE] ** 2, default=None)
 
 
 def clear_oom_note(folder: Path) -> None:
-    """Forget what was noted: a checkpoint under a smaller plan has been written."""
+    """Delete the notes: a checkpoint under a smaller plan has been written."""
     for file in folder.glob(NAME.format("*")):
         file.unlink(missing_ok=True)

@@ -61,7 +61,7 @@ def _more_pieces(plan: Plan, largest: int) -> list[Decision]:
 
 
 def on_batch_too_large(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakReading | None = None) -> list[Decision]:
-    """Give the batch back to the loader, under a plan that makes it smaller; where there is none, by the last resort.
+    """Give the batch back to the loader, under a smaller plan; where there is none, turn to gradient checkpointing.
 
     Raises:
         NothingFitsError: there is no smaller plan and nothing else to be done.
@@ -72,13 +72,13 @@ def on_batch_too_large(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakRe
     run.loader.requeue(batch)
     if not _is_smaller(batch.drawn.capped_by(run.loader.plan), batch.plan):
         decisions += _force(run, event)
-    what = "out of memory in the pass of network_%s: its samples come again under %s"
+    what = "out of memory in the pass of network_%s: retrying its samples with %s"
     logger.warning(what, failure.pass_name, run.loader.plan)
     return decisions
 
 
 def on_group_oom(run: Run) -> None:
-    """Where a lack of memory ended all ranks since the last checkpoint, go on under a smaller plan.
+    """Where running out of memory ended all ranks since the last checkpoint, continue under a smaller plan.
 
     Raises:
         NothingFitsError: there is none.
@@ -91,7 +91,7 @@ def on_group_oom(run: Run) -> None:
     run.journal.decide(_ask(run, event), event.plan, early=True)
     if not _is_smaller(run.loader.plan, event.plan):
         _force(run, event)
-    logger.warning("the ranks had ended for lack of memory under %s: they go on under %s", event.plan, run.loader.plan)
+    logger.warning("the ranks had ended out of memory under %s: they continue under %s", event.plan, run.loader.plan)
 
 
 def _packed(event: OutOfMemory | None) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ def _packed(event: OutOfMemory | None) -> dict[str, Any] | None:
 
 
 def _force(run: Run, event: OutOfMemory) -> list[Decision]:
-    """Shrink both axes; where they are as small as may be, take the last resort.
+    """Shrink both axes; where they are as small as may be, fall back to gradient checkpointing.
 
     Raises:
         NothingFitsError: that is no help either.
@@ -116,7 +116,7 @@ def _force(run: Run, event: OutOfMemory) -> list[Decision]:
             f"{what}\n  {advice}\n"
             "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
         )
-    run.journal.forget_peaks()
+    run.journal.invalidate_peaks()
     return []
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trainauto.core.automation import Automation
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import BEFORE_FIRST, Decision, PlanChange
+from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
@@ -23,7 +23,7 @@ from trainauto.memory.monitor.release import release_memory
 logger = logging.getLogger(__name__)
 
 MOST_PROBES = 4
-"""Plans measured at most: the foreseen one, its correction, and the edge between what fits and what does not."""
+"""Plans measured at most: the predicted one, its correction, and the edge between what fits and what does not."""
 
 
 PROBE_STEPS = 2
@@ -152,7 +152,7 @@ def _announce(run: Run, given: Plan, reason: str) -> None:
     if plan == given:
         logger.info("the first batch is drawn under %s, as the option file says: %s", plan, reason)
         return
-    first = PlanChange(plan, f"{BEFORE_FIRST}: {reason}")
+    first = PlanChange(plan, f"before the first batch: {reason}", announced=True)
     (decided,) = run.journal.decide([first], None, early=True)  # recorded with the first step
     expected = decided.predicted if isinstance(decided, PlanChange) else None
     predicted = f" (predicted {expected / MIB:.1f} MiB)" if expected is not None else ""

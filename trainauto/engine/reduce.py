@@ -105,7 +105,7 @@ def reduce_failure(ranks: Communicator, mine: DoesNotFit, signal: int) -> tuple[
 
 
 def check_same_weights(ranks: Communicator, model: BaseModel) -> None:
-    """Refuse to go on where weights are no longer the same on all ranks; every rank must ask.
+    """Refuse to continue where weights are no longer the same on all ranks; every rank must ask.
 
     Each of them steps its own copy by the same gradients. A broken card, or code of a model's own that draws random
     numbers into its weights, would otherwise spoil the run in silence.

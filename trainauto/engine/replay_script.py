@@ -27,7 +27,7 @@ class FreeScript:
     is_free = True
 
     def begin_step(self) -> list[Decision]:
-        """Go on to the next step; return what was decided before it ran."""
+        """Advance to the next step; return what was decided before it ran."""
         return []
 
     def splits(self) -> Mapping[str, MicrobatchSplit]:
@@ -60,7 +60,7 @@ class LoggedScript(FreeScript):
     """Tells the loop what the log says of each step, and says once where the run is another one.
 
     The loader follows the log by itself; decisions on plans are carried out all the same, so that a checkpoint can be
-    gone on from as if the run had asked for them itself.
+    resumed from as if the run had asked for them itself.
 
     Args:
         steps: logged steps, from the first that is to be repeated.
@@ -91,7 +91,7 @@ class LoggedScript(FreeScript):
         self._largest_difference = 0.0
 
     def begin_step(self) -> list[Decision]:
-        """Go on to the next logged step; return what was decided before it ran."""
+        """Advance to the next logged step; return what was decided before it ran."""
         self._logged = next(self._steps)
         return [decision for decision in self._decided(self._logged.step) if decision.early]
 

@@ -61,7 +61,7 @@ class Run:
         ranks: who trains it together; only the first has automations, reports, and writes.
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
-        go_on: the command that resumes it, said where it stops before its end; empty where nobody knows.
+        resume_command: the command that resumes it, said where it stops before its end; empty where nobody knows.
     """
 
     summary: RunSummary
@@ -88,7 +88,7 @@ class Run:
     ranks: Communicator = SINGLE_PROCESS
     lock: RunLock = field(default_factory=RunLock)
     missed: Sequence[Validator] = ()
-    go_on: str = ""
+    resume_command: str = ""
     snapshot: StepSnapshot = field(init=False)
     _saved_state: str = field(init=False, default="")
     _saved_best: Best | None = field(init=False, default=None)
@@ -110,7 +110,7 @@ class Run:
     def is_stopping(self) -> bool:
         """Whether a signal or an automation ends the run after this step. All ranks say the same.
 
-        One that received a signal goes on until the others know of it.
+        One that received a signal continues until the others know of it.
         """
         if self.ranks.world_size == 1:
             self.signals.agreed = self.signals.received
@@ -179,7 +179,7 @@ class Run:
             self.model.save(folder)
 
     def restore(self, checkpoint: Path) -> None:
-        """Go on from a checkpoint.
+        """Resume from a checkpoint.
 
         Raises:
             NetworkMismatchError: it is of another network.

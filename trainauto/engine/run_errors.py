@@ -19,7 +19,7 @@ class ReplayError(TrainautoError):
 
 
 class RankAbortedError(TrainautoError):
-    """Another rank could not go on and said so before this pass changed any weight; it waits for the checkpoint."""
+    """Another rank could not continue and said so before this pass changed any weight; it waits for the checkpoint."""
 
     saving = Saving.TOGETHER
 
@@ -50,9 +50,9 @@ class GroupOutOfMemoryError(TrainautoError):
 
     def __init__(self, failure: DoesNotFit, batch: Batch) -> None:
         super().__init__(
-            f"{failure}\n  With ddp_overlap and fully_shard ranks meet inside the backward pass, so that the batch "
-            "cannot be run again in pieces.\n  The last checkpoint stands: torchrun --max-restarts N starts all ranks "
-            "again, and they go on under a smaller plan, as a later start with --auto_resume does."
+            f"{failure}\n  With ddp_overlap and fully_shard ranks synchronize inside the backward pass, so that the "
+            "batch cannot be run again in pieces.\n  The last checkpoint is intact: torchrun --max-restarts N starts "
+            "all ranks again, and they continue under a smaller plan, as a later start with --auto_resume does."
         )
         self.failure = failure
         self.batch = batch

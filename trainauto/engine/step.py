@@ -77,7 +77,7 @@ def optimize_parameters(
 
     Raises:
         NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
-        RankAbortedError, GroupOutOfMemoryError, OptimizerOutOfMemoryError: the run cannot go on.
+        RankAbortedError, GroupOutOfMemoryError, OptimizerOutOfMemoryError: the run cannot continue.
     """
     step = _Step(model, batch, settings, snapshot or StepSnapshot(model.networks.values(), model.device), ranks)
     for objective in model.objectives():
@@ -242,7 +242,7 @@ def _move_averages(model: BaseModel, average_share: float) -> None:
             raise
     else:
         return
-    # Gradients are no longer needed once all passes have stepped; the averages go on where they stopped.
+    # Gradients are no longer needed once all passes have stepped; the averages continue where they stopped.
     for optimizer in model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)
     release_memory(model.device)

@@ -106,16 +106,8 @@ def decide_on_step(run: Run, record: StepRecord) -> None:
     run.journal.follow(run.script.end_step(record, finished=run.finished))
 
 
-def log_new_plan(run: Run, record: StepRecord) -> None:
-    """Log when a plan is first trained: a larger one takes effect the loader's lookahead after it was decided."""
-    if run.trained_plan is not None and record.plan != run.trained_plan:
-        graphs = run.model.compiled_graphs()
-        compiled = f"; {graphs} graphs compiled so far" if graphs is not None else ""
-        logger.info(
-            "step %d is the first under %s (plan change %d%s)",
-            record.step,
-            record.plan,
-            run.controls.plan_changes,
-            compiled,
-        )
+def note_plan(run: Run, record: StepRecord) -> None:
+    """Remember the plan of the last step; say how many graphs were compiled where it is another one than before."""
+    if run.trained_plan not in (None, record.plan) and (graphs := run.model.compiled_graphs()) is not None:
+        logger.info("step %d: %d graphs compiled so far", record.step, graphs)
     run.trained_plan = record.plan

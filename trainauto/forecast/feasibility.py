@@ -37,7 +37,7 @@ def what_fits(
     device_type: str,
     limit_bytes: int,
     *,
-    ranks: int = 1,
+    world_size: int = 1,
 ) -> Feasibility:
     """Find out whether the run can begin.
 
@@ -52,7 +52,7 @@ def what_fits(
         axes: crop and batch with their bounds.
         device_type: where it runs.
         limit_bytes: what it may use.
-        ranks: how many processes train it together.
+        world_size: how many processes train it together.
     """
     side = next(axis.clamp(axis.minimum) for axis in axes if axis.name == LQ_SIZE)
     smallest = Plan.of(**{BATCH_SIZE: 1, LQ_SIZE: side})
@@ -60,7 +60,7 @@ def what_fits(
     expected, most = (cost.predict(shape_of(smallest), quantile) for quantile in (0.5, UPPER))
     if expected <= limit_bytes:
         return Feasibility()
-    advice, may_help = _advice(loaded, forecast, smallest, device_type, expected, limit_bytes, ranks)
+    advice, may_help = _advice(loaded, forecast, smallest, device_type, expected, limit_bytes, world_size)
     logger.warning(
         "one sample of %d px is expected to peak at %.0f MiB (99 %% within %.0f), above the limit of %.0f: the run "
         "will hardly begin. %s",
@@ -80,7 +80,7 @@ def _advice(
     device_type: str,
     expected: int,
     limit_bytes: int,
-    ranks: int,
+    world_size: int,
 ) -> tuple[str, bool]:
     """Return what to do, and whether gradient checkpointing may be it."""
     memory = loaded.options.memory
@@ -89,7 +89,7 @@ def _advice(
         return f"Gradient checkpointing is on already. {otherwise}", False
     try:
         segments: Segments | None = "expandable" if device_type == "cuda" else None
-        with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments, ranks=ranks) as tracer:
+        with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments, world_size=world_size) as tracer:
             checkpointed = tracer.trace(smallest)
     except TraceError as error:
         return f"What gradient checkpointing would save is not known ({error}). {otherwise}", True

@@ -62,7 +62,7 @@ class TraceProcess:
         overrides: items of ``--force_yml``.
         segments: of torch's allocator on the card that is asked for. Without a GPU, autocast casts and optimizers group
             tensors as there. ``None`` for a run that trains on the CPU itself.
-        ranks: how many processes train the run together.
+        world_size: how many processes train the run together.
         timeout_s: bound of one trace.
         worker: a process started for a card, or for none, as this one; it is the first, and is ended here.
     """
@@ -73,13 +73,13 @@ class TraceProcess:
         overrides: Sequence[str] = (),
         *,
         segments: Segments | None = "expandable",
-        ranks: int = 1,
+        world_size: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
         worker: WorkerProcess | None = None,
     ) -> None:
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._segments = segments
-        self._ranks = ranks
+        self._world_size = world_size
         self._timeout_s = timeout_s
         self._deaths: list[str] = []
         self._requests = 0
@@ -108,7 +108,7 @@ class TraceProcess:
                 "options": self._options,
                 "overrides": self._overrides,
                 "segments": self._segments,
-                "ranks": self._ranks,
+                "ranks": self._world_size,
                 "cudnn_benchmark": torch.backends.cudnn.benchmark,  # code of this process may have switched it on
                 "plan": plan.to_dict(),
             }

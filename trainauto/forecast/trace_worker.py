@@ -91,7 +91,7 @@ class _Runs:
         self._like_cuda = like_cuda
         self._runs: dict[str, FakeRun] = {}
 
-    def run_of(self, path: str, overrides: Sequence[str], ranks: int, benchmark: bool) -> "FakeRun":
+    def run_of(self, path: str, overrides: Sequence[str], world_size: int, benchmark: bool) -> "FakeRun":
         """Return the run of an option file, built where it is not the last one."""
         import torch
 
@@ -99,14 +99,14 @@ class _Runs:
         from trainauto.forecast.traced_run import FakeRun
         from trainauto.options.load import load_options
 
-        key = json.dumps([path, *overrides, ranks, benchmark])
+        key = json.dumps([path, *overrides, world_size, benchmark])
         if key not in self._runs:
             gc.unfreeze()
             self._runs.clear()
             torch.backends.cudnn.benchmark = benchmark
             loaded = load_options(Path(path), overrides)
             load_plugins(loaded)
-            self._runs[key] = FakeRun.of(loaded, like_cuda=self._like_cuda, ranks=ranks)
+            self._runs[key] = FakeRun.of(loaded, like_cuda=self._like_cuda, world_size=world_size)
             gc.freeze()
         return self._runs[key]
 

@@ -142,7 +142,7 @@ class FakeRun:
                 raise TraceError(f"the model cannot be built on fake tensors: {reason}") from error
 
     @classmethod
-    def of(cls, loaded: LoadedOptions, *, like_cuda: bool = False, ranks: int = 1) -> "FakeRun":
+    def of(cls, loaded: LoadedOptions, *, like_cuda: bool = False, world_size: int = 1) -> "FakeRun":
         """Build the run of an option file, whose plugins must have been imported.
 
         Where building the network needs data (its code computes with initial weights, say), it is built for real and
@@ -151,7 +151,7 @@ class FakeRun:
         Args:
             loaded: the option file.
             like_cuda: count what a card's libraries take, also where the run is not on one.
-            ranks: how many processes train it together: more than one hold room for the sum of their gradients. What
+            world_size: how many train it together: more than one hold room for the sum of their gradients. What
                 ``fully_shard`` leaves to other ranks is counted as if it were here.
 
         Raises:
@@ -163,7 +163,7 @@ class FakeRun:
             raise TraceError("use_compile is set: what a compiled network keeps is the compiler's decision")
         precision = choose_precision(loaded)
         channels = 0
-        together = options.distributed if ranks > 1 else None
+        together = options.distributed if world_size > 1 else None
         overlaps = together is not None and together.ddp_overlap
 
         def build(mode: FakeTensorMode) -> BaseModel:

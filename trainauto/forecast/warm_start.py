@@ -105,14 +105,14 @@ def prepare_warm_start(
     forecast, segments = _cached_forecast(state, axes), _segments(device)
     refused = bool(state and state.get("refused"))
     if forecast is None and not refused:
-        forecast, refused = _traced(loaded, axes, device.type, segments, facts.ranks, tracer)
+        forecast, refused = _traced(loaded, axes, device.type, segments, facts.world_size, tracer)
         state = None
     for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
     feasible = Feasibility()
     if forecast is not None:
         controller.set_prior(forecast.peaks_on(device.type), forecast.least_reserved())
-        feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, ranks=facts.ranks)
+        feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, world_size=facts.world_size)
     begins = _settled_plan(controller, state, facts, limit_bytes) or plan
     kept = calibration if calibrated else None
     return WarmStart(begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing)
@@ -132,14 +132,14 @@ def _settled_plan(
     return settled
 
 
-def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device, ranks: int = 1) -> dict[str, Any]:
+def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device, world_size: int = 1) -> dict[str, Any]:
     """Return everything that a run's memory depends on but its plan and its limit, as plain values.
 
     Args:
         loaded: its options.
         network: to be trained; its weights' names and shapes tell it from others.
         device: where.
-        ranks: how many processes train it together.
+        world_size: how many processes train it together.
     """
     options = loaded.options
     shapes = [
@@ -164,7 +164,7 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device,
             (controller.arguments[SAMPLES] for controller in controllers if SAMPLES in controller.arguments), None
         ),
         # One rank holds no room for sums, two hold as much as any other number.
-        "sums": options.distributed.model_dump(mode="json", exclude={"batches"}) if ranks > 1 else None,
+        "sums": options.distributed.model_dump(mode="json", exclude={"batches"}) if world_size > 1 else None,
         "checkpointing": options.memory.model_dump(mode="json", exclude={"budget", "cpu_budget", "calibration"}),
         "plugin_sources": [_source_digest(name) for name in options.plugins],
         "weights": hashlib.sha256("\n".join(shapes).encode()).hexdigest(),
@@ -212,12 +212,14 @@ def _traced(
     axes: Sequence[Axis],
     device_type: str,
     segments: Segments | None,
-    ranks: int,
+    world_size: int,
     worker: WorkerProcess | None,
 ) -> tuple[MemoryForecast | None, bool]:
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
-        with TraceProcess(loaded.path, loaded.overrides, segments=segments, ranks=ranks, worker=worker) as tracer:
+        with TraceProcess(
+            loaded.path, loaded.overrides, segments=segments, world_size=world_size, worker=worker
+        ) as tracer:
             forecast = forecast_memory(tracer, axes, device_type)
     except TraceError as error:
         logger.warning("cannot trace memory (%s), falling back to measured peaks", error)

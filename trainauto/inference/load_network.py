@@ -110,7 +110,7 @@ def _ready(
     return LoadedNetwork(network, loaded.options.scale, channels_of(network), name, file, is_average, loaded, step)
 
 
-def _chosen(directory: RunDirectory, wanted: str) -> tuple[int, Path]:
+def _chosen(directory: RunDirectory, choice: str) -> tuple[int, Path]:
     """Return step and folder of a checkpoint."""
     checkpoints = Checkpoints(directory.checkpoints, keep=0)
     latest, steps = checkpoints.latest(), checkpoints.steps()
@@ -119,16 +119,16 @@ def _chosen(directory: RunDirectory, wanted: str) -> tuple[int, Path]:
         raise InputError(Problem(what, advice="The first one is written after logger.save_checkpoint_freq steps."))
     newest = int(latest.name.removeprefix("step_"))
     by_word = {"latest": newest, "best": checkpoints.best.step if checkpoints.best else newest}
-    step = by_word.get(wanted.lower(), int(wanted) if wanted.isdecimal() else None)
-    if wanted.lower() == "best" and step not in steps:
+    step = by_word.get(choice.lower(), int(choice) if choice.isdecimal() else None)
+    if choice.lower() == "best" and step not in steps:
         step = newest
     if step is None:
-        what = f"--checkpoint {wanted}: neither best nor latest nor the number of a step"
-        raise InputError(Problem(what, advice=nearest(wanted, by_word)))
+        what = f"--checkpoint {choice}: neither best nor latest nor the number of a step"
+        raise InputError(Problem(what, advice=nearest(choice, by_word)))
     if step not in steps:
-        known = ", ".join(map(str, steps))
+        steps_text = ", ".join(map(str, steps))
         what = f"{directory.path} has no checkpoint of step {step}"
-        raise InputError(Problem(what, advice=f"It has: {known}; --checkpoint also takes best and latest."))
+        raise InputError(Problem(what, advice=f"It has: {steps_text}; --checkpoint also takes best and latest."))
     return step, checkpoints.path(step)
 
 

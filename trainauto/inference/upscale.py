@@ -294,11 +294,11 @@ class Upscaler:
         return enlarged
 
     def _count(self, side_px: int, expected_bytes: int, peak_bytes: int) -> None:
-        known = self.figures
-        known = replace(known, tiles=known.tiles + 1, tile_px=max(known.tile_px, side_px))
-        if peak_bytes >= known.measured_bytes:
-            known = replace(known, predicted_bytes=expected_bytes, measured_bytes=peak_bytes)
-        self.figures = replace(known, is_whole=known.is_whole and not self._tiles.tile_px)
+        figures = self.figures
+        figures = replace(figures, tiles=figures.tiles + 1, tile_px=max(figures.tile_px, side_px))
+        if peak_bytes >= figures.measured_bytes:
+            figures = replace(figures, predicted_bytes=expected_bytes, measured_bytes=peak_bytes)
+        self.figures = replace(figures, is_whole=figures.is_whole and not self._tiles.tile_px)
 
 
 def _in_words(reach: ReceptiveField) -> str:

@@ -194,19 +194,19 @@ def _run(
         return forward(*args, **kwargs)
 
     # All are handed on by position: from these, torch finds the devices whose random numbers are to be drawn again.
-    def by_position(*given: Any) -> Any:
-        return forward(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+    def by_position(*inputs: Any) -> Any:
+        return forward(*inputs[: len(args)], **dict(zip(kwargs, inputs[len(args) :], strict=True)))
 
-    given = (*args, *kwargs.values())
-    versions = _versions(given)
+    inputs = (*args, *kwargs.values())
+    versions = _versions(inputs)
     out = checkpoint(
         by_position,
-        *given,
+        *inputs,
         use_reentrant=False,
         preserve_rng_state=True,
         context_fn=partial(_buffers_kept, owner, part, modules),
     )
-    if _versions(given) != versions:
+    if _versions(inputs) != versions:
         raise ActivationCheckpointingError(
             f"a block of class {type(owner).__name__} overwrites its input, which gradient checkpointing needs again\n"
             "  Set `inplace=False` where the block begins, or switch gradient checkpointing off."
@@ -214,8 +214,8 @@ def _run(
     return out
 
 
-def _versions(given: Sequence[Any]) -> list[int]:
-    return [tensor._version for tensor in given if isinstance(tensor, Tensor)]
+def _versions(inputs: Sequence[Any]) -> list[int]:
+    return [tensor._version for tensor in inputs if isinstance(tensor, Tensor)]
 
 
 def _buffers_kept(
@@ -227,9 +227,9 @@ def _buffers_kept(
     Which of them change is seen in the part's first run.
     """
     buffers = [buffer for module in modules for buffer in module.buffers()]
-    known: dict[int, tuple[int, ...]] = vars(owner).setdefault(_CHANGING, {})
-    is_known = part in known
-    watched = [buffers[position] for position in known[part]] if is_known else buffers
+    changing: dict[int, tuple[int, ...]] = vars(owner).setdefault(_CHANGING, {})
+    is_known = part in changing
+    watched = [buffers[position] for position in changing[part]] if is_known else buffers
     if not watched:
         return nullcontext(), nullcontext()
     before: list[tuple[Tensor, Tensor]] = []
@@ -239,8 +239,8 @@ def _buffers_kept(
         before.extend(_copied(watched))
         yield
         if not is_known:
-            known[part] = tuple(position for position, pair in enumerate(before) if not torch.equal(*pair))
-            before[:] = [before[position] for position in known[part]]
+            changing[part] = tuple(position for position, pair in enumerate(before) if not torch.equal(*pair))
+            before[:] = [before[position] for position in changing[part]]
 
     @contextmanager
     def again() -> Iterator[None]:

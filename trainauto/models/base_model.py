@@ -153,9 +153,9 @@ class BaseModel(ABC):
             for objective in self.objectives()
             if objective.scaler is not None
         }
-        kept = {} if self.is_sharded else self.optimizers
+        optimizers = {} if self.is_sharded else self.optimizers
         return {
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in kept.items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers.items()},
             "optimizer_kinds": {name: _kind(optimizer) for name, optimizer in self.optimizers.items()},
             "scalers": scalers,
         }
@@ -182,8 +182,8 @@ class BaseModel(ABC):
                 raise NetworkMismatchError(
                     f"the checkpoint's optimizer '{name}' steps other weights: {error}"
                 ) from error
-            for group, wanted in zip(optimizer.param_groups, settings, strict=True):
-                group.update(wanted)
+            for group, settings_of_group in zip(optimizer.param_groups, settings, strict=True):
+                group.update(settings_of_group)
         for objective in self.objectives():
             if objective.scaler is not None and objective.name in state["scalers"]:
                 objective.scaler.load_state_dict(state["scalers"][objective.name])

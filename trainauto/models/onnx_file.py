@@ -111,9 +111,9 @@ def write_onnx(
     if not worst <= limit:  # NaN is no difference that could be let pass
         file.unlink(missing_ok=True)
         size = "x".join(map(str, max(differences, key=lambda difference: difference.largest).shape))
-        what = f"the ONNX file differs from the network by {worst:.3g} on {size}, where {limit:.1g} is the limit"
+        message = f"the ONNX file differs from the network by {worst:.3g} on {size}, where {limit:.1g} is the limit"
         advice = "\n  float16 is too coarse for this network: leave --half out." if half else ""
-        raise ExportError(f"{what}; it is not kept.{advice}")
+        raise ExportError(f"{message}; it is not kept.{advice}")
     sides = size_px or ("height", "width")
     takes = (1 if size_px else "batch", photographs[0].shape[0], *sides)
     gives = (takes[0], channels, *(s * scale if isinstance(s, int) else f"{scale}*{s}" for s in sides))
@@ -212,17 +212,18 @@ def _compared(
         for number, shape in enumerate(shapes):
             image = _cuts(photographs, number, shape)
             with torch.no_grad():
-                wanted = network(image).numpy()
-            given = image.half().numpy() if half else image.numpy()
-            (got,) = session.run([OUTPUT], {INPUT: given})
-            outputs.append((shape, wanted, got))
+                expected = network(image).numpy()
+            fed = image.half().numpy() if half else image.numpy()
+            (output,) = session.run([OUTPUT], {INPUT: fed})
+            outputs.append((shape, expected, output))
     except Exception as error:  # onnxruntime's errors have no base of their own
         raise ExportError(f"onnxruntime cannot run the file: {_root_of(error)}") from error
-    for shape, wanted, got in outputs:
-        if got.shape != wanted.shape:
-            raise ExportError(f"the ONNX file makes {got.shape} of {shape}, the network {wanted.shape}")
+    for shape, expected, output in outputs:
+        if output.shape != expected.shape:
+            raise ExportError(f"the ONNX file makes {output.shape} of {shape}, the network {expected.shape}")
     differences = (
-        Difference(shape, float(np.abs(got.astype(np.float32) - wanted).max())) for shape, wanted, got in outputs
+        Difference(shape, float(np.abs(output.astype(np.float32) - expected).max()))
+        for shape, expected, output in outputs
     )
     return tuple(differences), int(outputs[0][1].shape[1])
 

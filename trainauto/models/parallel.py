@@ -40,8 +40,9 @@ def overlapped(network: nn.Module, averages: Sequence[nn.Module]) -> nn.Module:
     from torch.nn.parallel import DistributedDataParallel
 
     del averages
-    taken = inspect.signature(DistributedDataParallel.__init__).parameters
-    quiet = "forward_sync_buffers" if "forward_sync_buffers" in taken else "broadcast_buffers"  # its name before 2.13
+    parameters = inspect.signature(DistributedDataParallel.__init__).parameters
+    # Before torch 2.13 it is called broadcast_buffers.
+    quiet = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
     settings: dict[str, Any] = {quiet: False, "gradient_as_bucket_view": True}
     return DistributedDataParallel(network, **settings)
 
@@ -74,9 +75,9 @@ class Bucketed(nn.Module):
                 weight.register_post_accumulate_grad_hook(partial(self._fill, part))  # type: ignore[no-untyped-call]
                 start += weight.numel()
 
-    def forward(self, *given: Any) -> Any:
+    def forward(self, *inputs: Any) -> Any:
         """Run the network."""
-        return self.module(*given)
+        return self.module(*inputs)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -170,8 +171,8 @@ def load_shards(networks: Networks, optimizers: Optimizers, folder: Path) -> Non
         set_model_state_dict(network, parts[name])
     for name, (network, optimizer) in optimizers.items():
         set_optimizer_state_dict(network, optimizer, parts[f"optim_{name}"])
-        for group, wanted in zip(optimizer.param_groups, settings[name], strict=True):
-            group.update(wanted)
+        for group, settings_of_group in zip(optimizer.param_groups, settings[name], strict=True):
+            group.update(settings_of_group)
 
 
 def _parts(networks: Networks, optimizers: Optimizers) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class TiledEnlarger:
         return result
 
     def smallest_fits(self, enlarge: Enlarge, lq: Tensor) -> bool:
-        """Say whether the smallest tile that a lack of memory would end at fits beside the enlarged image."""
+        """Say whether the smallest tile that running out of memory would end at fits beside the enlarged image."""
         height, width = size = int(lq.shape[-2]), int(lq.shape[-1])
         side = min(self.tile_px or max(size), max(size))
         while self._can_shrink(Box(0, side, 0, side)):
@@ -205,9 +205,9 @@ class TiledEnlarger:
         )
 
     def _shrink(self, box: Box) -> None:
-        tried = max(box.height, box.width)
+        side_px = max(box.height, box.width)
         self.ooms += 1
-        self.tile_px = -(-tried // 2)
+        self.tile_px = -(-side_px // 2)
         torch.cuda.empty_cache()  # does nothing where CUDA is not in use
         onednn.leave_if_broken()
-        logger.warning("Out of memory at %d px: continuing in tiles of %d px.", tried, self.tile_px)
+        logger.warning("Out of memory at %d px: continuing in tiles of %d px.", side_px, self.tile_px)

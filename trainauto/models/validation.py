@@ -241,7 +241,7 @@ class Validator:
 
 
 def _means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(one[name] for one in measured) / len(measured) for name in measured[0]} if measured else {}
+    return {name: sum(scores[name] for scores in measured) / len(measured) for name in measured[0]} if measured else {}
 
 
 def _to_pixels(image: Tensor) -> Pixels:

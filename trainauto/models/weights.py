@@ -59,15 +59,13 @@ class _Differences:
 
     @classmethod
     def between(cls, network: nn.Module, state: Mapping[str, Tensor]) -> "_Differences":
-        wanted = network.state_dict()
+        own = network.state_dict()
         shapes = {
-            name: f"{name}: {tuple(state[name].shape)} in the file, {tuple(wanted[name].shape)} here"
-            for name in wanted
-            if name in state and wanted[name].shape != state[name].shape
+            name: f"{name}: {tuple(state[name].shape)} in the file, {tuple(own[name].shape)} here"
+            for name in own
+            if name in state and own[name].shape != state[name].shape
         }
-        return cls(
-            [name for name in wanted if name not in state], [name for name in state if name not in wanted], shapes
-        )
+        return cls([name for name in own if name not in state], [name for name in state if name not in own], shapes)
 
     def text(self) -> str:
         """Return how many of each kind there are, and the first three; empty where nothing differs."""

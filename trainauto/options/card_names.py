@@ -26,8 +26,8 @@ def model_of(name: str) -> Model:
 
 def size_in(name: str) -> int | None:
     """Return the memory a name states (``12GB``, ``12 GiB``, ``12g``) in GiB, or None."""
-    found = _SIZE.search(_plain(name))
-    return int(found[1]) if found else None
+    match = _SIZE.search(_plain(name))
+    return int(match[1]) if match else None
 
 
 def _plain(name: str) -> str:

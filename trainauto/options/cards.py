@@ -144,13 +144,13 @@ def card_by_words(text: str) -> CardPreset:
     """
     model, size = model_of(text), size_in(text)
     called = _called(model)
-    found = [card for card in called if size in (None, card.memory_gib)]
-    if size is None and len({model_of(card.name) for card in found}) == 1:
-        found = [card for card in found if card.rule == DOCUMENTED] or found
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(card.name for card in found)
+    matches = [card for card in called if size in (None, card.memory_gib)]
+    if size is None and len({model_of(card.name) for card in matches}) == 1:
+        matches = [card for card in matches if card.rule == DOCUMENTED] or matches
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        names = ", ".join(card.name for card in matches)
         raise InputError(Problem(f"'{text}' could be several cards: {names}", advice=f"Say which. {_LISTED}"))
     raise InputError(Problem(f"no known card is called '{text}'", advice=_nearest_card(text, called)))
 

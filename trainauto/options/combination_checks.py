@@ -39,8 +39,8 @@ def impossible_combinations(options: Options, valid: Collection[str] | None = No
         options: what to check; it may lack what ``valid`` does not name.
         valid: options at the top level that may be read; all by default. Checks that read others are left out.
     """
-    known = set(Options.model_fields) if valid is None else set(valid)
-    return [finding for entry in _ENTRIES if entry.needs <= known for finding in entry.check(options)]
+    keys = set(Options.model_fields) if valid is None else set(valid)
+    return [finding for entry in _ENTRIES if entry.needs <= keys for finding in entry.check(options)]
 
 
 def image_sets(datasets: Datasets) -> Iterator[tuple[KeyPath, TrainDataset | ValDataset]]:
@@ -56,11 +56,13 @@ def one_length(options: Options) -> Iterator[Finding]:
     """A run has one length, in one unit."""
     train = options.train
     if train.total_iter and train.total_samples:
-        what = "the run has two lengths, total_iter and total_samples"
-        yield Finding(("train", "total_samples"), what, "Remove one: stop and schedules follow the other.", at_key=True)
+        message = "the run has two lengths, total_iter and total_samples"
+        yield Finding(
+            ("train", "total_samples"), message, "Remove one: stop and schedules follow the other.", at_key=True
+        )
     if not train.total_iter and not train.total_samples:
-        what = "the run has no length"
-        yield Finding(("train",), what, "Add total_iter (optimizer steps) or total_samples to train.", at_key=True)
+        message = "the run has no length"
+        yield Finding(("train",), message, "Add total_iter (optimizer steps) or total_samples to train.", at_key=True)
 
 
 @_reads("train")
@@ -71,12 +73,12 @@ def one_warmup(options: Options) -> Iterator[Finding]:
     if train.warmup_steps and train.warmup_ratio:
         yield Finding(path, "warm-up is given twice, as warmup_steps and as warmup_ratio", "Remove one.", at_key=True)
     elif train.warmup_steps and train.total_samples and not train.total_iter:
-        what = "warmup_steps counts steps in a run that counts samples"
-        yield Finding(path, what, "Write warmup_ratio, the share of the run.", at_key=True)
+        message = "warmup_steps counts steps in a run that counts samples"
+        yield Finding(path, message, "Write warmup_ratio, the share of the run.", at_key=True)
     elif train.total_iter and train.warmup_steps >= train.total_iter:
         steps = counted(train.warmup_steps, "step")
-        what = f"the warm-up of {steps} does not end within the {train.total_iter} of the run"
-        yield Finding(path, what, "Shorten warmup_steps, or lengthen total_iter.")
+        message = f"the warm-up of {steps} does not end within the {train.total_iter} of the run"
+        yield Finding(path, message, "Shorten warmup_steps, or lengthen total_iter.")
 
 
 @_reads("distributed", "memory", "use_amp", "amp_bf16", "use_channels_last", "use_compile", "model_type")
@@ -106,12 +108,14 @@ def ranks_that_meet_in_the_backward_pass(options: Options) -> Iterator[Finding]:
 @_reads("datasets")
 def workers_within_lookahead(options: Options) -> Iterator[Finding]:
     """More workers than batches drawn ahead would idle."""
-    train = next((one for _, one in image_sets(options.datasets) if isinstance(one, TrainDataset)), None)
+    train = next(
+        (image_set for _, image_set in image_sets(options.datasets) if isinstance(image_set, TrainDataset)), None
+    )
     if train is not None and train.num_worker_per_gpu > train.lookahead:
         ahead = counted(train.lookahead, "batch")
-        what = f"{train.num_worker_per_gpu} workers cannot all be busy with {ahead} drawn ahead"
+        message = f"{train.num_worker_per_gpu} workers cannot all be busy with {ahead} drawn ahead"
         advice = f"Write lookahead: {train.num_worker_per_gpu}, or fewer workers."
-        yield Finding(("datasets", "train", "num_worker_per_gpu"), what, advice)
+        yield Finding(("datasets", "train", "num_worker_per_gpu"), message, advice)
 
 
 @_reads("datasets")
@@ -124,11 +128,11 @@ def roots_fit_type(options: Options) -> Iterator[Finding]:
             yield Finding(path, f"{dataset.type} needs dataroot_lq", advice, at_key=True)
         if kind == "gtimagedataset" and dataset.dataroot_lq is not None:
             advice = "Remove dataroot_lq, or write type: PairedImageDataset."
-            what = f"{dataset.type} makes lq images itself and takes no dataroot_lq"
-            yield Finding((*path, "dataroot_lq"), what, advice, at_key=True)
+            message = f"{dataset.type} makes lq images itself and takes no dataroot_lq"
+            yield Finding((*path, "dataroot_lq"), message, advice, at_key=True)
         if dataset.dataroot_lq is not None and dataset.dataroot_lq == dataset.dataroot_gt:
-            what = "dataroot_lq is the same as dataroot_gt"
-            yield Finding((*path, "dataroot_lq"), what, "Name the folder of low-quality images.")
+            message = "dataroot_lq is the same as dataroot_gt"
+            yield Finding((*path, "dataroot_lq"), message, "Name the folder of low-quality images.")
         for key, roots in (("dataroot_gt", dataset.dataroot_gt), ("dataroot_lq", dataset.dataroot_lq)):
             names = [roots] if isinstance(roots, str) else roots
             if names is not None and not (names and all(names)):
@@ -140,8 +144,10 @@ def something_to_learn(options: Options) -> Iterator[Finding]:
     """A GT set at scale 1 has nothing to teach: its lq images are its gt images."""
     for path, dataset in image_sets(options.datasets):
         if dataset.type.lower() == "gtimagedataset" and options.scale == 1:
-            what = "GTImageDataset makes lq images by downscaling, and at scale 1 they equal the gt images"
-            yield Finding(path, what, "Write another scale, or use PairedImageDataset with dataroot_lq.", at_key=True)
+            message = "GTImageDataset makes lq images by downscaling, and at scale 1 they equal the gt images"
+            yield Finding(
+                path, message, "Write another scale, or use PairedImageDataset with dataroot_lq.", at_key=True
+            )
 
 
 @_reads("datasets")
@@ -152,10 +158,10 @@ def names_differ(options: Options) -> Iterator[Finding]:
         # Some file systems do not tell A from a.
         first = seen.setdefault(dataset.name.casefold(), path)
         if first != path:
-            what = f"{dotted(first)} and {dotted(path)} are both named '{dataset.name}'"
+            message = f"{dotted(first)} and {dotted(path)} are both named '{dataset.name}'"
             free = str(path[-1]).casefold() not in seen
             advice = f"Give each a name of its own{f', e.g. name: {path[-1]}' if free else ''}."
-            yield Finding((*path, "name") if "name" in dataset.model_fields_set else path, what, advice, at_key=True)
+            yield Finding((*path, "name") if "name" in dataset.model_fields_set else path, message, advice, at_key=True)
 
 
 @_reads("val", "logger")
@@ -174,8 +180,8 @@ def best_metric_is_measured(options: Options) -> Iterator[Finding]:
 @_reads("datasets", "val")
 def validation_has_images(options: Options) -> Iterator[Finding]:
     """Validation that was asked for needs images."""
-    asked = options.val.val_enabled and bool(options.val.model_fields_set)
-    if asked and not options.datasets.validation_sets:
+    is_requested = options.val.val_enabled and bool(options.val.model_fields_set)
+    if is_requested and not options.datasets.validation_sets:
         advice = "Add datasets.val, or write val_enabled: false."
         path = ("val", "metrics") if options.val.metrics else ("val",)
         yield Finding(path, "there are validation options, and no validation set", advice, at_key=True)
@@ -186,8 +192,8 @@ def validation_has_results(options: Options) -> Iterator[Finding]:
     """Validation must leave something: figures or pictures."""
     val = options.val
     if val.val_enabled and options.datasets.validation_sets and not val.metrics and not val.save_img:
-        what = "validation would leave nothing: no metrics, and save_img is false"
-        yield Finding(("val", "save_img"), what, "Add val.metrics, write save_img: true, or val_enabled: false.")
+        message = "validation would leave nothing: no metrics, and save_img is false"
+        yield Finding(("val", "save_img"), message, "Add val.metrics, write save_img: true, or val_enabled: false.")
 
 
 @_reads("val")
@@ -198,10 +204,10 @@ def tiles_outweigh_overlap(options: Options) -> Iterator[Finding]:
     """
     val = options.val
     if val.tile_size and 2 * val.tile_overlap >= val.tile_size:
-        what = f"tiles of {val.tile_size} px with {val.tile_overlap} px of overlap on every side are mostly overlap"
+        message = f"tiles of {val.tile_size} px with {val.tile_overlap} px of overlap on every side are mostly overlap"
         advice = f"Write tile_size above {2 * val.tile_overlap}, or a smaller tile_overlap (16 by default)."
         path = ("val", "tile_overlap" if "tile_overlap" in val.model_fields_set else "tile_size")
-        yield Finding(path, what, advice)
+        yield Finding(path, message, advice)
 
 
 @_reads("path")
@@ -213,5 +219,5 @@ def keys_only_inside_pickles(options: Options) -> Iterator[Finding]:
         ("d", path.pretrain_network_d, path.param_key_d),
     ):
         if weights and key and weights.lower().endswith(".safetensors"):
-            what = f"param_key_{which} chooses inside a .pth, and the weights are a .safetensors"
-            yield Finding(("path", f"param_key_{which}"), what, f"Remove param_key_{which}.", at_key=True)
+            message = f"param_key_{which} chooses inside a .pth, and the weights are a .safetensors"
+            yield Finding(("path", f"param_key_{which}"), message, f"Remove param_key_{which}.", at_key=True)

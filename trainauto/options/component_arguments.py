@@ -43,14 +43,14 @@ def check_arguments(
     """
     model = arguments_model(component, frozenset(supplied), frozenset(filled_in))
     findings = [_supplied((*path, key), kind, name) for key in arguments if key in supplied]
-    given = {key: value for key, value in arguments.items() if key not in supplied}
+    own = {key: value for key, value in arguments.items() if key not in supplied}
     try:
-        checked = model.model_validate(given)
+        checked = model.model_validate(own)
     except ValidationError as error:
         findings += findings_of(
             error,
             model,
-            given,
+            own,
             unknown=lambda at: _unknown(at, path, kind, name, model),
             missing=lambda at: _missing(at, path, kind, name, model),
             base=path,
@@ -63,23 +63,23 @@ def check_arguments(
 
 def _unknown(at: KeyPath, base: KeyPath, kind: str, name: str, model: type[BaseModel]) -> Finding:
     section = section_at(model, at[:-1])
-    known = list(fields_of(section)) if section else []
+    names = list(fields_of(section)) if section else []
     key = printable(str(at[-1]))
-    what = f"{kind} '{name}' has no argument '{key}'"
+    message = f"{kind} '{name}' has no argument '{key}'"
     if len(at) > 1:
-        what = f"unknown key '{key}' in {dotted((*base, *at[:-1]))}"
-    near, every = nearest(key, known), nearest("", known)
-    advice = "It takes none." if not known else near if near == every else f"{near} {every}"
-    return Finding(at, what, advice, at_key=True)
+        message = f"unknown key '{key}' in {dotted((*base, *at[:-1]))}"
+    near, every = nearest(key, names), nearest("", names)
+    advice = "It takes none." if not names else near if near == every else f"{near} {every}"
+    return Finding(at, message, advice, at_key=True)
 
 
 def _missing(at: KeyPath, base: KeyPath, kind: str, name: str, model: type[BaseModel]) -> Finding:
-    what = f"{kind} '{name}' needs '{at[-1]}'"
+    message = f"{kind} '{name}' needs '{at[-1]}'"
     if len(at) > 1:
-        what = f"'{at[-1]}' is missing in {dotted((*base, *at[:-1]))}"
-    return Finding(at, what, f"Add {described(model, at) or f'{at[-1]}: ...'}", at_key=True)
+        message = f"'{at[-1]}' is missing in {dotted((*base, *at[:-1]))}"
+    return Finding(at, message, f"Add {described(model, at) or f'{at[-1]}: ...'}", at_key=True)
 
 
 def _supplied(path: KeyPath, kind: str, name: str) -> Finding:
-    what = f"'{path[-1]}' of {kind} '{name}' is filled in by trainauto"
-    return Finding(path, what, "Remove it.", at_key=True)
+    message = f"'{path[-1]}' of {kind} '{name}' is filled in by trainauto"
+    return Finding(path, message, "Remove it.", at_key=True)

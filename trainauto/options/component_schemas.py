@@ -43,18 +43,18 @@ class _Generator(GenerateJsonSchema):
 def schema_of(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
     """Return the JSON Schema of a model; definitions it refers to are called ``prefix`` plus their name."""
     # Prefixed by way of the reference, since pydantic names definitions without asking.
-    found = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}", schema_generator=_Generator)
-    if "$defs" in found:
-        found["$defs"] = {f"{prefix}{name}": definition for name, definition in found["$defs"].items()}
-    return found
+    schema = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}", schema_generator=_Generator)
+    if "$defs" in schema:
+        schema["$defs"] = {f"{prefix}{name}": definition for name, definition in schema["$defs"].items()}
+    return schema
 
 
 def arguments_schema(kind: str, name: str, component: Callable[..., Any]) -> dict[str, Any]:
     """Return the JSON Schema of the arguments of a component, what trainauto fills in left out or not required."""
     if kind in _MODEL_FREE_KINDS:
         return {"type": "object", "properties": {}}
-    found = schema_of(arguments_model(component, SUPPLIED.get(kind, frozenset())), prefix=f"{kind}.{name}.")
-    found.setdefault("properties", {})
+    schema = schema_of(arguments_model(component, SUPPLIED.get(kind, frozenset())), prefix=f"{kind}.{name}.")
+    schema.setdefault("properties", {})
     optional = FILLED_IN.get(kind, frozenset())
-    required = [key for key in found.pop("required", []) if key not in optional]
-    return {**found, "required": required} if required else found
+    required = [key for key in schema.pop("required", []) if key not in optional]
+    return {**schema, "required": required} if required else schema

@@ -33,8 +33,8 @@ def _bytes_of(path: Path, file: str) -> bytes:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise InputError(Problem(f"the file cannot be read: {reason}", Place(file))) from None
     if len(data) > LARGEST_FILE_BYTES:
-        what = "this is larger than 1 MiB, too large for an option file"
-        raise InputError(Problem(what, Place(file), "Name the YAML file with the options of the run."))
+        message = "this is larger than 1 MiB, too large for an option file"
+        raise InputError(Problem(message, Place(file), "Name the YAML file with the options of the run."))
     return data
 
 
@@ -64,5 +64,5 @@ def _decoded(data: bytes, file: str) -> str:
         place = Source(file, before.decode("utf-8", errors="replace")).place(
             len(before[: error.start].decode("utf-8", errors="replace"))
         )
-        what = f"the byte 0x{before[error.start]:02x} is not UTF-8"
-        raise InputError(Problem(what, place, "Save the file as UTF-8.")) from None
+        message = f"the byte 0x{before[error.start]:02x} is not UTF-8"
+        raise InputError(Problem(message, place, "Save the file as UTF-8.")) from None

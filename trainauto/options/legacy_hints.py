@@ -36,7 +36,7 @@ _HINTS = {
     "gamma": "Write it under train.scheduler, e.g. {type: multistep, milestones: [...], gamma: 0.5}.",
     "manual_random_seed": "Write manual_seed.",
     "seed": "Write manual_seed.",
-    "resume_state": "Remove it and pass --auto_resume: a run goes on in its own directory.",
+    "resume_state": "Remove it and pass --auto_resume: a run resumes in its own directory.",
     "ignore_resume_networks": "Remove it and start from weights: path.pretrain_network_g.",
     "strict_load": "Write strict_load_g.",
     "param_key": "Write param_key_g.",

@@ -103,8 +103,8 @@ def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:
         advice = "Add test_1: {type: PairedImageDataset, dataroot_gt: ..., dataroot_lq: ...} to it."
         findings.append(Finding(("datasets",), "datasets names no set of images", advice, at_key=True))
     if not test.val.metrics and not test.val.save_img:
-        what = "the test would leave nothing: no metrics, and save_img is false"
-        findings.append(Finding(("val",), what, "Add val.metrics, or write save_img: true.", at_key=True))
+        message = "the test would leave nothing: no metrics, and save_img is false"
+        findings.append(Finding(("val",), message, "Add val.metrics, or write save_img: true.", at_key=True))
     return findings
 
 
@@ -115,13 +115,17 @@ def _read(path: Path, examples: str) -> tuple[dict[str, Any], Places, str]:
     if tree is None:
         raise InputError(Problem("this file holds no options", Place(file), f"Start from {examples}."))
     if not isinstance(tree, dict):
-        what = f"an option file is a section of keys, but this is {'a list' if isinstance(tree, list) else 'one value'}"
-        raise InputError(Problem(what, places.of_value(()), "Write 'key: value' lines at the top level, without '- '."))
+        message = (
+            f"an option file is a section of keys, but this is {'a list' if isinstance(tree, list) else 'one value'}"
+        )
+        raise InputError(
+            Problem(message, places.of_value(()), "Write 'key: value' lines at the top level, without '- '.")
+        )
     return tree, places, file
 
 
-def _validated(tree: dict[str, Any], places: Places, file: str, found: Sequence[Finding]) -> Options:
-    findings = [*found, *_misnamed_sets(tree, Options), *_misnamed_automations(tree)]
+def _validated(tree: dict[str, Any], places: Places, file: str, more_findings: Sequence[Finding]) -> Options:
+    findings = [*more_findings, *_misnamed_sets(tree, Options), *_misnamed_automations(tree)]
     options: Options | None = None
     valid = set(Options.model_fields)
     try:
@@ -139,14 +143,14 @@ def _worded(
     error: ValidationError, model: type[BaseModel], tree: dict[str, Any], misnamed: Sequence[KeyPath]
 ) -> list[Finding]:
     """Return what validation found, but for what stands under a name that is not known: that cannot be judged."""
-    found = findings_of(
+    findings = findings_of(
         error,
         model,
         tree,
         unknown=lambda path: _unknown(path, tree, model),
         missing=lambda path: _missing(path, model),
     )
-    return [finding for finding in found if not any(finding.path[: len(path)] == path for path in misnamed)]
+    return [finding for finding in findings if not any(finding.path[: len(path)] == path for path in misnamed)]
 
 
 def _partial(tree: dict[str, Any], valid: set[str]) -> Options:
@@ -201,20 +205,20 @@ def _misnamed_automations(tree: dict[str, Any]) -> list[Finding]:
 def _unknown(path: KeyPath, tree: dict[str, Any], model: type[BaseModel]) -> Finding:
     section = section_at(model, path[:-1])
     where = f" in {dotted(path[:-1])}" if len(path) > 1 else ""
-    what = f"unknown key '{printable(str(path[-1]))}'{where}"
-    known = list(fields_of(section)) if section else []
-    known += [SECTION] if section is TrainOptions else []
-    return Finding(path, what, _hint_or_nearest(path, tree, known, model), at_key=True)
+    message = f"unknown key '{printable(str(path[-1]))}'{where}"
+    keys = list(fields_of(section)) if section else []
+    keys += [SECTION] if section is TrainOptions else []
+    return Finding(path, message, _hint_or_nearest(path, tree, keys, model), at_key=True)
 
 
-def _hint_or_nearest(path: KeyPath, tree: dict[str, Any], known: list[str], model: type[BaseModel]) -> str:
+def _hint_or_nearest(path: KeyPath, tree: dict[str, Any], keys: list[str], model: type[BaseModel]) -> str:
     key = str(path[-1])
     homes = [dotted(home) for home, section in sections(model) if key in fields_of(section)]
     if len(homes) in (1, 2):
         return f"Write it under {' or '.join(homes)}." if all(homes) else "Write it at the top level."
     if model is not Options and any(key in fields_of(section) for _, section in sections(Options)):
         return "Remove it: it is an option of runs, and a test does not train."
-    return hint(path, tree) or nearest(key, known)
+    return hint(path, tree) or nearest(key, keys)
 
 
 def _missing(path: KeyPath, model: type[BaseModel]) -> Finding:

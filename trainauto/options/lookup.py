@@ -36,11 +36,11 @@ def section_at(annotation: Any, path: KeyPath) -> type[BaseModel] | None:
     for option in members(annotation):
         if path:
             below = _below(option, path[0])
-            found = None if below is None else section_at(below, path[1:])
+            section = None if below is None else section_at(below, path[1:])
         else:
-            found = option if is_section(option) else None
-        if found:
-            return found
+            section = option if is_section(option) else None
+        if section:
+            return section
     return None
 
 

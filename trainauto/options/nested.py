@@ -29,5 +29,5 @@ def unnest(tree: dict[str, Any], places: Places) -> list[Finding]:
         tree[SECTION] = nested
         places.move(NESTED, (SECTION,))
         return []
-    what = f"{SECTION} is there twice, at the top level ({places.of_key((SECTION,))}) and under train"
-    return [Finding(NESTED, what, "Keep one of the two.", at_key=True)]
+    message = f"{SECTION} is there twice, at the top level ({places.of_key((SECTION,))}) and under train"
+    return [Finding(NESTED, message, "Keep one of the two.", at_key=True)]

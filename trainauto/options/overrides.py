@@ -40,8 +40,8 @@ def _apply(tree: dict[str, Any], places: Places, item: str) -> None:
     source = Source(ARGUMENT, item, start=len(words) + len(equals))
     keys = [(match[0], source.place(match.start())) for match in _KEY.finditer(words)]
     if not equals or not all(word.strip() for word in words.split(":")):
-        what = f"'{printable(item)}' {'has an empty key' if equals else 'gives no value'}"
-        raise InputError(Problem(what, source.place(0), _FORM))
+        message = f"'{printable(item)}' {'has an empty key' if equals else 'gives no value'}"
+        raise InputError(Problem(message, source.place(0), _FORM))
     keys = keys[-len(unnested(tuple(key for key, _ in keys))) :]
     parent: Any = tree
     path: KeyPath = ()
@@ -49,7 +49,7 @@ def _apply(tree: dict[str, Any], places: Places, item: str) -> None:
         step = _step(parent, key, path, here)
         path = (*path, step)
         if position == len(keys) - 1:
-            places.forget(path)
+            places.remove(path)
             _put(parent, step, parse_into(places, path, source, key=here))
         elif _child(parent, step) is None:
             # A section that is missing, or whose lines are all commented out.
@@ -65,8 +65,8 @@ def _step(parent: Any, key: str, path: KeyPath, here: Place) -> str | int:
     if not isinstance(parent, list):
         raise InputError(Problem(f"{dotted(path)} is a single value and has no '{key}' in it", here, _FORM))
     if not (key.isascii() and key.isdigit() and len(key) <= 9 and int(key) <= len(parent)):
-        what = f"{dotted(path)} is a list of {len(parent)}, and '{key}' is no position in it"
-        raise InputError(Problem(what, here, f"Write a number from 0 to {len(parent)}; {len(parent)} adds an item."))
+        message = f"{dotted(path)} is a list of {len(parent)}, and '{key}' is no position in it"
+        raise InputError(Problem(message, here, f"Write a number from 0 to {len(parent)}; {len(parent)} adds an item."))
     return int(key)
 
 

@@ -55,8 +55,8 @@ def _one_a_memory() -> list[CardPreset]:
     return [by_memory[size] for size in sorted(by_memory)]
 
 
-def _table(what: str, rows: Iterator[tuple[str, CardPreset]]) -> Iterator[str]:
-    yield f"| {' | '.join((what, *_HEADINGS))} |"
+def _table(heading: str, rows: Iterator[tuple[str, CardPreset]]) -> Iterator[str]:
+    yield f"| {' | '.join((heading, *_HEADINGS))} |"
     yield f"|{' --- |' * (len(_HEADINGS) + 1)}"
     for name, card in rows:
         batch, crop = (

@@ -75,15 +75,15 @@ def _fold_notes(option: dict[str, Any]) -> None:
         option["description"] += f" Default: {reason}."
 
 
-def _complete(option: dict[str, Any], known: Mapping[str, Any]) -> None:
+def _complete(option: dict[str, Any], components: Mapping[str, Any]) -> None:
     """Have editors offer the registered names, and take any other."""
     del option["type"]
-    option["anyOf"] = [*([{"enum": list(known)}] if known else []), {"type": "string"}]
+    option["anyOf"] = [*([{"enum": list(components)}] if components else []), {"type": "string"}]
 
 
-def _component_definition(kind: str, known: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def _component_definition(kind: str, components: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     branches: list[dict[str, Any]] = []
-    for name, component in known.items():
+    for name, component in components.items():
         branch = arguments_schema(kind, name, component)
         definitions |= branch.pop("$defs", {})
         branch["properties"] = {
@@ -96,10 +96,12 @@ def _component_definition(kind: str, known: Mapping[str, Any], definitions: dict
     other = {
         "type": "object",
         "description": "A component from a plugin.",
-        "properties": {"type": {"type": "string", "not": {"anyOf": [{"pattern": _any_case(name)} for name in known]}}},
+        "properties": {
+            "type": {"type": "string", "not": {"anyOf": [{"pattern": _any_case(name)} for name in components]}}
+        },
         "required": ["type"],
     }
-    if not known:
+    if not components:
         del other["properties"]["type"]["not"]  # type: ignore[index]
     return {"anyOf": [*branches, other]}
 
@@ -117,10 +119,10 @@ _WORD_OF_A_NAME = re.compile(r"[A-Z]+[^A-Z]*|[^A-Z]+")
 """Of CamelCase; an acronym is one with what follows it."""
 
 
-def _name_automations(definitions: dict[str, Any], known: Mapping[str, Any]) -> None:
+def _name_automations(definitions: dict[str, Any], automations: Mapping[str, Any]) -> None:
     """Give each registered automation its own arguments beside the switch; others stay open."""
     section, switch = definitions["Automations"], definitions["AutomationSwitch"]
-    for name, component in known.items():
+    for name, component in automations.items():
         entry = arguments_schema("automation", name, component)
         definitions |= entry.pop("$defs", {})
         entry["properties"] = {**switch["properties"], **entry["properties"]}

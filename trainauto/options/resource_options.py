@@ -19,7 +19,7 @@ class DistributedOptions(Section):
     )
     ddp_overlap: bool = option(
         False,
-        "Sum gradients while the backward pass goes on (DistributedDataParallel). A rank that runs out of memory then "
+        "Sum gradients while the backward pass runs (DistributedDataParallel). A rank that runs out of memory then "
         "ends all of them, and torchrun --max-restarts starts them again from the last checkpoint. SRModel only.",
         reason="without it such a rank runs its batch again in pieces, and nothing is lost",
     )

@@ -62,8 +62,8 @@ def arguments_model(
 def given_arguments(model: BaseModel) -> dict[str, Any]:
     """Return the arguments that were given to a model of :func:`arguments_model`, converted, by parameter."""
     fields = type(model).model_fields
-    given = {fields[name].alias or name: getattr(model, name) for name in fields if name in model.model_fields_set}
-    return {**given, **(model.model_extra or {})}
+    arguments = {fields[name].alias or name: getattr(model, name) for name in fields if name in model.model_fields_set}
+    return {**arguments, **(model.model_extra or {})}
 
 
 def fillable(annotation: Any) -> Any:
@@ -74,10 +74,10 @@ def fillable(annotation: Any) -> Any:
     options = list(members(annotation))
     if len(options) == 1:
         return _fillable_single(options[0])
-    left = [option for option in options if _is_holdable(option)] or options
+    holdable = [option for option in options if _is_holdable(option)] or options
     # Beside float, 2.0 is to stay the float it is.
-    kept = [option if option is int and float in left else _fillable_single(option) for option in left]
-    return Union[tuple(kept)]  # noqa: UP007  # the members are known at run time only
+    types = [option if option is int and float in holdable else _fillable_single(option) for option in holdable]
+    return Union[tuple(types)]  # noqa: UP007  # the members are known at run time only
 
 
 def _field(parameter: inspect.Parameter, note: str | None, *, is_required: bool) -> tuple[Any, FieldInfo]:
@@ -140,10 +140,10 @@ def _fillable_class(annotation: type[Any]) -> Any:
     return _fillable_generic(annotation, annotation, ())
 
 
-def _fillable_generic(annotation: Any, origin: Any, given: tuple[Any, ...]) -> Any:
+def _fillable_generic(annotation: Any, origin: Any, parameters: tuple[Any, ...]) -> Any:
     if origin is Literal or origin is type or origin is collections.abc.Callable:
         return annotation
-    arguments = tuple(item if item is ... else fillable(item) for item in given)
+    arguments = tuple(item if item is ... else fillable(item) for item in parameters)
     if origin is tuple:
         return Annotated[tuple.__class_getitem__(arguments or (Any, ...)), _LAX]
     if origin in _LISTS:
@@ -153,7 +153,7 @@ def _fillable_generic(annotation: Any, origin: Any, given: tuple[Any, ...]) -> A
     if origin in _SECTIONS:
         return dict.__class_getitem__(arguments or (str, Any))
     # A generic class of somebody's own, or a special form: nothing is known of what it takes.
-    return annotation if isinstance(annotation, type) and not given else Any
+    return annotation if isinstance(annotation, type) and not parameters else Any
 
 
 def _section_of(component: Callable[..., Any]) -> Any:

@@ -84,14 +84,14 @@ class Places:
         self._keys[path] = key
         self._values[path] = value
 
-    def forget(self, path: KeyPath) -> None:
+    def remove(self, path: KeyPath) -> None:
         """Drop what is known of ``path`` and of everything below it."""
         for table in (self._keys, self._values):
-            for known in [known for known in table if known[: len(path)] == path]:
-                del table[known]
+            for place in [place for place in table if place[: len(path)] == path]:
+                del table[place]
 
     def move(self, path: KeyPath, to: KeyPath) -> None:
         """Answer for what is below ``to`` with the places that were known below ``path``."""
         for table in (self._keys, self._values):
-            for known in [known for known in table if known[: len(path)] == path]:
-                table[(*to, *known[len(path) :])] = table.pop(known)
+            for place in [place for place in table if place[: len(path)] == path]:
+                table[(*to, *place[len(path) :])] = table.pop(place)

@@ -31,10 +31,10 @@ class SetsToMeasure(BaseModel):
     @property
     def sets(self) -> dict[str, ValDataset]:
         """All sets by key, in file order; a set without a name is called by its key."""
-        found = self.__pydantic_extra__ or {}
+        sets = self.__pydantic_extra__ or {}
         return {
-            key: one if "name" in one.model_fields_set else one.model_copy(update={"name": key})
-            for key, one in found.items()
+            key: test_set if "name" in test_set.model_fields_set else test_set.model_copy(update={"name": key})
+            for key, test_set in sets.items()
         }
 
 
@@ -88,13 +88,13 @@ class OptionsToMeasure(Section):
     def as_of_a_run(self) -> Options:
         """Return the options of a run that validates so; what only training reads is not there."""
         sets: dict[str, Any] = {**self.datasets.sets}
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             key: getattr(self, key) for key in ("name", "scale", "device", "num_threads", "plugins")
         }
-        given |= {
+        options |= {
             "network_g": self.network_g,
             "datasets": Datasets.model_construct(set(sets), **sets),
             "path": PathOptions(**self.path.model_dump(exclude={"results_root"})),
             "val": ValOptions.model_construct(**{key: getattr(self.val, key) for key in Measuring.model_fields}),
         }
-        return Options.model_construct(**given)
+        return Options.model_construct(**options)

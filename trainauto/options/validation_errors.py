@@ -15,14 +15,14 @@ class Finding(NamedTuple):
     """A problem before its place is looked up: where, what, what to do; ``at_key`` points to the key."""
 
     path: KeyPath
-    what: str
+    message: str
     advice: str
     at_key: bool = False
 
     def problem(self, places: Places) -> Problem:
         """Return the finding with its place."""
         place = places.of_key(self.path) if self.at_key else places.of_value(self.path)
-        return Problem(self.what, place, self.advice)
+        return Problem(self.message, place, self.advice)
 
 
 KeyFinding = Callable[[KeyPath], Finding]
@@ -99,31 +99,31 @@ def findings_of(
     """
     groups: dict[KeyPath, list[_Error]] = {}
     for raw in error.errors(include_url=False):
-        found = _read(raw, tree)
-        groups.setdefault(found.owner, []).append(found)
+        reading = _read(raw, tree)
+        groups.setdefault(reading.owner, []).append(reading)
     findings: list[Finding] = []
     for group in groups.values():
         # A union reports each of its members; the one that got furthest is what the person meant.
-        depth = max(len(found.path) for found in group)
-        furthest = [found for found in group if len(found.path) == depth]
+        depth = max(len(reading.path) for reading in group)
+        furthest = [reading for reading in group if len(reading.path) == depth]
         first = furthest[0]
         if first.kind == "extra_forbidden":
             findings.append(unknown(first.path))
         elif first.kind == "missing" and isinstance(first.path[-1], int):
             whole = first.path[:-1]
-            what = f"{dotted((*base, *whole))} has too few items"
-            findings.append(Finding(whole, what, described(model, whole) or "Add the items that lack."))
+            message = f"{dotted((*base, *whole))} has too few items"
+            findings.append(Finding(whole, message, described(model, whole) or "Add the items that lack."))
         elif first.kind == "missing":
             findings.append(missing(first.path))
         elif first.kind == "value_error":
             # Raised by a class that checks its own values.
-            what = f"{dotted((*base, *first.path))}: {first.expected}"
-            findings.append(Finding(first.path, what, described(model, first.path) or "Correct the value."))
+            message = f"{dotted((*base, *first.path))}: {first.expected}"
+            findings.append(Finding(first.path, message, described(model, first.path) or "Correct the value."))
         else:
-            first = first._replace(expected=_joined(found.expected for found in furthest))
-            what = f"{dotted((*base, *first.path))} takes {first.expected}, but {_given(first)}"
+            first = first._replace(expected=_joined(reading.expected for reading in furthest))
+            message = f"{dotted((*base, *first.path))} takes {first.expected}, but {_given(first)}"
             at_key = isinstance(first.value, dict | list | None)
-            findings.append(Finding(first.path, what, _advice(first, model), at_key))
+            findings.append(Finding(first.path, message, _advice(first, model), at_key))
     return [finding._replace(path=(*base, *finding.path)) for finding in findings]
 
 
@@ -202,15 +202,15 @@ def _advice(error: _Error, model: type[BaseModel]) -> str:
 
 def _section_advice(error: _Error, model: type[BaseModel]) -> str:
     section = section_at(model, error.path)
-    known = list(fields_of(section)) if section else []
-    if isinstance(error.value, bool) and "enabled" in known:
+    keys = list(fields_of(section)) if section else []
+    if isinstance(error.value, bool) and "enabled" in keys:
         return f"Write {error.path[-1]}: {{enabled: {shown(error.value)}}}."
     if error.value is None:
-        defaults = f" {error.path[-1]}: {{}} means its defaults." if "enabled" in known else ""
+        defaults = f" {error.path[-1]}: {{}} means its defaults." if "enabled" in keys else ""
         return f"Indent its keys below it, or remove the line.{defaults}"
-    if "type" in known and isinstance(error.value, str):
+    if "type" in keys and isinstance(error.value, str):
         return f"Write {{type: {shown(error.value).strip(chr(39))}}}."
-    return f"Write its keys below it, indented and without '- ': {', '.join(known)}."
+    return f"Write its keys below it, indented and without '- ': {', '.join(keys)}."
 
 
 def described(model: type[BaseModel], path: KeyPath) -> str:

@@ -15,7 +15,7 @@ class _Saying(NamedTuple):
     """
 
     sign: str
-    what: str
+    message: str
     advice: str
     at_start: bool = False
 
@@ -89,13 +89,13 @@ _SAYINGS = (
 
 def syntax_problem(error: MarkedYAMLError, source: Source) -> Problem:
     """Retell a syntax error found in ``source``."""
-    said = str(error.problem or error.context or "this is not YAML")
-    saying = next((saying for saying in _SAYINGS if saying.sign in f"{error.context} {said}"), None)
+    problem = str(error.problem or error.context or "this is not YAML")
+    saying = next((saying for saying in _SAYINGS if saying.sign in f"{error.context} {problem}"), None)
     here = error.problem_mark or error.context_mark
     start = error.context_mark or here
     # Only errors of the reader come without a mark, and those are caught before PyYAML reads.
     place = source.place(start.index if saying and saying.at_start and start else here.index if here else 0)
     if saying is None:
-        return Problem(f"this is not YAML: {said}", place, "Check indentation, quotes and brackets here and above.")
+        return Problem(f"this is not YAML: {problem}", place, "Check indentation, quotes and brackets here and above.")
     line = source.place(start.index).line if start else place.line
-    return Problem(saying.what.format(line=line), place, saying.advice)
+    return Problem(saying.message.format(line=line), place, saying.advice)

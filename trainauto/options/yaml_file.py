@@ -234,12 +234,12 @@ class _Builder:
     def _count(self, here: Place) -> None:
         self._left -= 1
         if self._left < 0:
-            what = "aliases multiply this file beyond reason"
-            raise InputError(Problem(what, self._last_alias or here, "Write the values out."))
+            message = "aliases multiply this file beyond reason"
+            raise InputError(Problem(message, self._last_alias or here, "Write the values out."))
 
-    def _add(self, what: str, place: Place, advice: str) -> None:
+    def _add(self, message: str, place: Place, advice: str) -> None:
         # A section that is merged in several places would report its problems each time.
-        self.problems[Problem(what, place, advice)] = None
+        self.problems[Problem(message, place, advice)] = None
 
 
 def _cut(text: str) -> str:

@@ -1,6 +1,6 @@
 """A run in lines of text: what console and training.log say. Pure functions; ASCII, at most ``width`` columns.
 
-Only a single word longer than the width, such as a path, and the command that goes on make longer lines, so that they
+Only a single word longer than the width, such as a path, and the command that resumes make longer lines, so that they
 can still be copied whole.
 ``width`` 0 never wraps.
 """
@@ -94,10 +94,10 @@ def standing_line(figures: StepFigures, summary: RunSummary, progress: Progress,
         (4, f"mem {figures.memory_share:.0%}" if figures.memory_share is not None else "", 7),
         (2, f"ETA {duration(left_s)}" if left_s is not None else "", 10),
     ]
-    kept = [(rank, f"{text:<{columns}}") for rank, text, columns in cells if text]
-    while width and len("  ".join(text for _, text in kept)) > width and len(kept) > 1:
-        kept.remove(max(kept, key=lambda cell: cell[0]))
-    line = "  ".join(text for _, text in kept).rstrip()
+    shown = [(rank, f"{text:<{columns}}") for rank, text, columns in cells if text]
+    while width and len("  ".join(text for _, text in shown)) > width and len(shown) > 1:
+        shown.remove(max(shown, key=lambda cell: cell[0]))
+    line = "  ".join(text for _, text in shown).rstrip()
     for name, count in (("skipped", figures.skipped), ("OOM", figures.ooms)):
         more = f"{line}  {name} {count}"
         line = more if count and (not width or len(more) <= width) else line
@@ -106,7 +106,8 @@ def standing_line(figures: StepFigures, summary: RunSummary, progress: Progress,
 
 def _in_seven(value: float) -> str:
     """Return a number in seven columns at most."""
-    return f"{value:.4f}"[:6] if 0.001 <= abs(value) < 10_000 else f"{value:.1e}"
+    is_plain = value == 0 or 0.001 <= abs(value) < 10_000
+    return f"{value:.4f}"[:6] if is_plain else f"{value:.1e}"
 
 
 def remaining_s(figures: StepFigures, summary: RunSummary, progress: Progress) -> float | None:
@@ -120,16 +121,16 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
     match decision:
         case PlanChange(plan=plan):
             figures = "; ".join(_expected(decision))
-            asked = f"plan -> {plan}" + (f" ({figures})" if figures else "")
+            action = f"plan -> {plan}" + (f" ({figures})" if figures else "")
         case KeepPlan(plan=plan):
-            asked = f"plan stays {plan}"
+            action = f"plan stays {plan}"
         case RateFactor(factor=factor):
-            asked = f"learning rate -> {factor:.4g} x schedule"
+            action = f"learning rate -> {factor:.4g} x schedule"
         case ClipAt(max_norm=max_norm):
-            asked = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
+            action = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
         case Stop():
-            asked = "stop"
-    return wrapped(f"step {step}: {asked}: {decision.reason}", width)
+            action = "stop"
+    return wrapped(f"step {step}: {action}: {decision.reason}", width)
 
 
 def _expected(change: PlanChange) -> Iterator[str]:
@@ -173,7 +174,19 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     if end.checkpoint:
         pairs.append(("checkpoint", end.checkpoint))
     lines = pairs_lines([*pairs, *end.facts], width)
-    return [*lines, "to go on:", f"    {end.go_on}"] if end.go_on else lines
+    return [*lines, "to resume:", f"    {end.resume_command}"] if end.resume_command else lines
+
+
+def oom_text(training: int, validation: int) -> str:
+    """Return how often memory ran out, and what is counted; empty where it never did.
+
+    Args:
+        training: passes that ran again in smaller pieces, and batches that were cut down, on all ranks.
+        validation: tiles that did not fit, so that smaller ones were taken.
+    """
+    counts = [f"{counted(training, 'pass')} of training"] if training else []
+    counts += [f"{counted(validation, 'tile')} of validation"] if validation else []
+    return f"{', '.join(counts)} did not fit" if counts else ""
 
 
 def _so_far(progress: Progress) -> str:
@@ -197,8 +210,8 @@ def prediction_lines(peaks: PlanPeaks, width: int) -> list[str]:
 def prediction_cells(row: PlanPeak) -> list[str]:
     """Return plan, steps, predicted, typical and highest peak, and the error of the prediction against the typical."""
     sizes = (row.predicted_bytes, row.typical_bytes, row.highest_bytes)
-    known = row.predicted_bytes is not None and row.typical_bytes is not None
-    error = error_text(row.predicted_bytes or 0, row.typical_bytes or 0) if known else "-"
+    has_both = row.predicted_bytes is not None and row.typical_bytes is not None
+    error = error_text(row.predicted_bytes or 0, row.typical_bytes or 0) if has_both else "-"
     return [plan_text(row.plan), str(row.steps), *("-" if size is None else size_text(size) for size in sizes), error]
 
 

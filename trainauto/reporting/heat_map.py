@@ -16,7 +16,7 @@ DOT_PX = 6
 INK, PAPER = (30, 30, 30), (255, 255, 255)
 
 SCALE = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-"""Dark is little, light is much; told apart in print and by colour-blind eyes."""
+"""Dark is little, light is much; distinct in print and by colour-blind eyes."""
 
 LINES = ((230, 30, 30), (255, 140, 0), (255, 255, 255), (0, 0, 0), (255, 0, 200), (0, 190, 255))
 
@@ -84,15 +84,15 @@ class _Field:
 
 def _dots(field: _Field, chosen: Mapping[str, tuple[int, int]]) -> list[tuple[tuple[float, float], str]]:
     """Return where the dot of each card is drawn: beside those that it would hide, within the picture."""
-    taken: list[tuple[float, float]] = []
-    found = []
+    places: list[tuple[float, float]] = []
+    dots = []
     for card, plan in chosen.items():
         x, y = field.middle(*plan)
-        while any(abs(x - left) < 2 * DOT_PX and abs(y - top) < 2 * DOT_PX for left, top in taken):
+        while any(abs(x - left) < 2 * DOT_PX and abs(y - top) < 2 * DOT_PX for left, top in places):
             x -= 2 * DOT_PX + 2
-        taken.append((x, y))
-        found.append(((x, y), card))
-    return found
+        places.append((x, y))
+        dots.append(((x, y), card))
+    return dots
 
 
 def _draw_frontier(

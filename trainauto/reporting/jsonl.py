@@ -58,7 +58,7 @@ class JsonLines(Sink):
 
     def _add(self, path: Path, line: Mapping[str, Any], step: int, decisions: Sequence[Decision]) -> None:
         time_s = {"time": round(self._clock(), 3)}
-        decided = "".join(to_json(decision_to_dict(step, one) | time_s) + "\n" for one in decisions)
+        decided = "".join(to_json(decision_to_dict(step, decision) | time_s) + "\n" for decision in decisions)
         for file, text in ((path, to_json({**line, **time_s}) + "\n"), (self._run.decisions, decided)):
             if text:
                 self._waiting[file] = self._waiting.get(file, b"") + text.encode()

@@ -14,7 +14,15 @@ from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
-from trainauto.reporting.formatting import WIDTH, decision_lines, pairs_lines, plan_text, prediction_cells, table
+from trainauto.reporting.formatting import (
+    WIDTH,
+    decision_lines,
+    oom_text,
+    pairs_lines,
+    plan_text,
+    prediction_cells,
+    table,
+)
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
@@ -63,7 +71,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Validated:
-    """The validations of one set: how many, their typical and highest peak, the tiles of the last, lacks of memory."""
+    """The validations of one set: how many, their typical and highest peak, the tiles of the last, its OOM errors."""
 
     dataset: str
     times: int
@@ -135,10 +143,10 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         plans=by_plan.rows()[0],
         settled=last.settled(last.plan),
         shortages=shortages,
-        changes=[(step, one) for step, one in decided if isinstance(one, PlanChange)],
-        kept=[(step, one) for step, one in decided if isinstance(one, KeepPlan)],
+        changes=[(step, decision) for step, decision in decided if isinstance(decision, PlanChange)],
+        kept=[(step, decision) for step, decision in decided if isinstance(decision, KeepPlan)],
         validations=_validations(run),
-        foresight=_foresight(run),
+        foresight=_forecast(run),
         resumes=resumes_of(run),
     )
 
@@ -160,11 +168,11 @@ class _Stretch:
 
 
 def _validations(run: RunDirectory) -> list[Validated]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_dataset: dict[str, list[Mapping[str, Any]]] = {}
     for line in read_lines(run.validations):
-        found.setdefault(str(line.get("dataset", "")), []).append(line)
+        by_dataset.setdefault(str(line.get("dataset", "")), []).append(line)
     rows = []
-    for dataset, lines in found.items():
+    for dataset, lines in by_dataset.items():
         peaks = [line["peak"]["allocated"] for line in lines if line.get("peak")]
         typical, highest = (int(median(peaks)), max(peaks)) if peaks else (None, None)
         ooms = sum(line.get("ooms", 0) for line in lines)  # not in lines of earlier versions
@@ -172,14 +180,14 @@ def _validations(run: RunDirectory) -> list[Validated]:
     return rows
 
 
-def _foresight(run: RunDirectory) -> Mapping[str, Any]:
+def _forecast(run: RunDirectory) -> Mapping[str, Any]:
     if not run.forecast.is_file():
         return {}
     try:
-        found = json.loads(run.forecast.read_text(encoding="utf-8"))
+        forecast = json.loads(run.forecast.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(Problem(f"{run.forecast} cannot be read: {error}", advice="Delete it.")) from error
-    return found if isinstance(found, dict) else {}
+    return forecast if isinstance(forecast, dict) else {}
 
 
 def as_json(report: MemoryReport) -> str:
@@ -189,15 +197,16 @@ def as_json(report: MemoryReport) -> str:
             **asdict(report),
             "plans": [{**asdict(row), "plan": row.plan.to_dict()} for row in report.plans],
             "settled": {**asdict(report.settled), "plan": report.settled.plan.to_dict()},
-            "shortages": [{**asdict(one), "plan": one.plan.to_dict()} for one in report.shortages],
-            "changes": [_decision(*one) for one in report.changes],
-            "kept": [_decision(*one) for one in report.kept],
+            "shortages": [{**asdict(shortage), "plan": shortage.plan.to_dict()} for shortage in report.shortages],
+            "changes": [_decision(*change) for change in report.changes],
+            "kept": [_decision(*change) for change in report.kept],
         }
     )
 
 
 def _decision(step: int, decision: PlanChange | KeepPlan) -> dict[str, Any]:
-    return {"step": step, **asdict(decision), "plan": decision.plan.to_dict()}
+    values = {name: value for name, value in asdict(decision).items() if name != "announced"}
+    return {"step": step, **values, "plan": decision.plan.to_dict()}
 
 
 def as_text(report: MemoryReport, width: int = WIDTH) -> str:
@@ -221,12 +230,11 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         if size is not None:
             share = f" ({size / report.limit_bytes:.1%} of the limit)" if report.limit_bytes else ""
             use.append(f"{label} {size_text(size)}{share}")
-    ooms = str(sum(one.ooms for one in report.shortages))
-    if in_validation := sum(one.ooms for one in report.validations):
-        ooms += f", in validation {in_validation}"
+    ooms = oom_text(sum(row.ooms for row in report.shortages), sum(row.ooms for row in report.validations))
     pairs = [
         ("run", report.run),
-        ("steps", f"{report.steps}; plan changes: {len(report.changes)}; out of memory: {ooms}"),
+        ("steps", f"{report.steps}; plan changes: {len(report.changes)}"),
+        ("OOM", ooms or "none"),
         ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
         ("last plan", f"{settled.plan}, since step {settled.since_step} ({counted(settled.steps, 'step')})"),
         ("peak", ", ".join(use) or "not measured"),
@@ -246,23 +254,24 @@ def _traced(report: MemoryReport, width: int) -> list[str]:
         return []
     # On the CPU peaks are counted from what was held before the first step.
     on_cpu = report.foresight.get("device_type") == "cpu"
-    held = int(report.foresight.get("persistent_bytes", 0))
+    persistent_bytes = int(report.foresight.get("persistent_bytes", 0))
     rows = [["plan", *PHASES, "whole", "measured"]]
-    for one in traced:
-        phases = [one.get("phases", {}).get(name) for name in PHASES]
+    for trace in traced:
+        phases = [trace.get("phases", {}).get(name) for name in PHASES]
         measured = [
             row.typical_bytes
             for row in report.plans
-            if (row.plan.forward_batch_size, row.plan[LQ_SIZE]) == (one["batch"], one["lq_size"]) and row.typical_bytes
+            if (row.plan.forward_batch_size, row.plan[LQ_SIZE]) == (trace["batch"], trace["lq_size"])
+            and row.typical_bytes
         ]
-        sizes = [*phases, one["live_bytes"]]
-        at_peak = [None if size is None else size - (held if on_cpu else 0) for size in sizes]
+        sizes = [*phases, trace["live_bytes"]]
+        at_peak = [None if size is None else size - (persistent_bytes if on_cpu else 0) for size in sizes]
         cells = ["-" if size is None else size_text(size) for size in [*at_peak, max(measured, default=None)]]
-        rows.append([f"{one['batch']}x{one['lq_size']}", *cells])
+        rows.append([f"{trace['batch']}x{trace['lq_size']}", *cells])
     seconds = report.foresight.get("seconds", 0.0)
     head = [f"traced before the first step: {counted(len(traced), 'plan')} in {seconds:.1f} s; peak of each phase"]
     less = " (counted without them, as measured peaks are on a CPU)" if on_cpu else ""
-    return [*head, *table(rows), *pairs_lines([("held", f"{size_text(held)} between steps{less}")], width)]
+    return [*head, *table(rows), *pairs_lines([("held", f"{size_text(persistent_bytes)} between steps{less}")], width)]
 
 
 def _validated(rows: Sequence[Validated]) -> list[str]:
@@ -282,7 +291,7 @@ def _shortages(rows: Sequence[Shortage]) -> list[str]:
         return ["memory never ran out in training"]
     cells = [["step", "plan", "times", "ran in the end in"]]
     for row in rows:
-        ran = ", ".join(f"{name} {one.micro_batches} of {one.extent} px" for name, one in row.pieces.items())
+        ran = ", ".join(f"{name} {split.micro_batches} of {split.extent} px" for name, split in row.pieces.items())
         cells.append([str(row.step), plan_text(row.plan), str(row.ooms), ran or "a smaller batch"])
     return ["out of memory", *table(cells)]
 
@@ -291,9 +300,9 @@ def _resumes(resumes: Sequence[Resume], width: int) -> list[str]:
     if not resumes:
         return []
     lines = []
-    for one in resumes:
-        changed = "; ".join(one.changes) or "no option was changed"
-        text = f"after step {one.after_step}, {one.time}: {changed}"
+    for resume in resumes:
+        changed = "; ".join(resume.changes) or "no option was changed"
+        text = f"after step {resume.after_step}, {resume.time}: {changed}"
         lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
     return ["resumes", *lines]
 

@@ -33,7 +33,7 @@ class PlanPeak:
 
 
 @dataclass
-class _Trained:
+class _PlanTotals:
     predicted_bytes: int | None
     steps: int = 0
     ooms: int = 0
@@ -45,17 +45,17 @@ class PlanPeaks:
     """Sums up steps by plan."""
 
     def __init__(self) -> None:
-        self._plans: dict[Plan, _Trained] = {}
+        self._plans: dict[Plan, _PlanTotals] = {}
 
     def add(self, record: StepRecord) -> None:
         """Take one more step in."""
-        trained = self._plans.setdefault(record.plan, _Trained(record.predicted))
-        trained.steps += 1
-        trained.ooms += record.ooms
+        totals = self._plans.setdefault(record.plan, _PlanTotals(record.predicted))
+        totals.steps += 1
+        totals.ooms += record.ooms
         # A cut batch or one in pieces says nothing of what the plan takes.
         if record.peak is not None and record.is_whole:
-            trained.last_bytes.append(record.peak.allocated)
-            trained.highest_bytes = max(trained.highest_bytes or 0, record.peak.allocated)
+            totals.last_bytes.append(record.peak.allocated)
+            totals.highest_bytes = max(totals.highest_bytes or 0, record.peak.allocated)
 
     def rows(self, most: int | None = None) -> tuple[list[PlanPeak], int]:
         """Return the plans in the order of their first steps, and how many were left out.
@@ -66,13 +66,13 @@ class PlanPeaks:
         rows = [
             PlanPeak(
                 plan,
-                one.steps,
-                one.predicted_bytes,
-                int(median(one.last_bytes)) if one.last_bytes else None,
-                one.highest_bytes,
-                one.ooms,
+                totals.steps,
+                totals.predicted_bytes,
+                int(median(totals.last_bytes)) if totals.last_bytes else None,
+                totals.highest_bytes,
+                totals.ooms,
             )
-            for plan, one in self._plans.items()
+            for plan, totals in self._plans.items()
         ]
-        kept = sorted(rows, key=lambda row: row.steps, reverse=True)[:most]
-        return [row for row in rows if row in kept], len(rows) - len(kept)
+        longest = sorted(rows, key=lambda row: row.steps, reverse=True)[:most]
+        return [row for row in rows if row in longest], len(rows) - len(longest)

@@ -26,7 +26,7 @@ class Reporter:
 
     def __init__(self, sinks: Iterable[Sink]) -> None:
         self._sinks = list(sinks)
-        self._said: set[tuple[int, str]] = set()
+        self._warned: set[tuple[int, str]] = set()
         self._handler = _Forward(self.message)
         self._logger = logging.getLogger(LOGGER_NAME)
         self._level_before = self._logger.level
@@ -82,10 +82,12 @@ class Reporter:
                 try:
                     event(sink)
                 except MemoryError:
-                    self._say_lost(sink, "ran out of memory; a report was lost")
+                    self._warn_of_dropped_report(sink, "ran out of memory; a report was dropped")
                 except Exception as error:
                     if isinstance(error, OSError) and error.errno in _FULL:
-                        self._say_lost(sink, "found the disk full; reports wait or are lost until there is room")
+                        self._warn_of_dropped_report(
+                            sink, "found the disk full; reports wait or are dropped until there is room"
+                        )
                     else:
                         self._drop(sink, error)
         finally:
@@ -98,16 +100,16 @@ class Reporter:
         if not self._sinks:
             self._stop_listening()  # logging then writes to stderr, the one place left
         self._logger.error(
-            "%s failed and is left out from here on; the run goes on. %s: %s",
+            "%s failed and is left out from here on; the run continues. %s: %s",
             type(sink).__name__,
             type(error).__name__,
             error,
         )
 
-    def _say_lost(self, sink: Sink, why: str) -> None:
-        # Memory comes back with the next plan, room when old checkpoints are deleted: a report is lost, not the sink.
-        if (id(sink), why) not in self._said:
-            self._said.add((id(sink), why))
+    def _warn_of_dropped_report(self, sink: Sink, why: str) -> None:
+        # Memory comes back with the next plan, room when old checkpoints are deleted: the sink itself is kept.
+        if (id(sink), why) not in self._warned:
+            self._warned.add((id(sink), why))
             self._logger.warning("%s %s. This is said once.", type(sink).__name__, why)
 
     def _stop_listening(self) -> None:

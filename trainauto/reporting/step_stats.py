@@ -147,15 +147,15 @@ def _means(sums: Mapping[str, tuple[float, int]]) -> dict[str, float]:
     return {name: total / number for name, (total, number) in sums.items()}
 
 
-def _higher(one: PeakReading | None, other: PeakReading) -> PeakReading:
-    if one is None:
+def _higher(first: PeakReading | None, other: PeakReading) -> PeakReading:
+    if first is None:
         return other
     return PeakReading(
-        allocated=max(one.allocated, other.allocated),
-        reserved=_highest((one.reserved, other.reserved)),
-        device_used=_highest((one.device_used, other.device_used)),
+        allocated=max(first.allocated, other.allocated),
+        reserved=_highest((first.reserved, other.reserved)),
+        device_used=_highest((first.device_used, other.device_used)),
         limit=other.limit,
-        alloc_retries=one.alloc_retries + other.alloc_retries,
+        alloc_retries=first.alloc_retries + other.alloc_retries,
         current=other.current,
         available=other.available,
     )

@@ -45,7 +45,7 @@ class SummaryJson(Sink):
         self._written_s = float("-inf")
 
     def start(self, summary: RunSummary) -> None:
-        """Begin the object, or go on with that of the run that is resumed."""
+        """Begin the object, or continue that of the run that is resumed."""
         before = _read(self._path) if summary.resumed else {}
         self._stride = max(int(before.get("stride", 0)), self._print_freq)
         self._losses = [entry for entry in before.get("losses", []) if entry["step"] <= summary.progress.steps]

@@ -81,7 +81,7 @@ class TensorBoard(Sink):
         """Open the event file.
 
         Where there are others, of the run that is resumed or of one killed before its first checkpoint, what they hold
-        after the step that is gone on from is hidden.
+        after the step that is resumed from is hidden.
         """
         from torch.utils.tensorboard.writer import SummaryWriter
 

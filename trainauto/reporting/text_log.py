@@ -1,15 +1,18 @@
-"""A run told in lines, and the file training.log that keeps them with timestamps."""
+"""A run in lines of text, and the file training.log that keeps them with timestamps."""
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from trainauto.core.decisions import BEFORE_FIRST, Decision
+from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
 from trainauto.reporting.formatting import (
     decision_lines,
     end_lines,
+    oom_text,
     prediction_lines,
     step_lines,
     summary_lines,
@@ -39,6 +42,9 @@ class TextSink(Sink):
         self.summary: RunSummary | None = None
         self._window = StepWindow()
         self._peaks = PlanPeaks()
+        self._plan: Plan | None = None
+        self._ooms = 0
+        self._ooms_in_validation = 0
 
     def write(self, line: str, level: int = logging.INFO) -> None:
         """Put down one line."""
@@ -53,18 +59,25 @@ class TextSink(Sink):
         self._write_all(summary_lines(summary, self.width))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
-        """Write decisions at once and how the run stands every ``print_freq`` steps."""
+        """Write decisions at once and how the run stands every ``print_freq`` steps.
+
+        In the order in which things came about: what was decided before the step, the plan it is the first to be
+        trained with, the step, what was decided upon it.
+        """
         if self.summary is None:
             return
         self._window.add(record)
         self._peaks.add(record)
+        self._ooms += record.ooms
+        self._write_decisions(record.step, [decision for decision in decisions if decision.early])
+        if self._plan not in (None, record.plan):  # a larger one takes effect some batches after it was decided
+            self._write_all(wrapped(f"step {record.step}: now training with {record.plan}", self.width))
+        self._plan = record.plan
         first = progress.steps == self.summary.progress.steps + 1
         if first or record.step % self.print_freq == 0:
             self.write_standing(step_lines(self._window.figures(), self.summary, progress, self.width))
             self._window.clear()
-        for decision in decisions:
-            if not (self.width and decision.reason.startswith(BEFORE_FIRST)):  # a console had it before the step
-                self._write_all(decision_lines(record.step, decision, self.width))
+        self._write_decisions(record.step, [decision for decision in decisions if not decision.early])
 
     def write_standing(self, lines: Sequence[str]) -> None:
         """Write how the run stands."""
@@ -72,9 +85,9 @@ class TextSink(Sink):
 
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
         """Write the table of a validation, then what was decided upon it."""
+        self._ooms_in_validation += record.ooms
         self._write_all(validation_lines(record, self.width))
-        for decision in decisions:
-            self._write_all(decision_lines(record.step, decision, self.width))
+        self._write_decisions(record.step, decisions)
 
     def message(self, text: str, level: int) -> None:
         """Write a message, wrapped; a block of several lines stays as it is, so that it can be copied."""
@@ -90,8 +103,17 @@ class TextSink(Sink):
     def end(self, summary: RunEnd) -> None:
         """Write what was predicted of the plans of this run, and the last block."""
         self._write_all(prediction_lines(self._peaks, self.width))
+        if ooms := oom_text(self._ooms, self._ooms_in_validation):
+            since = ", since it was resumed" if self.summary is not None and self.summary.resumed else ""
+            summary = replace(summary, facts=(*summary.facts, ("OOM", f"{ooms}{since}")))
         level = logging.ERROR if summary.status == "failed" else logging.INFO
         self._write_all(end_lines(summary, self.width and self.width - len(self.prefix(level))), level)
+
+    def _write_decisions(self, step: int, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            is_repeated = isinstance(decision, PlanChange) and decision.announced
+            if not (is_repeated and self.width):  # a console is to be read at a glance
+                self._write_all(decision_lines(step, decision, self.width))
 
     def _write_all(self, lines: Iterable[str], level: int = logging.INFO) -> None:
         for line in lines:

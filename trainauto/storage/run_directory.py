@@ -77,8 +77,8 @@ class RunDirectory:
             InputError: there is no run.
         """
         if not path.is_dir():
-            what = "is a file" if path.exists() else "does not exist"
-            raise InputError(Problem(f"{path} {what}", advice="Name the folder of a run, e.g. experiments/NAME."))
+            reason = "is a file" if path.exists() else "does not exist"
+            raise InputError(Problem(f"{path} {reason}", advice="Name the folder of a run, e.g. experiments/NAME."))
         run = cls(path.resolve()) if (path / "config.json").is_file() else cls.current(path.parent, path.name)
         if run is None or not run.config.is_file():
             inside = sorted(folder.name for folder in path.iterdir() if (folder / CURRENT).exists())
@@ -103,16 +103,16 @@ class RunDirectory:
         return self.path / "origin.json"
 
     @staticmethod
-    def until_step(kept: Path, step: int) -> Path:
+    def until_step(file: Path, step: int) -> Path:
         """Return where a kept file stays that held up to ``step``, e.g. ``options_until_step_120.yml``."""
-        return kept.with_name(f"{kept.stem}_until_step_{step}{kept.suffix}")
+        return file.with_name(f"{file.stem}_until_step_{step}{file.suffix}")
 
-    def kept_at(self, kept: Path, step: int) -> Path:
+    def kept_at(self, file: Path, step: int) -> Path:
         """Return the version of a kept file that held at a step: what it was replaced by later is another."""
-        pattern = re.compile(rf"{re.escape(kept.stem)}_until_step_(\d+){re.escape(kept.suffix)}")
-        matches = (pattern.fullmatch(file.name) for file in self.path.iterdir())
+        pattern = re.compile(rf"{re.escape(file.stem)}_until_step_(\d+){re.escape(file.suffix)}")
+        matches = (pattern.fullmatch(entry.name) for entry in self.path.iterdir())
         ends = sorted(int(match[1]) for match in matches if match)
-        return next((self.until_step(kept, end) for end in ends if end >= step), kept)
+        return next((self.until_step(file, end) for end in ends if end >= step), file)
 
     @property
     def config(self) -> Path:

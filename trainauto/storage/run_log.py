@@ -43,5 +43,5 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], Entry]) -> Iterator[E
             yield parse(line)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            what = f"{path}: entry {number} cannot be read: {lacks}"
-            raise InputError(Problem(what, advice="Was it written by another version, or edited?")) from error
+            message = f"{path}: entry {number} cannot be read: {lacks}"
+            raise InputError(Problem(message, advice="Was it written by another version, or edited?")) from error

@@ -20,7 +20,7 @@ CURVES = "tensorboard"
 """Key of config.json that says where the event files are, seen from the run's folder."""
 
 
-def changed_options(directory: RunDirectory, loaded: LoadedOptions, ranks: int = 1) -> list[str]:
+def changed_options(directory: RunDirectory, loaded: LoadedOptions, world_size: int = 1) -> list[str]:
     """Compare with the options and ranks the run was last started with; one line a key that differs.
 
     What nobody wrote, neither then nor now, is no option that was changed: another card has another preset.
@@ -31,7 +31,7 @@ def changed_options(directory: RunDirectory, loaded: LoadedOptions, ranks: int =
     before = _flat(json.loads(directory.config.read_text(encoding="utf-8")))
     now = _flat(loaded.options.model_dump(mode="json"))
     before.pop(CURVES, None)  # no option
-    before["ranks"], now["ranks"] = origin.get("ranks", 1), ranks
+    before["ranks"], now["ranks"] = origin.get("ranks", 1), world_size
     written = (before.keys() - origin.get("unwritten", ())) | (now.keys() - loaded.unwritten)
     keys = [key for key in dict.fromkeys([*before, *now]) if key in written and before.get(key) != now.get(key)]
     return [f"{key}: {before.get(key)} -> {now.get(key)}" for key in keys]
@@ -77,7 +77,7 @@ def write_run_metadata(
     dataset: DynamicDataset,
     configured: tuple[int, int],
     step: int,
-    ranks: int = 1,
+    world_size: int = 1,
 ) -> None:
     """Keep the options: as they stand in the file, as given (with what the command line set), and as resolved.
 
@@ -90,12 +90,12 @@ def write_run_metadata(
         configured: samples of a step that rates and averages are counted from, and those the option file has a rank
             train.
         step: the step it stands at.
-        ranks: how many train it together.
+        world_size: how many train it together.
     """
     origin = origin_of(loaded, dataset) | {
         "configured_samples": configured[0],
         "configured_of_a_rank": configured[1],
-        "ranks": ranks,
+        "ranks": world_size,
         "launch": launch_of_now(),
         "unwritten": sorted(loaded.unwritten),
     }
@@ -104,12 +104,12 @@ def write_run_metadata(
         directory.given: as_yaml(loaded.tree),
         directory.origin: json.dumps(origin, indent=2, ensure_ascii=False) + "\n",
     }
-    for kept, text in texts.items():
-        until = directory.until_step(kept, step)
+    for file, text in texts.items():
+        until = directory.until_step(file, step)
         # Where a run is resumed from the same step twice, the first is what led to it.
-        if kept.is_file() and kept.read_text(encoding="utf-8") != text and not until.exists():
-            kept.replace(until)
-        write_text_atomically(kept, text)
+        if file.is_file() and file.read_text(encoding="utf-8") != text and not until.exists():
+            file.replace(until)
+        write_text_atomically(file, text)
     config = loaded.options.model_dump(mode="json")
     if loaded.options.logger.use_tb_logger:
         config[CURVES] = Path(os.path.relpath(directory.tensorboard, directory.path)).as_posix()

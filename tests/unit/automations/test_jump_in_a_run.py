@@ -128,7 +128,7 @@ def test_what_was_measured_is_forgotten_when_plans_need_something_else(policy: s
     one.on_run_start(FACTS)
     for _ in range(2):
         one.on_out_of_memory(OutOfMemory(1, START, BatchShape(4, 32), "g", "no memory", 2, LIMIT))
-    one.forget()
+    one.on_peaks_invalidated()
     assert one.expected_bytes(START) is None
     resumed = controller(policy=policy, max_lq_size=64, max_batch_size=48)
     if policy == "jump":
@@ -221,12 +221,12 @@ def test_what_the_allocator_keeps_of_other_plans_is_not_what_a_plan_needs() -> N
         available_bytes=LIMIT,
     )
     for one in (jump, alone):
-        one.judge(seen)
+        one.decide(seen)
     assert (jump.reserved.predict(shape), jump.reserved.predict(shape, UPPER)) == (foreseen, doubted)
     assert alone.reserved.predict(shape) == pytest.approx(1.5 * peak, rel=0.01)  # nothing was foreseen of it
     # But no plan needs more than was seen to be enough.
     for _ in range(2):
-        jump.judge(replace(seen, reserved_bytes=int(1.01 * peak)))
+        jump.decide(replace(seen, reserved_bytes=int(1.01 * peak)))
     assert jump.reserved.predict(shape) < 1.02 * peak < foreseen
 
 

@@ -67,6 +67,6 @@ def test_what_has_no_blocks_is_refused_at_its_place(tmp_path: Path, monkeypatch:
         with pytest.raises(InputError, match="gradient checkpointing is not possible") as caught:
             option_case("refused", tmp_path, options, {}).real(torch.float32)
         (problem,) = caught.value.problems
-        assert why in problem.what
+        assert why in problem.message
         assert problem.place is not None
         assert "gradient_checkpointing" in problem.place.text

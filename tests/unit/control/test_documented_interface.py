@@ -135,7 +135,7 @@ def test_current_parameters_within_bounds_again_and_again(caplog: pytest.LogCapt
     automation = controller(policy="step")
     automation.set_current_parameters(1000, 1000)
     assert (automation.current_batch_size, automation.current_lq_size) == (64, 128)
-    assert "is outside of the bounds" in caplog.text
+    assert "is out of bounds" in caplog.text
     automation = controller(policy="step")
     automation.set_current_parameters(1, 1)
     assert (automation.current_batch_size, automation.current_lq_size) == (2, 16)

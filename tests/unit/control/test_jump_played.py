@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.worlds import FIRST_TEST_SEED, MARGIN, TARGET, World, worlds
-from trainauto.control.jump_policy import JumpInput, choose
+from trainauto.control.jump_policy import JumpInput, decide
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.plan import Plan
 from trainauto.memory.cost.cost_model import CostModel, fit_prior, shape_of
@@ -59,7 +59,7 @@ def test_jumps_stay_within_the_limit_in_two_thousand_worlds() -> None:
         cost = CostModel(fit_prior(world.traced(), world.window_px))
         plan, peak = start(world), None
         for jump in (0, 1):
-            plan = choose(in_world(world, plan, cost, peak)).plan
+            plan = decide(in_world(world, plan, cost, peak)).plan
             peak = world.of(plan, jump)
             cost.observe(shape_of(plan), peak)
             above[jump] += peak > TARGET * world.limit
@@ -105,7 +105,7 @@ def play(world: World, traced: bool, periods: int = 12) -> tuple[Plan, int, int,
     changes = above = beyond = 0
     for period in range(periods):
         facts = {"corrected": changes >= 2, "blocked": tuple(blocked)}
-        plan, before = choose(in_world(world, plan, cost, peak, **facts)).plan, plan
+        plan, before = decide(in_world(world, plan, cost, peak, **facts)).plan, plan
         changes += plan != before
         peak = world.of(plan, period)
         if peak > world.limit:

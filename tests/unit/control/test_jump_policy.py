@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.worlds import DOUBTFUL, GIB, KIB, MARGIN, MIB, TARGET, TRACED
-from trainauto.control.jump_policy import CORRECTION_GAIN, LATER_GAIN, JumpInput, best_plan, choose, frontier
+from trainauto.control.jump_policy import CORRECTION_GAIN, LATER_GAIN, JumpInput, best_plan, decide, frontier
 from trainauto.core.plan import Axis, Plan
 from trainauto.memory.cost.cost_model import CostModel, fit_prior, shape_of
 from trainauto.memory.cost.ratio_prior import PROCESS, RESERVED, UPPER
@@ -126,8 +126,8 @@ def test_the_best_plan_is_that_of_brute_force(now: JumpInput) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(situations())
-def test_what_a_judgement_may_do(now: JumpInput) -> None:
-    found = choose(now)
+def test_what_a_decision_may_do(now: JumpInput) -> None:
+    found = decide(now)
     plan, target_bytes = found.plan, now.target * now.limit_bytes
     assert all(axis.admits(plan[axis.name]) for axis in now.axes)
     assert plan.micro_batches == now.plan.micro_batches
@@ -157,25 +157,25 @@ def test_few_predictions_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     predict = CostModel.predict
     monkeypatch.setattr(CostModel, "predict", lambda self, *given: asked.append(1) or predict(self, *given))
     axes = (Axis("lq_size", "px", 32, 256), Axis("batch_size", "samples", 2, 64))
-    found = choose(situation(a_plan(4, 48), axes=axes))
+    found = decide(situation(a_plan(4, 48), axes=axes))
     assert found.plan["lq_size"] > 100
     assert len(asked) < 40
 
 
 def test_crops_grow_first_then_the_batch() -> None:
-    first = choose(situation(a_plan(4, 48)))
+    first = decide(situation(a_plan(4, 48)))
     assert first.plan == a_plan(
         4, 116
     )  # 5.24 GiB expected, as much as 6.16 of the 6.8 of the target: 120 may need more
-    wide = choose(situation(a_plan(4, 48), cost=a_cost(square=50)))
+    wide = decide(situation(a_plan(4, 48), cost=a_cost(square=50)))
     assert wide.plan == a_plan(4, 160)  # the bound, and a fifth sample would not fit
-    wider = choose(situation(a_plan(4, 48), cost=a_cost(square=20)))
+    wider = decide(situation(a_plan(4, 48), cost=a_cost(square=20)))
     assert wider.plan.batch_size == 10
     assert "lq_size is at its bound 160" in wider.reason
 
 
 def test_reasons_give_figures_for_each_axis() -> None:
-    reason = choose(situation(a_plan(4, 48))).reason
+    reason = decide(situation(a_plan(4, 48))).reason
     for part in (
         r"expected \d\.\d\d GiB, \d\d\.\d% of 8\.00 GiB, at most 8\d\.\d%",
         r"batch_size 4, lq_size \d+ may need \d\d\.\d%, above the target 85%",
@@ -186,22 +186,22 @@ def test_reasons_give_figures_for_each_axis() -> None:
 
 def test_one_correction_then_rest() -> None:
     jumped = a_plan(4, 108)
-    below = choose(situation(jumped, 0.66))
+    below = decide(situation(jumped, 0.66))
     assert below.plan["lq_size"] > 108
-    assert choose(situation(jumped, 0.66, corrected=True)).plan == below.plan  # it is worth more than a tenth
-    assert choose(situation(jumped, 0.75)).plan == a_plan(4, 112)
-    settled = choose(situation(jumped, 0.75, corrected=True))
+    assert decide(situation(jumped, 0.66, corrected=True)).plan == below.plan  # it is worth more than a tenth
+    assert decide(situation(jumped, 0.75)).plan == a_plan(4, 112)
+    settled = decide(situation(jumped, 0.75, corrected=True))
     assert settled.plan == jumped
     assert "a change asks for 10%" in settled.reason
-    assert choose(situation(jumped, 0.81)).plan == jumped
-    assert "lies in the band 80% to 85%" in choose(situation(jumped, 0.81)).reason
+    assert decide(situation(jumped, 0.81)).plan == jumped
+    assert "lies in the band 80% to 85%" in decide(situation(jumped, 0.81)).reason
 
 
 def test_pressure_takes_the_batch_even_below_the_configured_one_then_the_crop() -> None:
-    assert choose(situation(a_plan(8, 96), 0.90)).plan == a_plan(7, 96)
-    assert choose(situation(a_plan(4, 112), 0.90)).plan == a_plan(3, 112)
-    assert choose(situation(a_plan(2, 148), 0.90)).plan == a_plan(2, 136)
-    floor = choose(situation(a_plan(2, 32), 0.90))
+    assert decide(situation(a_plan(8, 96), 0.90)).plan == a_plan(7, 96)
+    assert decide(situation(a_plan(4, 112), 0.90)).plan == a_plan(3, 112)
+    assert decide(situation(a_plan(2, 148), 0.90)).plan == a_plan(2, 136)
+    floor = decide(situation(a_plan(2, 32), 0.90))
     assert floor.plan == a_plan(2, 32)
     assert "all axes go to their floor" in floor.reason
 
@@ -209,19 +209,19 @@ def test_pressure_takes_the_batch_even_below_the_configured_one_then_the_crop() 
 def test_the_configured_batch_comes_back_before_crops_grow() -> None:
     below = situation(a_plan(3, 112), 0.66)
     assert not admitted(below, a_plan(4, 112))
-    restored = choose(below).plan
+    restored = decide(below).plan
     assert restored.batch_size == 4
     assert restored["lq_size"] == 104  # paid for by a little of the crop
-    crowded = choose(situation(a_plan(2, 48), configured_batch=16, cost=a_cost(5000, 100))).plan
+    crowded = decide(situation(a_plan(2, 48), configured_batch=16, cost=a_cost(5000, 100))).plan
     assert crowded.batch_size < 16
     assert crowded["lq_size"] == 32
 
 
 def test_growth_can_be_forbidden_protection_cannot() -> None:
-    assert choose(situation(a_plan(8, 64), 0.2, may_grow=False)).plan == a_plan(8, 64)
-    assert choose(situation(a_plan(8, 64), may_grow=False)).plan == a_plan(8, 64)
-    assert choose(situation(a_plan(8, 64), 0.9, may_grow=False)).plan != a_plan(8, 64)
-    assert choose(situation(a_plan(24, 160), may_grow=False)).plan.batch_size < 24
+    assert decide(situation(a_plan(8, 64), 0.2, may_grow=False)).plan == a_plan(8, 64)
+    assert decide(situation(a_plan(8, 64), may_grow=False)).plan == a_plan(8, 64)
+    assert decide(situation(a_plan(8, 64), 0.9, may_grow=False)).plan != a_plan(8, 64)
+    assert decide(situation(a_plan(24, 160), may_grow=False)).plan.batch_size < 24
 
 
 def test_a_peak_beyond_its_own_quantile_shrinks_by_as_much() -> None:
@@ -229,7 +229,7 @@ def test_a_peak_beyond_its_own_quantile_shrinks_by_as_much() -> None:
     plan = a_plan(16, 60)
     cost.observe(shape_of(plan), int(0.7 * LIMIT))
     now = situation(plan, cost=cost, peak_bytes=int(1.2 * LIMIT))
-    found = choose(now).plan
+    found = decide(now).plan
     assert need(cost, found) / need(cost, plan) <= TARGET / 1.2 * 1.01
 
 
@@ -238,25 +238,25 @@ def test_a_peak_a_little_above_the_target_costs_one_sample() -> None:
     plan = a_plan(64, 32)
     cost.observe(shape_of(plan), int(0.83 * LIMIT))
     axes = (Axis("lq_size", "px", 32, 32), Axis("batch_size", "samples", 2, 64))
-    found = choose(situation(plan, cost=cost, peak_bytes=int(0.86 * LIMIT), axes=axes)).plan
+    found = decide(situation(plan, cost=cost, peak_bytes=int(0.86 * LIMIT), axes=axes)).plan
     assert found == a_plan(63, 32)
 
 
 def test_reserved_memory_counts_besides() -> None:
     reserved = a_cost(belief=RESERVED)
-    free = choose(situation(a_plan(4, 48), reserved=reserved, available_bytes=LIMIT)).plan
+    free = decide(situation(a_plan(4, 48), reserved=reserved, available_bytes=LIMIT)).plan
     crowded = situation(a_plan(4, 48), reserved=reserved, available_bytes=LIMIT // 2)
-    found = choose(crowded)
+    found = decide(crowded)
     assert found.plan["lq_size"] < free["lq_size"]
     assert "may have to reserve" in found.reason
     # In the band, but others took what the allocator would need.
-    short = choose(situation(a_plan(4, 112), 0.82, reserved=reserved, available_bytes=LIMIT // 2))
+    short = decide(situation(a_plan(4, 112), 0.82, reserved=reserved, available_bytes=LIMIT // 2))
     assert short.plan.batch_size < 4
     assert "to reserve is above" in short.reason
 
 
 def test_nothing_known_nothing_done() -> None:
-    found = choose(situation(a_plan(4, 48), cost=CostModel(None)))
+    found = decide(situation(a_plan(4, 48), cost=CostModel(None)))
     assert found.plan == a_plan(4, 48)
     assert "nothing was traced or measured" in found.reason
 
@@ -278,6 +278,6 @@ def test_a_plan_below_the_band_is_never_left_for_a_smaller_one() -> None:
     cost = a_cost(belief=PROCESS)
     plan = a_plan(6, 96)
     now = situation(plan, 0.79, cost=cost, blocked=(a_plan(6, 96),))
-    found = choose(now)
+    found = decide(now)
     assert found.plan == plan
     assert "would use -" not in found.reason

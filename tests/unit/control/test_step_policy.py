@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainauto.control.step_policy import Measured, PolicyDecision, StepInput, judge, shrunk_after_oom, work
+from trainauto.control.step_policy import Measured, PolicyDecision, StepInput, decide, shrunk_after_oom, work
 from trainauto.core.plan import Axis, Plan
 
 AXES = (Axis("lq_size", "px", 16, 128, 4), Axis("batch_size", "samples", 2, 32))
@@ -33,10 +33,10 @@ plans = st.builds(lambda b, s: Plan.of(batch_size=b, lq_size=4 * s), st.integers
 
 
 @given(plans, st.floats(0.01, 1.4))
-def test_what_a_judgement_may_do(plan: Plan, usage: float) -> None:
+def test_what_a_decision_may_do(plan: Plan, usage: float) -> None:
     """Fault 6: above target it shrinks, always. Fault 9: and never below a minimum (C39)."""
     peak = int(usage * LIMIT)
-    found = judge(situation(plan, peak))
+    found = decide(situation(plan, peak))
     assert all(axis.admits(found.plan[axis.name]) for axis in AXES)
     assert found.reason
     if usage > 0.85:
@@ -60,13 +60,13 @@ def test_what_a_judgement_may_do(plan: Plan, usage: float) -> None:
 def test_crop_grows_before_the_batch_and_the_batch_when_the_crop_cannot() -> None:
     """Fault 8: when the crop was blocked, growth of the batch was never tried. C02, C03, E20 (steps of 2 to 8)."""
     small = Plan.of(batch_size=4, lq_size=32)
-    assert judge(situation(small)).plan["lq_size"] == 40
+    assert decide(situation(small)).plan["lq_size"] == 40
     at_bound = Plan.of(batch_size=4, lq_size=128)
     peak = int(0.3 * LIMIT)
-    assert judge(situation(at_bound, peak)).plan == Plan.of(batch_size=11, lq_size=128)  # 12 might pass the target
+    assert decide(situation(at_bound, peak)).plan == Plan.of(batch_size=11, lq_size=128)  # 12 might pass the target
     # The crop is blocked by a plan that failed.
     failed = Plan.of(batch_size=4, lq_size=36)
-    found = judge(situation(small, int(0.3 * LIMIT), blocked=(failed,)))
+    found = decide(situation(small, int(0.3 * LIMIT), blocked=(failed,)))
     assert found.plan["lq_size"] == 32
     assert found.plan.batch_size > 4
 
@@ -74,11 +74,11 @@ def test_crop_grows_before_the_batch_and_the_batch_when_the_crop_cannot() -> Non
 def test_staying_below_the_band_says_why_with_figures() -> None:
     """C40: whoever wonders why nothing changes is told."""
     plan = Plan.of(batch_size=32, lq_size=128)
-    found = judge(situation(plan, int(0.5 * LIMIT)))
+    found = decide(situation(plan, int(0.5 * LIMIT)))
     assert found.plan == plan
     assert "lq_size is at its bound 128" in found.reason
     assert "batch_size is at its bound 32" in found.reason
-    tight = judge(situation(Plan.of(batch_size=4, lq_size=64), int(0.79 * LIMIT)))
+    tight = decide(situation(Plan.of(batch_size=4, lq_size=64), int(0.79 * LIMIT)))
     assert "is expected to peak at" in tight.reason
     assert "above the target 85%" in tight.reason
 
@@ -86,17 +86,17 @@ def test_staying_below_the_band_says_why_with_figures() -> None:
 def test_pressure_takes_the_batch_first_then_the_crop() -> None:
     """Fault 9: decreases ignored the minimum. C04: the crop shrinks only at the smallest batch."""
     over = int(0.95 * LIMIT)
-    assert judge(situation(Plan.of(batch_size=10, lq_size=64), over)).plan == Plan.of(batch_size=8, lq_size=64)
-    assert judge(situation(Plan.of(batch_size=2, lq_size=64), over)).plan == Plan.of(batch_size=2, lq_size=60)
-    floor = judge(situation(Plan.of(batch_size=2, lq_size=16), over))
+    assert decide(situation(Plan.of(batch_size=10, lq_size=64), over)).plan == Plan.of(batch_size=8, lq_size=64)
+    assert decide(situation(Plan.of(batch_size=2, lq_size=64), over)).plan == Plan.of(batch_size=2, lq_size=60)
+    floor = decide(situation(Plan.of(batch_size=2, lq_size=16), over))
     assert floor == PolicyDecision(Plan.of(batch_size=2, lq_size=16), floor.reason)
     assert "every axis is at its floor" in floor.reason
 
 
 def test_growth_can_be_forbidden_protection_cannot() -> None:
     plan = Plan.of(batch_size=8, lq_size=64)
-    assert judge(situation(plan, int(0.2 * LIMIT), may_grow=False)).plan == plan
-    assert judge(situation(plan, int(0.9 * LIMIT), may_grow=False)).plan != plan
+    assert decide(situation(plan, int(0.2 * LIMIT), may_grow=False)).plan == plan
+    assert decide(situation(plan, int(0.9 * LIMIT), may_grow=False)).plan != plan
 
 
 @given(plans)

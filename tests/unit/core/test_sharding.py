@@ -17,8 +17,8 @@ shardings = st.one_of(st.integers(1, 9).map(SampleSharding.equal), weighted)
 def test_every_sample_has_one_owner_and_every_rank_its_share(sharding: SampleSharding, batch: int) -> None:
     ranks_of = sharding.rank_of_sample(batch)
     assert len(ranks_of) == sharding.total(batch)
-    assert tuple(ranks_of.count(rank) for rank in range(sharding.ranks)) == sharding.samples(batch)
-    for rank in range(sharding.ranks):
+    assert tuple(ranks_of.count(rank) for rank in range(sharding.world_size)) == sharding.samples(batch)
+    for rank in range(sharding.world_size):
         assert [ranks_of[place] for place in sharding.positions(batch, rank)] == [rank] * sharding.samples(batch)[rank]
         assert list(sharding.positions(batch, rank)) == sorted(sharding.positions(batch, rank))
 
@@ -33,7 +33,7 @@ def test_samples_are_dealt_in_turns_and_to_the_lower_rank_first(sharding: Sample
 
 @given(shardings, st.integers(1, 40), st.lists(st.integers(1, 40), min_size=1, max_size=4))
 def test_pieces_of_a_draw_are_the_draw(sharding: SampleSharding, batch: int, plans: list[int]) -> None:
-    drawn, given_, trained = Plan.of(batch_size=batch, lq_size=8), 0, [0] * sharding.ranks
+    drawn, given_, trained = Plan.of(batch_size=batch, lq_size=8), 0, [0] * sharding.world_size
     number = 0
     while given_ < sharding.total(batch):
         plan = drawn.changed(batch_size=plans[min(number, len(plans) - 1)])
@@ -43,7 +43,7 @@ def test_pieces_of_a_draw_are_the_draw(sharding: SampleSharding, batch: int, pla
         assert all(count <= limit for count, limit in zip(counts, limits, strict=True))
         # What a piece takes is the next stretch of the stream: each rank's next samples, and no others.
         stretch = sharding.rank_of_sample(batch)[given_ : given_ + sum(counts)]
-        assert counts == tuple(stretch.count(rank) for rank in range(sharding.ranks))
+        assert counts == tuple(stretch.count(rank) for rank in range(sharding.world_size))
         given_, number = given_ + sum(counts), number + 1
         trained = [before + count for before, count in zip(trained, counts, strict=True)]
     assert tuple(trained) == sharding.samples(batch)
@@ -59,14 +59,14 @@ def test_equal_ranks_cut_as_one_rank_does(batch: int, limit: int) -> None:
         (taken,) = SampleSharding().next_piece(whole, smaller, given_)
         expected.append(taken)
         given_ += taken
-    for ranks in (2, 4):
-        sharding, given_, pieces = SampleSharding.equal(ranks), 0, []
+    for world_size in (2, 4):
+        sharding, given_, pieces = SampleSharding.equal(world_size), 0, []
         while given_ < 4 * batch:
-            parts = [plan.changed(batch_size=plan.batch_size // ranks) for plan in (whole, smaller)]
+            parts = [plan.changed(batch_size=plan.batch_size // world_size) for plan in (whole, smaller)]
             pieces.append(sum(sharding.next_piece(*parts, given_)))
             given_ += pieces[-1]
         # A rank's limit is a bound on each of its parts, so a piece may hold a sample or two less where it is odd.
-        assert all(abs(ours - theirs) <= ranks for ours, theirs in zip(pieces, expected, strict=False))
+        assert all(abs(ours - theirs) <= world_size for ours, theirs in zip(pieces, expected, strict=False))
 
 
 def test_weights_deal_in_turns_and_follow_memory() -> None:

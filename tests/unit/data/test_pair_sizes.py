@@ -22,15 +22,15 @@ def test_exchanged_folders_are_said_once(write_images: Write, large: tuple[int, 
     small = (large[0] // 2, large[1] // 2)
     problems = refused(write_images("gt", 12, small), write_images("lq", 12, large))
     (problem,) = problems
-    assert "So it is with 12 of 12 pairs: " in problem.what
-    assert problem.what.rstrip(".").endswith("and 9 more")
+    assert "So it is with 12 of 12 pairs: " in problem.message
+    assert problem.message.rstrip(".").endswith("and 9 more")
     assert problem.advice.startswith("dataroot_gt and dataroot_lq seem to be exchanged")
     assert problem.argument == "dataroot_gt"
 
 
 def test_another_scale_is_said_once(write_images: Write) -> None:
     (problem,) = refused(write_images("gt", 4, (60, 90)), write_images("lq", 4, (30, 45)), scale=3)
-    assert "of 4 pairs" in problem.what
+    assert "of 4 pairs" in problem.message
     assert problem.advice == "They are for `scale: 2`."
 
 
@@ -38,7 +38,7 @@ def test_square_pairs_do_not_lie_on_their_side_and_causes_are_told_apart(write_i
     gt, lq = write_images("gt", 3, (64, 64)), write_images("lq", 3, (32, 32))
     write_images("lq", 1, (30, 30))  # replaces the first
     (problem,) = refused(gt, lq)
-    assert "of 3 pairs" not in problem.what
+    assert "of 3 pairs" not in problem.message
     assert problem.advice.startswith("Shrink the high-quality image again")
     write_images("gt", 2, (32, 32))
     problems = refused(gt, lq)

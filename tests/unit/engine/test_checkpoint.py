@@ -116,7 +116,7 @@ def test_a_damaged_one_is_set_aside_for_the_one_before(
     damage, how = DAMAGES[kind]
     damage(tmp_path / "step_00000030" / name)
     assert Checkpoints(tmp_path, keep=3).newest_whole() == tmp_path / "step_00000020"
-    assert re.search(rf"step_00000030 is damaged \({name}.*{how}.*\): going on from step_00000020 instead", caplog.text)
+    assert re.search(rf"step_00000030 is damaged \({name}.*{how}.*\): resuming from step_00000020 instead", caplog.text)
     assert names(tmp_path) == ["damaged_step_00000030", "latest.json", "step_00000010", "step_00000020"]
     for step in (10, 20):
         damage(tmp_path / f"step_{step:08d}" / name)

@@ -33,7 +33,7 @@ def traced(loaded: LoadedOptions) -> PlanBytes:
 class TracesHere:
     """What the process does, without the seconds that it takes to start one."""
 
-    def __init__(self, file: Path, overrides: Sequence[str], *, segments: str | None, ranks: int) -> None:
+    def __init__(self, file: Path, overrides: Sequence[str], *, segments: str | None, world_size: int) -> None:
         self._loaded = load_options(file, overrides)
 
     def __enter__(self) -> "TracesHere":

@@ -117,9 +117,9 @@ def test_ranks_hold_room_for_the_sum_of_gradients(options: Callable[..., Path]) 
     file = options()
     alone = FakeRun.of(loaded(file)).trace(PLAN)
     buffer_bytes = sum(buffer.nbytes for buffer in BucketedAllReduce(_compact_parameters()).buffers)
-    together = FakeRun.of(loaded(file), ranks=2).trace(PLAN)
+    together = FakeRun.of(loaded(file), world_size=2).trace(PLAN)
     assert together.held_bytes - alone.held_bytes == together.peak_bytes - alone.peak_bytes == buffer_bytes
-    sharded = FakeRun.of(loaded(options(distributed={"fully_shard": True})), ranks=2).trace(PLAN)
+    sharded = FakeRun.of(loaded(options(distributed={"fully_shard": True})), world_size=2).trace(PLAN)
     assert sharded.peak_bytes == alone.peak_bytes
 
 
@@ -180,8 +180,8 @@ def test_what_convolutions_work_in_counts_where_cudnn_takes_the_fastest(
 def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]) -> None:
     """And goes on after requests that it refuses, whatever networks print, until it does not answer in time."""
     file = options("talkative")
-    here = FakeRun.of(loaded(file), ranks=2).trace(PLAN)
-    with TraceProcess(file, ["use_amp=false"], segments=None, ranks=2, timeout_s=200) as process:
+    here = FakeRun.of(loaded(file), world_size=2).trace(PLAN)
+    with TraceProcess(file, ["use_amp=false"], segments=None, world_size=2, timeout_s=200) as process:
         found = process.trace(PLAN)
         assert (found.peak_bytes, found.persistent_bytes) == (here.peak_bytes, here.held_bytes)
         assert found.phase_peaks_bytes == here.phase_peaks_bytes

@@ -113,13 +113,13 @@ def test_traces_are_of_as_many_ranks_as_train(monkeypatch: pytest.MonkeyPatch) -
     seen: list[int] = []
 
     def forecast_memory(tracer: TraceProcess, _axes: Any, _device: str) -> MemoryForecast:
-        seen.append(tracer._ranks)
+        seen.append(tracer._world_size)
         return traced()
 
     monkeypatch.setattr(warm_start, "forecast_memory", forecast_memory)
     loaded = load_options(OPTIONS)
-    for ranks in (1, 3):
-        facts = replace(FACTS, ranks=ranks)
+    for world_size in (1, 3):
+        facts = replace(FACTS, world_size=world_size)
         prepare_warm_start(loaded, {}, facts, CPU, LIMIT, [controller()], calibrated=False)
     assert seen == [1, 3]
 
@@ -186,7 +186,7 @@ def test_kinds_differ_by_what_memory_depends_on(changed: str) -> None:
 def test_how_ranks_sum_gradients_is_part_of_the_kind_of_run() -> None:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
     plain, overlaps = load_options(OPTIONS), load_options(OPTIONS, ["distributed:ddp_overlap=true"])
-    one, two = (kind_of_run(plain, network, CPU, ranks) for ranks in (1, 2))
+    one, two = (kind_of_run(plain, network, CPU, world_size) for world_size in (1, 2))
     assert one != two
     assert two == kind_of_run(plain, network, CPU, 4)
     assert two != kind_of_run(overlaps, network, CPU, 2)

@@ -28,7 +28,7 @@ def test_every_problem_is_reported_with_its_place_and_a_remedy(file: Path) -> No
         assert problem.place is not None
         assert (problem.place.line, problem.place.column) == (int(match["line"]), int(match["column"])), str(problem)
         assert problem.place.text == file.read_text().splitlines()[problem.place.line - 1].replace("\t", " ")
-        assert match["what"] in problem.what
+        assert match["what"] in problem.message
         assert match["advice"] in problem.advice
         assert str(problem).startswith(f"{file}:{match['line']}:{match['column']}: ")
 

@@ -36,7 +36,7 @@ def test_every_key_of_the_schema(problems: Problems, case: Callable[[str], str])
     for path, key in KEYS:
         where = f" in {'.'.join(path)}" if path else ""
         what = f"'{case(key)}' is no data set" if path == ("datasets",) else f"unknown key '{case(key)}'{where}"
-        (problem,) = [problem for problem in found if problem.what == what]
+        (problem,) = [problem for problem in found if problem.message == what]
         assert f"'{key}'" in problem.advice or "Write it under" in problem.advice, problem
 
 
@@ -55,7 +55,7 @@ def test_every_argument_of_every_component(registry: Registry[Any], name: str) -
         try:
             check_arguments(component, given, path=("part",), places=tree.places, kind=registry.kind, name=name)
         except InputError as error:
-            refused = {problem.what: problem.advice for problem in error.problems}
+            refused = {problem.message: problem.advice for problem in error.problems}
         for other, argument in others.items():
             assert f"'{argument}'" in refused[f"{registry.kind} '{name}' has no argument '{other}'"]
 
@@ -71,12 +71,12 @@ def test_names_mean_the_same_in_any_case() -> None:
 def test_the_master_switch_of_automations(problems: Problems, key: str, value: str) -> None:
     """Fault 1: beside the switch any name may stand; one that only looks like it would switch nothing off."""
     (problem,) = problems(f"training_automations:{key}={value}")
-    assert f"unknown key '{key}' in training_automations" in problem.what
+    assert f"unknown key '{key}' in training_automations" in problem.message
     assert problem.advice == "Did you mean 'enabled'?"
 
 
 def test_an_automation_is_named_once(problems: Problems) -> None:
     """Fault 1: the file has PlanSchedule; switching off 'planschedule' beside it would leave it on."""
     (problem,) = problems("training_automations:planschedule:enabled=false")
-    assert "automation 'planschedule' is there twice" in problem.what
+    assert "automation 'planschedule' is there twice" in problem.message
     assert problem.advice == "Keep PlanSchedule or planschedule, not both."

@@ -42,7 +42,7 @@ def test_what_cannot_work_together(
     problems: Callable[..., tuple[Problem, ...]], overrides: list[str], place: int, what: str
 ) -> None:
     (problem,) = problems(*overrides)
-    assert what in problem.what
+    assert what in problem.message
     assert problem.advice
     assert problem.place is not None
     assert problem.place.file == "--force_yml" if place else problem.place.file.endswith("options.yml"), str(problem)
@@ -82,7 +82,7 @@ def test_combinations_are_judged_where_their_sections_are_valid(
     problems: Callable[..., tuple[Problem, ...]],
 ) -> None:
     found = problems("scale=x", "train:warmup_ratio=0.1", "val:tile_size=8", "val:val_freq=0")
-    assert [problem.what.split(",")[0] for problem in found] == [
+    assert [problem.message.split(",")[0] for problem in found] == [
         "warm-up is given twice",
         "scale takes a whole number",
         "val.val_freq takes a number of at least 1",
@@ -91,7 +91,7 @@ def test_combinations_are_judged_where_their_sections_are_valid(
 
 def test_a_name_that_is_proposed_is_free(problems: Callable[..., tuple[Problem, ...]]) -> None:
     (problem,) = problems("datasets:train:name=val", "datasets:val:name=val")
-    assert "datasets.train and datasets.val are both named 'val'" in problem.what
+    assert "datasets.train and datasets.val are both named 'val'" in problem.message
     assert problem.advice == "Give each a name of its own."
     (problem,) = problems("datasets:val_2={name: train_small, dataroot_gt: x, dataroot_lq: y}")
     assert "name: val_2" in problem.advice

@@ -169,7 +169,7 @@ def test_arguments_arrive_as_the_component_takes_them(annotation: Any, text: str
 )
 def test_wrong_types_are_refused(annotation: Any, text: str, what: str, advice: str) -> None:
     (problem,) = refused(of(annotation), f"{{x: {text}}}")
-    assert what in problem.what
+    assert what in problem.message
     assert advice in problem.advice
     assert problem.place is not None
     assert problem.place.line == 1
@@ -187,7 +187,7 @@ def test_torch_optimizers() -> None:
 
 def test_all_problems_of_a_component_come_at_once() -> None:
     found = refused(torch.optim.SGD, "{lr: x, betas: [1, 2], nesterof: true, params: 1}", {"params"})
-    assert [problem.what for problem in found] == [
+    assert [problem.message for problem in found] == [
         "part.lr takes a number, but 'x' is text",
         "thing 'mine' has no argument 'betas'",
         "thing 'mine' has no argument 'nesterof'",
@@ -206,7 +206,7 @@ def test_missing_arguments_are_named_unless_supplied() -> None:
             width: channels.
         """
 
-    assert [(p.what, p.advice) for p in refused(component, "{}")] == [
+    assert [(p.message, p.advice) for p in refused(component, "{}")] == [
         ("thing 'mine' needs 'width'", "Add width: channels."),
         ("thing 'mine' needs 'depth'", "Add depth: ..."),
     ]
@@ -227,8 +227,8 @@ def test_keyword_catchers_take_anything() -> None:
         def __init__(self, *args: int, width: int, **others: int) -> None: ...
 
     assert checked(Component, "{width: 3, anything: [a]}") == {"width": 3, "anything": ["a"]}
-    assert [p.what for p in refused(Component, "{width: x}")] == ["part.width takes a whole number, but 'x' is text"]
-    assert [p.what for p in refused(Component, "{width: 1, y: 1}", {"y"})] == [
+    assert [p.message for p in refused(Component, "{width: x}")] == ["part.width takes a whole number, but 'x' is text"]
+    assert [p.message for p in refused(Component, "{width: 1, y: 1}", {"y"})] == [
         "'y' of thing 'mine' is filled in by trainauto"
     ]
 
@@ -245,7 +245,7 @@ def test_parameters_without_names_cannot_be_given() -> None:
     def component(image: int, /, border: int = 0) -> None: ...
 
     assert checked(component, "{border: 1}") == {"border": 1}
-    assert [p.what for p in refused(component, "{image: 1}")] == ["thing 'mine' has no argument 'image'"]
+    assert [p.message for p in refused(component, "{image: 1}")] == ["thing 'mine' has no argument 'image'"]
 
 
 def test_components_without_arguments_and_without_signatures() -> None:

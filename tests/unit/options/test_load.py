@@ -134,7 +134,7 @@ def test_numbers_of_either_kind(load: Loader) -> None:
 )
 def test_one_wrong_value_is_one_problem_at_its_place(problems: Reporter, override: str, what: str, advice: str) -> None:
     (problem,) = problems(override)
-    assert what in problem.what
+    assert what in problem.message
     assert advice in problem.advice
     assert problem.place is not None
     assert (problem.place.file, problem.place.text) == ("--force_yml", override)
@@ -148,7 +148,7 @@ def test_all_problems_come_at_once_in_file_order(problems: Reporter) -> None:
     assert [(problem.place.line, problem.place.column) for problem in found if problem.place] == [
         *((2, 7), (4, 3), (5, 1), (6, 20), (7, 1))
     ]
-    assert [problem.what.split(",")[0] for problem in found] == [
+    assert [problem.message.split(",")[0] for problem in found] == [
         "name takes text",
         "PairedImageDataset needs dataroot_lq",
         "'type' is missing in network_g",
@@ -159,7 +159,7 @@ def test_all_problems_come_at_once_in_file_order(problems: Reporter) -> None:
 
 def test_what_stands_under_an_unknown_name_is_not_judged(problems: Reporter) -> None:
     text = MINIMAL.replace("  train: {", "  training: {")
-    assert [problem.what for problem in problems(text=text)] == [
+    assert [problem.message for problem in problems(text=text)] == [
         "'train' is missing in datasets",
         "'training' is no data set",
     ]
@@ -168,13 +168,13 @@ def test_what_stands_under_an_unknown_name_is_not_judged(problems: Reporter) -> 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "null"])
 def test_an_empty_file_holds_no_options(problems: Reporter, text: str) -> None:
     (problem,) = problems(text=text)
-    assert problem.what == "this file holds no options"
+    assert problem.message == "this file holds no options"
 
 
 @pytest.mark.parametrize(("text", "word"), [("- a: 1\n", "list"), ("just text", "one value"), ("42", "one value")])
 def test_the_top_level_is_a_section(problems: Reporter, text: str, word: str) -> None:
     (problem,) = problems(text=text)
-    assert problem.what.endswith(f"but this is a {word}" if word == "list" else f"but this is {word}")
+    assert problem.message.endswith(f"but this is a {word}" if word == "list" else f"but this is {word}")
     assert problem.place is not None
     assert (problem.place.line, problem.place.column) == (1, 1)
 
@@ -215,7 +215,7 @@ def test_the_message_is_the_block_people_see(tmp_path: Path) -> None:
 )
 def test_what_was_probably_meant(problems: Reporter, text: str, what: str, advice: str) -> None:
     (problem,) = problems(text=MINIMAL + text)
-    assert what in problem.what
+    assert what in problem.message
     assert advice in problem.advice
     assert problem.place is not None
     assert problem.place.line > 1

@@ -71,7 +71,7 @@ def is_readable(error: InputError) -> None:
     assert str(error).encode()
     assert error.problems
     for problem in error.problems:
-        assert problem.what
+        assert problem.message
         assert problem.place is not None
         assert "\n" not in problem.place.text
         assert 0 <= problem.place.column <= len(problem.place.text) + 1

@@ -80,7 +80,7 @@ def test_both_places_at_once_are_refused(tmp_path: Path) -> None:
 )
 def test_problems_point_to_where_it_was_written(problems: Reporter, item: str, what: str) -> None:
     (problem,) = problems(item, text=NESTED)
-    assert problem.what.startswith(what)
+    assert problem.message.startswith(what)
     assert problem.place is not None
     assert problem.place.text == item
 
@@ -93,7 +93,7 @@ def test_a_wrong_value_in_the_nested_section_is_shown_there(problems: Reporter) 
 
 def test_a_misspelt_section_under_train_is_told_its_name(problems: Reporter) -> None:
     (problem,) = problems(text=NESTED.replace("training_automations", "training_automation"))
-    assert problem.what == "unknown key 'training_automation' in train"
+    assert problem.message == "unknown key 'training_automation' in train"
     assert problem.advice == "Did you mean 'training_automations'?"
 
 
@@ -131,6 +131,6 @@ def test_two_spellings_of_a_name_are_one_name() -> None:
 def test_an_automation_in_two_spellings_is_there_twice(problems: Reporter) -> None:
     text = NESTED + "    DynamicBatchSizeOptimizer: {enabled: false}\n"
     (problem,) = problems(text=text)
-    assert problem.what == "automation 'DynamicBatchSizeOptimizer' is there twice"
+    assert problem.message == "automation 'DynamicBatchSizeOptimizer' is there twice"
     assert problem.place is not None
     assert problem.place.line == 12

@@ -71,7 +71,7 @@ def test_malformed_items_are_refused_with_their_place(item: str, column: int, wh
     (problem,) = caught.value.problems
     assert problem.place is not None
     assert (problem.place.file, problem.place.column) == ("--force_yml", column), str(problem)
-    assert what in problem.what
+    assert what in problem.message
     assert problem.advice
 
 

@@ -116,7 +116,7 @@ def test_lines_are_counted_as_editors_do(newline: str) -> None:
 def test_all_duplicates_are_reported_with_both_lines() -> None:
     with pytest.raises(InputError) as caught:
         parse_yaml("a: 1\nb:\n  x: 1\n  'x': 2\na: 3\n", "f")
-    assert [problem.what for problem in caught.value.problems] == [
+    assert [problem.message for problem in caught.value.problems] == [
         "the key 'x' is given twice, on lines 3 and 4",
         "the key 'a' is given twice, on lines 1 and 5",
     ]
@@ -124,19 +124,19 @@ def test_all_duplicates_are_reported_with_both_lines() -> None:
 
 @pytest.mark.parametrize("key", ["1", "true", "~", "1.5", "[a]", "{a: b}"])
 def test_keys_are_text(key: str) -> None:
-    assert only_problem(f"? {key}\n: 1\n").what == "a key must be text"
+    assert only_problem(f"? {key}\n: 1\n").message == "a key must be text"
 
 
 @pytest.mark.parametrize("tag", ["!mine", "!!python/object:os.system", "!!binary", "!!timestamp", "!!set"])
 def test_other_tags_are_refused_with_their_place(tag: str) -> None:
     problem = only_problem(f"a: 1\nb: {tag} " + ("{x}" if tag == "!!set" else "x"))
     assert (problem.place and problem.place.line, problem.place and problem.place.column) == (2, 4)
-    assert tag in problem.what
+    assert tag in problem.message
 
 
 @pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: [*a]}", "a: &a {<<: *a}", "&a a: {b: &b [*b]}"])
 def test_recursive_aliases_are_refused(text: str) -> None:
-    assert only_problem(text).what == "this alias contains itself"
+    assert only_problem(text).message == "this alias contains itself"
 
 
 @pytest.mark.parametrize("item", ["[{}]", "{{a: {0}, b: {0}, c: {0}, d: {0}, e: {0}, f: {0}, g: {0}, h: {0}}}", "<<"])
@@ -151,7 +151,7 @@ def test_alias_bombs_are_refused(item: str) -> None:
         else:
             content = item.format(alias)
         lines.append(f"a{level}: &a{level} {content}")
-    assert only_problem("\n".join(lines)).what == "aliases multiply this file beyond reason"
+    assert only_problem("\n".join(lines)).message == "aliases multiply this file beyond reason"
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ def test_syntax_errors_have_a_place_and_advice(text: str, place: tuple[int, int]
     problem = only_problem(text)
     assert problem.place is not None
     assert (problem.place.line, problem.place.column) == place, str(problem)
-    assert what in problem.what
+    assert what in problem.message
     assert problem.advice
 
 
 def test_a_long_chain_of_merges_is_refused_before_python_gives_up() -> None:
     lines = ["a0: &a0 {k: v}", *(f"a{n}: &a{n} {{<<: *a{n - 1}}}" for n in range(1, 2000))]
-    assert only_problem("\n".join(lines)).what == "this is nested too deeply"
+    assert only_problem("\n".join(lines)).message == "this is nested too deeply"
 
 
 def test_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     blocks = [block.splitlines() for block in text.rstrip("\n").split("\n\n")]
     head = "\n".join(blocks[0]).replace("\n            ", " ").splitlines()  # as if never wrapped
     assert head[1:] == [
-        "steps       6; plan changes: 1; out of memory: 2, in validation 3",
+        "steps       6; plan changes: 1",
+        "OOM         2 passes of training, 3 tiles of validation did not fit",
         "limit       200.0 MiB",
         "last plan   batch_size 4, lq_size 64, since step 3 (4 steps)",
         "peak        typical 104.0 MiB (52.0% of the limit), highest 108.0 MiB (54.0% of the limit)",
@@ -134,6 +135,7 @@ def test_a_run_without_predictions_or_readings_is_reported_too(
     sink.close()
     assert main(["report", str(run.path)]) == 0
     text = capsys.readouterr().out
+    assert "OOM         none" in text
     assert "limit       none" in text
     assert "peak        not measured" in text
     assert "memory never ran out" in text

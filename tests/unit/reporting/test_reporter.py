@@ -125,7 +125,7 @@ def test_a_sink_that_fails_is_reported_once_dropped_and_closed(event: str) -> No
     assert sound.events.count(event) >= 2
     complaints = [text for text in sound.texts if "left out" in text]
     assert complaints == [
-        "ERROR Recorder failed and is left out from here on; the run goes on. "
+        "ERROR Recorder failed and is left out from here on; the run continues. "
         f"OSError: [Errno {errno.EIO}] Input/output error"
     ]
 
@@ -163,7 +163,7 @@ def test_short_of_memory_a_sink_loses_a_report_and_stays() -> None:
     assert short.events.count("validation") == 2
     assert short.events.count("end") == 2
     assert [text for text in sound.texts if "memory" in text] == [
-        "WARNING Recorder ran out of memory; a report was lost. This is said once."
+        "WARNING Recorder ran out of memory; a report was dropped. This is said once."
     ]
 
 
@@ -175,7 +175,7 @@ def test_on_a_full_disk_a_sink_loses_reports_and_stays() -> None:
         run_through(reporter)
     assert short.events.count("end") == 2
     assert [text for text in sound.texts if "disk" in text] == [
-        "WARNING Recorder found the disk full; reports wait or are lost until there is room. This is said once."
+        "WARNING Recorder found the disk full; reports wait or are dropped until there is room. This is said once."
     ]
 
 

@@ -64,7 +64,7 @@ def test_exit_codes_come_back_with_the_place_of_the_run_if_there_is_one(
     assert "20250101_000000" in out
 
 
-def test_a_run_that_was_stopped_says_how_to_go_on(project: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_that_was_stopped_says_how_to_resume(project: Path, capsys: pytest.CaptureFixture[str]):
     assert quickstart.main(["stopped", "--force_yml", "train:total_iter=50"]) == 130
     out = capsys.readouterr().out
     assert "quickstart.py --auto_resume stopped --force_yml train:total_iter=50\n" in out

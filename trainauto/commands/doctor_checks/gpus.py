@@ -31,14 +31,14 @@ def driver_finding(nvml: Mapping[str, Any], torch_cuda: str | None, torch_sees: 
     fact = f"NVIDIA {nvml['driver']}, for CUDA up to {major}.{minor}; {counted(len(nvml['cards']), 'card')}"
     if torch_cuda is None:
         return Finding("driver", OK, fact)
-    wanted = tuple(int(part) for part in torch_cuda.split(".")[:2])
-    if wanted[0] > major:
+    needed = tuple(int(part) for part in torch_cuda.split(".")[:2])
+    if needed[0] > major:
         advice = f"Update the driver, or install torch for CUDA {major}."
         return Finding("driver", BROKEN, f"{fact}; torch was built with CUDA {torch_cuda}", advice)
     if nvml["cards"] and not torch_sees:
         advice = "Look at CUDA_VISIBLE_DEVICES, and at what torch.cuda.init() says."
         return Finding("driver", BROKEN, f"{fact}, but torch finds none of them", advice)
-    if wanted > (major, minor):
+    if needed > (major, minor):
         fact = f"{fact}; torch was built with CUDA {torch_cuda}, which this driver runs as a minor version only"
         return Finding("driver", LOOK, fact, "Update the driver if kernels fail to load.")
     return Finding("driver", OK, f"{fact}; torch has {torch_cuda}")
@@ -57,16 +57,16 @@ def card_findings(card: Mapping[str, Any], own_pids: Sequence[int]) -> list[Find
         f", {label} {'on' if card[key] else 'off'}" for key, label in _MODES.items() if card[key] is not None
     )
     major, minor = card["capability"]
-    what = f"{card['name']}, {size_text(total)}, capability {major}.{minor} ({bf16}){modes}"
-    findings = [Finding(name, OK, what)]
+    fact = f"{card['name']}, {size_text(total)}, capability {major}.{minor} ({bf16}){modes}"
+    findings = [Finding(name, OK, fact)]
     if card["processes"] is None:
-        others = "NVML does not say who else is on it"
-        known: list[str] = []
+        users = "NVML does not say who else is on it"
+        processes: list[str] = []
     else:
-        known = [_process_text(process) for process in card["processes"] if process["pid"] not in own_pids]
-        others = f"others on it: {', '.join(known)}" if known else "nobody else is seen on it"
-    free = f"{size_text(max(0, total - used))} of {size_text(total)} free; {others}"
-    busy = bool(known) or used > OFTEN_BUSY * total
+        processes = [_process_text(process) for process in card["processes"] if process["pid"] not in own_pids]
+        users = f"others on it: {', '.join(processes)}" if processes else "nobody else is seen on it"
+    free = f"{size_text(max(0, total - used))} of {size_text(total)} free; {users}"
+    busy = bool(processes) or used > OFTEN_BUSY * total
     advice = "A run takes what they leave, and follows when they come and go. End what is left over." if busy else ""
     return [*findings, Finding(f"{name} memory", LOOK if busy else OK, free, advice)]
 
@@ -88,20 +88,20 @@ def allocator_finding(settings: Mapping[str, str], expandable: bool | None, syst
         expandable: whether segments really grow, with what a run sets; ``None`` where there is no card to ask.
         system: as ``platform.system()`` says.
     """
-    given = ", ".join(f"{name}={value}" for name, value in settings.items())
-    what = given or f"{ALLOCATOR_SETTINGS[0]} is not set: runs on Linux switch expandable segments on"
-    requested = "expandable_segments:True" in given or (not given and system == "Linux")
+    settings_text = ", ".join(f"{name}={value}" for name, value in settings.items())
+    fact = settings_text or f"{ALLOCATOR_SETTINGS[0]} is not set: runs on Linux switch expandable segments on"
+    requested = "expandable_segments:True" in settings_text or (not settings_text and system == "Linux")
     if len(settings) > 1:
-        return Finding("allocator", LOOK, what, f"Several names for the same: keep {ALLOCATOR_SETTINGS[0]}.")
-    if "cudaMallocAsync" in given:
-        return Finding("allocator", LOOK, what, "Peaks are predicted for torch's own allocator: leave backend out.")
+        return Finding("allocator", LOOK, fact, f"Several names for the same: keep {ALLOCATOR_SETTINGS[0]}.")
+    if "cudaMallocAsync" in settings_text:
+        return Finding("allocator", LOOK, fact, "Peaks are predicted for torch's own allocator: leave backend out.")
     if unknown := unknown_settings(settings):
-        return Finding("allocator", LOOK, f"{what}; {unknown}", "Leave them out unless you need them.")
+        return Finding("allocator", LOOK, f"{fact}; {unknown}", "Leave them out unless you need them.")
     if expandable is None:
-        return Finding("allocator", OK, f"{what}; without a card it cannot be tried")
+        return Finding("allocator", OK, f"{fact}; without a card it cannot be tried")
     if expandable:
-        return Finding("allocator", OK, f"{what}; segments do grow here")
+        return Finding("allocator", OK, f"{fact}; segments do grow here")
     if requested:
         advice = "A run warns and continues; changing plans then leaves more memory in pieces."
-        return Finding("allocator", LOOK, f"{what}, but driver or platform does not give them", advice)
-    return Finding("allocator", LOOK, what, "Unset it, or add expandable_segments:True.")
+        return Finding("allocator", LOOK, f"{fact}, but driver or platform does not give them", advice)
+    return Finding("allocator", LOOK, fact, "Unset it, or add expandable_segments:True.")

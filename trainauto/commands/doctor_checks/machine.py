@@ -28,13 +28,13 @@ FILES_BESIDE = 512
 def memory_finding(total_bytes: int, free_bytes: int, group: MemoryLimit | None) -> Finding:
     """Judge the memory there is: the machine's, and what a control group leaves of it."""
     fact = f"{size_text(free_bytes)} of {size_text(total_bytes)} free"
-    left = free_bytes
+    available_bytes = free_bytes
     if group is not None:
-        left = min(left, group.free_bytes)
+        available_bytes = min(available_bytes, group.free_bytes)
         fact += f"; this container or job may use {size_text(group.limit_bytes)}, {size_text(group.free_bytes)} left"
     else:
         fact += "; no control group bounds it"
-    if left < LEAST_FREE_BYTES:
+    if available_bytes < LEAST_FREE_BYTES:
         advice = "The system ends processes that take more: give the container more memory, or end others."
         return Finding("memory", LOOK, fact, advice)
     return Finding("memory", OK, fact)
@@ -137,25 +137,25 @@ def cores_finding(
     network = counted(threads, "thread") if on_cpu else "the loop"
     fact += f"; a run keeps {busy} busy ({network}, {counted(workers, 'worker')})"
     if busy > math.ceil(cores):
-        what = "num_threads or num_worker_per_gpu" if on_cpu else "num_worker_per_gpu"
-        return Finding("cores", LOOK, fact, f"They share cores, and wait for each other: lower {what}.")
+        options = "num_threads or num_worker_per_gpu" if on_cpu else "num_worker_per_gpu"
+        return Finding("cores", LOOK, fact, f"They share cores, and wait for each other: lower {options}.")
     return Finding("cores", OK, fact)
 
 
-def disk_finding(name: str, folder: Path, need_bytes: int = 0, what: str = "") -> Finding:
+def disk_finding(name: str, folder: Path, need_bytes: int = 0, purpose: str = "") -> Finding:
     """Judge the room below a folder that need not be there yet.
 
     Args:
         name: of the finding.
         folder: where something is to be written.
         need_bytes: how much; 0 where nobody knows.
-        what: what takes it.
+        purpose: what takes it.
     """
     there, reason = nearest_folder(folder)
     if reason:
         return Finding(name, BROKEN, f"nothing can be written to {folder}: {reason}", "Name another folder.")
     free = shutil.disk_usage(there).free
-    fact = f"{size_text(free)} free for {folder}" + (f"; {what} {size_text(need_bytes)}" if need_bytes else "")
+    fact = f"{size_text(free)} free for {folder}" + (f"; {purpose} {size_text(need_bytes)}" if need_bytes else "")
     if free < max(need_bytes, LEAST_DISK_BYTES):
         return Finding(name, LOOK, fact, "Make room, or name a folder on a larger disk.")
     return Finding(name, OK, fact)

@@ -9,17 +9,17 @@ from trainauto.core.words import counted
 SLOW_NAME_S = 1.0
 
 
-def budget_finding(tried: Mapping[str, Any]) -> Finding:
+def budget_finding(trial: Mapping[str, Any]) -> Finding:
     """Judge whether a memory budget on the CPU is more than a wish."""
-    if "is_set" not in tried:
-        return Finding("budget", UNKNOWN, f"it could not be tried: {tried.get('error', '')}")
-    if tried["refused"]:
+    if "is_set" not in trial:
+        return Finding("budget", UNKNOWN, f"it could not be tried: {trial.get('error', '')}")
+    if trial["refused"]:
         return Finding("budget", OK, "enforced: past 64 MiB torch's allocator was refused more, and said so")
-    if not tried["is_set"]:
+    if not trial["is_set"]:
         advice = "memory: budget: is watched only here; a run may take more than it says."
         return Finding("budget", LOOK, "this platform cannot bound a process on the CPU", advice)
     advice = "Runs with a budget on the CPU would not be bounded here."
-    return Finding("budget", LOOK, f"a limit was set, and more was given ({tried['error'] or 'no error'})", advice)
+    return Finding("budget", LOOK, f"a limit was set, and more was given ({trial['error'] or 'no error'})", advice)
 
 
 def name_finding(facts: Mapping[str, Any]) -> Finding:

@@ -30,8 +30,8 @@ def cache_folder() -> Path:
         "Windows": ("LOCALAPPDATA", "AppData/Local"),
         "Darwin": ("", "Library/Caches"),
     }.get(platform.system(), ("XDG_CACHE_HOME", ".cache"))
-    given = os.environ.get(variable) if variable else None
-    return Path(given or _home() / below) / "trainauto"
+    variable_folder = os.environ.get(variable) if variable else None
+    return Path(variable_folder or _home() / below) / "trainauto"
 
 
 def _home() -> Path:

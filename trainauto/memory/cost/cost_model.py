@@ -42,7 +42,7 @@ REMEMBERED_SIZES = 12
 """Sizes whose peaks are kept: older ones were measured under other neighbours and fragmentation."""
 
 REMEMBERED_PERIODS = 20
-"""Periods after which a failure is forgotten here; what must not be tried again, the policy is told."""
+"""Periods after which a failure is forgotten here; what must not be tried again, the policy knows."""
 
 FRESH_WEIGHT = 0.5
 """Weight of the newest period of a plan against what was known of that plan: a spike halves with every period."""
@@ -126,13 +126,13 @@ class CostModel:
     def observe(self, shape: BatchShape, measured_bytes: int) -> None:
         """Take in the peak of one period (typical of it: a spike is not what the plan needs)."""
         size, peak = self._size(shape), float(max(1, measured_bytes))
-        known = self._peaks.pop(size, None)
+        earlier = self._peaks.pop(size, None)
         for older in self._peaks.values():
             older.age += 1
         for failure in self._failures:
             failure.age += 1
-        if known is not None:
-            peak = peak**FRESH_WEIGHT * known.bytes ** (1 - FRESH_WEIGHT)
+        if earlier is not None:
+            peak = peak**FRESH_WEIGHT * earlier.bytes ** (1 - FRESH_WEIGHT)
         self._peaks[size] = _Peak(peak)
         while len(self._peaks) > REMEMBERED_SIZES:
             self._peaks.pop(next(iter(self._peaks)))
@@ -191,11 +191,11 @@ class CostModel:
     def _between(self, size: Size, need: float, quantile: float) -> float:
         """Bound a need by the plans that were measured: no larger one needs less, no smaller one more."""
         above, below, doubt = need, 0.0, student4(quantile)
-        for known, peak in self._peaks.items():
-            if within(size, known) or within(known, size):
+        for measured, peak in self._peaks.items():
+            if within(size, measured) or within(measured, size):
                 bound = peak.bytes * exp(doubt * sqrt(PERIOD_SCALE**2 + DRIFT_SCALE**2 * peak.age))
-                above = min(above, bound) if within(size, known) else above
-                below = max(below, bound) if within(known, size) else below
+                above = min(above, bound) if within(size, measured) else above
+                below = max(below, bound) if within(measured, size) else below
         return max(below, above)
 
     def _failed_floor(self, failure: _Failure, size: Size, base: float, quantile: float) -> int:

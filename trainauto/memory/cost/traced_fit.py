@@ -77,8 +77,8 @@ class Prior:
         size = padded((batch, extent), self.window_px)
         fitted = max(piece.bytes(size) for piece in self.pieces)
         # Known peaks below and above bound it: monotone, and exact at the known sizes themselves.
-        above = min((peak for known, peak in self.exact.items() if within(size, known)), default=fitted)
-        below = max((peak for known, peak in self.exact.items() if within(known, size)), default=0.0)
+        above = min((peak for traced, peak in self.exact.items() if within(size, traced)), default=fitted)
+        below = max((peak for traced, peak in self.exact.items() if within(traced, size)), default=0.0)
         return max(1.0, below, min(fitted, above))
 
 
@@ -130,21 +130,21 @@ def reserved_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
     Raises:
         ValueError: there is no peak.
     """
-    known = {padded(size, live.window_px): float(peak) for size, peak in peaks.items()}
-    if not known:
+    reserved = {padded(size, live.window_px): float(peak) for size, peak in peaks.items()}
+    if not reserved:
         raise ValueError("a prior of reserved bytes needs at least one traced plan")
-    held = np.array([live.bytes(*size) for size in known])
-    taken = np.array(list(known.values()))
-    centred = held - held.mean()
-    slope = float(centred @ taken / (centred @ centred)) if len(set(held)) > 1 else 1.0
+    live_bytes = np.array([live.bytes(*size) for size in reserved])
+    reserved_bytes = np.array(list(reserved.values()))
+    centred = live_bytes - live_bytes.mean()
+    slope = float(centred @ reserved_bytes / (centred @ centred)) if len(set(live_bytes)) > 1 else 1.0
     share = max(1.0, slope)
-    constant = max(0.0, float(taken.mean() - share * held.mean()))
+    constant = max(0.0, float(reserved_bytes.mean() - share * live_bytes.mean()))
     pieces = [
         Piece(piece.phase, constant + share * piece.constant, share * piece.square, share * piece.quartic)
         for piece in live.pieces
     ]
-    missed = max(abs(max(piece.bytes(size) for piece in pieces) - peak) for size, peak in known.items())
-    return replace(_assembled(pieces, known, live.window_px), lumps_bytes=missed)
+    missed = max(abs(max(piece.bytes(size) for piece in pieces) - peak) for size, peak in reserved.items())
+    return replace(_assembled(pieces, reserved, live.window_px), lumps_bytes=missed)
 
 
 def measured_prior(peaks: Mapping[Size, float], window_px: int = 1, quartic: bool = False) -> Prior:
@@ -161,19 +161,21 @@ def measured_prior(peaks: Mapping[Size, float], window_px: int = 1, quartic: boo
     Raises:
         ValueError: there is no peak.
     """
-    known: dict[Size, float] = {}
+    measured: dict[Size, float] = {}
     for size, peak in peaks.items():
         key = padded(size, window_px)
-        known[key] = max(float(peak), known.get(key, 1.0))
-    if not known:
+        measured[key] = max(float(peak), measured.get(key, 1.0))
+    if not measured:
         raise ValueError("no peak was measured yet")
     piece = None
-    works = [_pixels(size) for size in known]
-    if quartic and len(known) >= 3 and max(works) >= APART * min(works):
-        piece = _least_squares("measured", known, (_pixels, _pairs)) or _least_squares("measured", known, (_pixels,))
+    works = [_pixels(size) for size in measured]
+    if quartic and len(measured) >= 3 and max(works) >= APART * min(works):
+        piece = _least_squares("measured", measured, (_pixels, _pairs)) or _least_squares(
+            "measured", measured, (_pixels,)
+        )
     terms = (_pixels, _pairs) if quartic else (_pixels,)
-    pieces = [piece] if piece else [line for term in terms for line in _extrapolated(known, term)]
-    return _assembled(pieces, known, window_px)
+    pieces = [piece] if piece else [line for term in terms for line in _extrapolated(measured, term)]
+    return _assembled(pieces, measured, window_px)
 
 
 def padded(size: Size, window_px: int) -> Size:
@@ -203,8 +205,8 @@ def _fitted(phase: str, peaks: Mapping[Size, float]) -> Sequence[Piece]:
         return [Piece(phase, max(peaks.values()))]
     candidates = [plain]
     if _worst(plain, peaks) > TRACED_TOLERANCE:
-        others = (_least_squares(phase, peaks, terms) for terms in ((_pairs,), (_pixels, _pairs)))
-        candidates += [piece for piece in others if piece is not None]
+        alternatives = (_least_squares(phase, peaks, terms) for terms in ((_pairs,), (_pixels, _pairs)))
+        candidates += [piece for piece in alternatives if piece is not None]
     return [min(candidates, key=lambda piece: _worst(piece, peaks))]
 
 
@@ -213,7 +215,7 @@ def _worst(piece: Piece, peaks: Mapping[Size, float]) -> float:
 
 
 def _least_squares(phase: str, peaks: Mapping[Size, float], terms: Sequence[Term]) -> Piece | None:
-    """Fit a constant and the terms by least relative squares; ``None`` where they cannot be told or one would fall."""
+    """Fit a constant and the terms by least relative squares; ``None`` if they are not separable or one would fall."""
     values = np.array([max(1.0, peak) for peak in peaks.values()])
     table = np.array([[1.0, *(term(size) for term in terms)] for size in peaks])
     scales = table.max(axis=0)
@@ -226,7 +228,7 @@ def _least_squares(phase: str, peaks: Mapping[Size, float], terms: Sequence[Term
 
 def _from_single_peak(phase: str, peaks: Mapping[Size, float], term: Term) -> list[Piece]:
     """Return growth a little above proportional from the largest peak, and half of it constant below."""
-    size, peak = max(peaks.items(), key=lambda known: (known[1], term(known[0])))
+    size, peak = max(peaks.items(), key=lambda point: (point[1], term(point[0])))
     slope = peak / term(size)
     up, down = 1 + LONE_CAUTION, 1 - ASSUMED_CONSTANT
     return [
@@ -237,15 +239,15 @@ def _from_single_peak(phase: str, peaks: Mapping[Size, float], term: Term) -> li
 
 def _extrapolated(peaks: Mapping[Size, float], term: Term) -> list[Piece]:
     """Return the line through the largest plan that is a little steeper than the secant to the next one."""
-    known = sorted((term(size), peak) for size, peak in peaks.items())
-    largest, peak = known[-1]
-    apart = [point for point in known if point[0] * APART <= largest]
+    points = sorted((term(size), peak) for size, peak in peaks.items())
+    largest, peak = points[-1]
+    apart = [point for point in points if point[0] * APART <= largest]
     slope = (peak - apart[-1][1]) / (largest - apart[-1][0]) if apart else 0.0
     if slope <= 0:
         return _from_single_peak("measured", peaks, term)
     slope += CAUTION * max(0.0, peak / largest - slope)
     # Where the constant is negative, the line must not fall to nothing below the smallest plan.
-    least = min(peak / work for work, peak in known) / 2
+    least = min(peak / work for work, peak in points) / 2
     return [_line("measured", peak - slope * largest, slope, term), _line("measured", 0.0, least, term)]
 
 

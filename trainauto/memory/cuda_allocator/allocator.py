@@ -295,22 +295,22 @@ def repeated(
 def _successors(step: Sequence[AllocationEvent], before: Sequence[AllocationEvent]) -> dict[int, int]:
     """Map idents that ``step`` frees but found live to those of the same size that it leaves live, oldest first."""
     sizes, _ = _outcome(before)
-    left, taken = _outcome(step)
+    live, freed = _outcome(step)
     by_size: dict[int, deque[int]] = {}
-    for ident, size_bytes in left.items():
+    for ident, size_bytes in live.items():
         by_size.setdefault(size_bytes, deque()).append(ident)
-    return {ident: by_size[sizes[ident]].popleft() for ident in taken if by_size.get(sizes.get(ident, 0))}
+    return {ident: by_size[sizes[ident]].popleft() for ident in freed if by_size.get(sizes.get(ident, 0))}
 
 
 def _outcome(events: Sequence[AllocationEvent]) -> tuple[dict[int, int], list[int]]:
     """Return the sizes of what events leave live, and the idents that they free without having allocated them."""
     live: dict[int, int] = {}
-    taken: list[int] = []
+    freed: list[int] = []
     for ident, size_bytes in events:
         if size_bytes:
             if ident in live:
                 raise ValueError(f"allocation {ident} is made, but it is live already")
             live[ident] = size_bytes
         elif live.pop(ident, None) is None:
-            taken.append(ident)
-    return live, taken
+            freed.append(ident)
+    return live, freed

@@ -86,12 +86,12 @@ def status_bytes(*names: str) -> dict[str, int]:
     Raises:
         OSError: this is not Linux.
     """
-    wanted = {f"{name}:": name for name in names}
+    keys = {f"{name}:": name for name in names}
     status = {}
     for line in STATUS.read_text().splitlines():
         key = line.split("\t", 1)[0]
-        if key in wanted:
-            status[wanted[key]] = int(line.split()[1]) * 1024
+        if key in keys:
+            status[keys[key]] = int(line.split()[1]) * 1024
     return status
 
 

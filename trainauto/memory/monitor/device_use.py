@@ -40,9 +40,9 @@ def available_bytes(used: int, own_reserved: int, total: int, limit: int | None)
         total: memory of the card.
         limit: bytes this process may use of it; ``None`` where nobody bounds it.
     """
-    others = max(0, used - own_reserved)
-    left = max(0, total - others - HEADROOM_BYTES)
-    return left if limit is None else min(left, limit)
+    others_bytes = max(0, used - own_reserved)
+    free_bytes = max(0, total - others_bytes - HEADROOM_BYTES)
+    return free_bytes if limit is None else min(free_bytes, limit)
 
 
 def driver_version() -> str | None:

@@ -72,11 +72,11 @@ class MemoryMeter:
         """
         if self.device.type == "cuda":  # pragma: no cuda
             statistics = torch.cuda.memory_stats(self.device)
-            held = statistics["reserved_bytes.all.current"]
-            left = device_use.available_bytes(
-                device_use.used_bytes(self.device), held, self.total_bytes or 0, self.limit_bytes
+            reserved_bytes = statistics["reserved_bytes.all.current"]
+            available_bytes = device_use.available_bytes(
+                device_use.used_bytes(self.device), reserved_bytes, self.total_bytes or 0, self.limit_bytes
             )
-            torch.cuda.set_per_process_memory_fraction(left / (self.total_bytes or 1), self.device)
+            torch.cuda.set_per_process_memory_fraction(available_bytes / (self.total_bytes or 1), self.device)
 
     def set_baseline(self) -> None:
         """Count from what is held now (CPU)."""

@@ -26,8 +26,8 @@ def in_words(message: str) -> str:
     """Return what an allocation failure says, for people: of torch's CPU allocator what was asked for alone."""
     if not message.startswith("[enforce fail") and message != "std::bad_alloc":
         return message
-    asked = _REFUSED.search(message)
-    return f"{int(asked[1]) / 2**20:.1f} MiB more were refused" if asked else "more memory was refused"
+    match = _REFUSED.search(message)
+    return f"{int(match[1]) / 2**20:.1f} MiB more were refused" if match else "more memory was refused"
 
 
 def allocator_message(error: BaseException) -> str:

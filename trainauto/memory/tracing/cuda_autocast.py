@@ -72,7 +72,7 @@ def cast_as_cuda() -> list[str]:
     Returns:
         operators that this torch casts on CUDA and that no list here holds; they are not cast.
     """
-    known = LOWER_PRECISION | FLOAT32 | FLOAT32_RESULT | NORMS.keys() | WIDEST | REFUSED | ONLY_ON_CUDA
+    listed = LOWER_PRECISION | FLOAT32 | FLOAT32_RESULT | NORMS.keys() | WIDEST | REFUSED | ONLY_ON_CUDA
     on_cuda, on_cpu = operators_with("AutocastCUDA"), operators_with("AutocastCPU")
     if not _installed:
         library = torch.library.Library("aten", "IMPL", "AutocastCPU")  # type: ignore[no-untyped-call]
@@ -80,12 +80,12 @@ def cast_as_cuda() -> list[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that kernels are replaced is the purpose
             # What CUDA autocast leaves alone must not be cast, nor hide from the operators it consists of.
-            for name in on_cpu - known - ONLY_ON_CPU:
+            for name in on_cpu - listed - ONLY_ON_CPU:
                 library.impl(name, torch.library.fallthrough_kernel, allow_override=True)  # type: ignore[no-untyped-call]
             for name, kernel in _kernels(on_cuda, on_cpu).items():
                 library.impl(name, kernel, allow_override=True)  # type: ignore[no-untyped-call]
         _clear_with_torch()
-    return sorted(name for name in on_cuda - known if not name.endswith(NAMED) and "names_" not in name)
+    return sorted(name for name in on_cuda - listed if not name.endswith(NAMED) and "names_" not in name)
 
 
 def operators_with(key: str) -> set[str]:
@@ -183,9 +183,9 @@ def _float32_result(name: str) -> Kernel:
     position = [argument.name for argument in operator._schema.arguments].index("dtype")
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        said = args[position] if position < len(args) else kwargs.get("dtype")
+        dtype = args[position] if position < len(args) else kwargs.get("dtype")
         with torch._C._ExcludeDispatchKeyGuard(_CPU):
-            if said is None and _is_cast(args[0]):
+            if dtype is None and _is_cast(args[0]):
                 return operator(*args[:position], **{**kwargs, "dtype": torch.float32})
             return operator(*args, **kwargs)
 

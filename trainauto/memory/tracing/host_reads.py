@@ -28,7 +28,7 @@ _OWN_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 class HostRead:
     """A value that the model asked for: what it was (``whole number``, ``number``, ``truth``) and where it asked."""
 
-    what: str
+    kind: str
     place: str
 
 

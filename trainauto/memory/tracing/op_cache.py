@@ -47,8 +47,8 @@ def outcome_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
         key = (id(func), torch.get_default_dtype(), _key(args, inputs), _key(list(kwargs.items()), inputs))
     except _UnknowableError:
         return func(*args, **kwargs)
-    known = _known.get(key) if inputs else _NEVER
-    if known is None:
+    cached = _known.get(key) if inputs else _NEVER
+    if cached is None:
         out = func(*args, **kwargs)
         if len(_known) >= MOST_KNOWN:
             _known.clear()
@@ -57,7 +57,7 @@ def outcome_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
         except _UnknowableError:
             _known[key] = _NEVER
         return out
-    return func(*args, **kwargs) if known is _NEVER else _made(known, inputs)
+    return func(*args, **kwargs) if cached is _NEVER else _made(cached, inputs)
 
 
 def _key(value: Any, inputs: list[FakeTensor]) -> Hashable:
@@ -113,26 +113,26 @@ def _fake(bare: Tensor, mode: FakeTensorMode, device: torch.device) -> FakeTenso
     That constructor checks its many arguments, and sets attributes one by one: three times the work, and it is a tenth
     of a trace. All that it sets but shapes is the same for every tensor of a device.
     """
-    known = _attributes.get(device)
-    if known is None or known["fake_mode"] is not mode:
+    attributes = _attributes.get(device)
+    if attributes is None or attributes["fake_mode"] is not mode:
         made = FakeTensor(mode, bare, device)
         _attributes[device] = dict(made.__dict__)
         return made
     made = Tensor._make_subclass(FakeTensor, bare, False, dispatch_device=True, device_for_backend_keys=device)
     torch._C._set_throw_on_mutable_data_ptr(made)
-    made.__dict__.update(known)
+    made.__dict__.update(attributes)
     return made
 
 
-def _made(known: Any, inputs: Sequence[FakeTensor]) -> Any:
-    if isinstance(known, Result):
+def _made(result: Any, inputs: Sequence[FakeTensor]) -> Any:
+    if isinstance(result, Result):
         with torch._C._DisableTorchDispatch():
-            if known.source is None:
-                bare = torch.empty_strided(known.shape, known.stride, dtype=known.dtype, device="meta")
+            if result.source is None:
+                bare = torch.empty_strided(result.shape, result.stride, dtype=result.dtype, device="meta")
             else:
-                bare = torch.empty(0, dtype=known.dtype, device="meta")
-                bare.set_(inputs[known.source].untyped_storage(), known.offset, known.shape, known.stride)
-            return _fake(bare, inputs[0].fake_mode, known.device)
-    if isinstance(known, list | tuple):
-        return type(known)(_made(entry, inputs) for entry in known)
-    return known
+                bare = torch.empty(0, dtype=result.dtype, device="meta")
+                bare.set_(inputs[result.source].untyped_storage(), result.offset, result.shape, result.stride)
+            return _fake(bare, inputs[0].fake_mode, result.device)
+    if isinstance(result, list | tuple):
+        return type(result)(_made(entry, inputs) for entry in result)
+    return result

@@ -109,7 +109,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
     def hold(self, held: Sequence[Any]) -> None:
         """Count what is there before the first step: tensors, modules, optimizers, or sequences of them."""
         for tensor in _tensors_of(held):
-            self._see(tensor, given=False)
+            self._see(tensor, is_output=False)
 
     def begin_step(self) -> None:
         """Begin a new log."""
@@ -132,9 +132,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             self.log.phases.append((len(self.log.events), phase))
         operator = facts_of(func)
         if not operator.lifts:
-            self._see_all(args, given=False)
+            self._see_all(args, is_output=False)
             if kwargs:
-                self._see_all(kwargs.values(), given=False)
+                self._see_all(kwargs.values(), is_output=False)
         self.hides_memory = self.hides_memory or operator.hides_memory
         scratch = self._take_scratch(operator, args)
         is_sum = operator.may_write and isinstance(args[0], Tensor)
@@ -142,7 +142,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             out = self._written(func, args, kwargs or {})
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
-        self._see_all((out,), given=True)
+        self._see_all((out,), is_output=True)
         if scratch is not None:
             self.log.events.append(AllocationEvent(scratch, 0))
         if operator.multiplies and self._libraries is not None and self._libraries.cublas_bytes:
@@ -189,23 +189,23 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
             return self._reads.answer(kind)
         return answer_of(kind, large=False)
 
-    def _see_all(self, values: Iterable[Any], *, given: bool) -> None:
+    def _see_all(self, values: Iterable[Any], *, is_output: bool) -> None:
         for value in values:
             if isinstance(value, Tensor):
-                self._see(value, given=given)
+                self._see(value, is_output=is_output)
             elif isinstance(value, list | tuple):
-                self._see_all(value, given=given)
+                self._see_all(value, is_output=is_output)
 
-    def _see(self, tensor: Tensor, *, given: bool) -> None:
+    def _see(self, tensor: Tensor, *, is_output: bool) -> None:
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError as error:
             reason = f"the bytes of a tensor of layout {tensor.layout} cannot be followed"
             raise UntraceableTensorError(reason) from error
         key, size = storage._cdata, storage.nbytes()
-        known = self._live.get(key)
-        if known is not None:
-            if known[1] == size:
+        entry = self._live.get(key)
+        if entry is not None:
+            if entry[1] == size:
                 return
             self._free(key)  # it was resized, which is a new allocation
         # A fake tensor's `device` is an operator of its own, and would take half of a trace's time.
@@ -216,7 +216,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         ident = self._idents
         self._live[key] = (ident, size, weakref.ref(storage, partial(self._end, key)))
         event = AllocationEvent(ident, size)
-        if given or known is not None:
+        if is_output or entry is not None:
             self.log.events.append(event)
         else:
             self.log.initial.append(event)
@@ -225,10 +225,10 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._free(key)
 
     def _free(self, key: int) -> None:
-        known = self._live.pop(key, None)
+        entry = self._live.pop(key, None)
         self._values.pop(key, None)
-        if known is not None:
-            self.log.events.append(AllocationEvent(known[0], 0))
+        if entry is not None:
+            self.log.events.append(AllocationEvent(entry[0], 0))
 
     def _note_values(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Keep account of which storages were written since they were copied."""

@@ -127,7 +127,7 @@ def _under_other_answers(first: Trace | None, read: HostRead, follow: Callable[[
     low, high = sorted((first, second), key=lambda traced: traced.peak_bytes)
     if high.peak_bytes - low.peak_bytes > LARGEST_DIFFERENCE * high.peak_bytes:
         raise TraceError(
-            f"the memory of a step depends on data: {read.place} asks a tensor for {read.what}, and the peak is "
+            f"the memory of a step depends on data: {read.place} asks a tensor for {read.kind}, and the peak is "
             f"{low.peak_bytes / MIB:.1f} MiB or {high.peak_bytes / MIB:.1f} MiB by the answer"
         )
     return high

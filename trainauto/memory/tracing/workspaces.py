@@ -70,24 +70,24 @@ Scratch = Callable[[Sequence[Any], Libraries], int]
 
 
 def _copy_of_strided(args: Sequence[Any], _libraries: Libraries) -> int:
-    given: Tensor = args[0]
-    return 0 if given.is_contiguous() else given.numel() * given.element_size()
+    source: Tensor = args[0]
+    return 0 if source.is_contiguous() else source.numel() * source.element_size()
 
 
 def _convolution(args: Sequence[Any], libraries: Libraries) -> int:
-    given, weight, _, stride, padding, dilation, transposed, _, groups = args[:9]
+    image, weight, _, stride, padding, dilation, transposed, _, groups = args[:9]
     if not _is_winograd(libraries, weight, stride, dilation, transposed, groups):
         return 0
-    height, width = given.shape[-2] + 2 * padding[0] - 2, given.shape[-1] + 2 * padding[-1] - 2
-    samples = given.shape[0] if given.ndim == 4 else 1
-    return _winograd_bytes(weight, given.numel(), samples * weight.shape[0] * height * width)
+    height, width = image.shape[-2] + 2 * padding[0] - 2, image.shape[-1] + 2 * padding[-1] - 2
+    samples = image.shape[0] if image.ndim == 4 else 1
+    return _winograd_bytes(weight, image.numel(), samples * weight.shape[0] * height * width)
 
 
 def _convolution_backward(args: Sequence[Any], libraries: Libraries) -> int:
-    gradient, given, weight, _, stride, _, dilation, transposed, _, groups = args[:10]
+    gradient, image, weight, _, stride, _, dilation, transposed, _, groups = args[:10]
     if not _is_winograd(libraries, weight, stride, dilation, transposed, groups):
         return 0
-    return _winograd_bytes(weight, given.numel(), gradient.numel())
+    return _winograd_bytes(weight, image.numel(), gradient.numel())
 
 
 def _is_winograd(
@@ -107,8 +107,8 @@ def _is_winograd(
     return libraries.benchmark and plain and weight.dtype == torch.float32 and tuple(weight.shape[2:]) == (3, 3)
 
 
-def _winograd_bytes(weight: Tensor, given: int, out: int) -> int:
-    numbers = WINOGRAD * (given + out) + WINOGRAD_WEIGHT * weight.numel()
+def _winograd_bytes(weight: Tensor, inputs: int, outputs: int) -> int:
+    numbers = WINOGRAD * (inputs + outputs) + WINOGRAD_WEIGHT * weight.numel()
     return int(numbers) * weight.element_size()
 
 
