@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.builders.data import build_loader, build_validator
@@ -52,6 +53,7 @@ def build_run(
     check_samples: Callable[[DynamicDataset], None] = lambda _dataset: None,
     ranks: Communicator = SINGLE_PROCESS,
     tracer: WorkerProcess | None = None,
+    repeated_log: Path | None = None,
 ) -> Iterator[Run]:
     """Build the run an option file describes, and take it down afterwards.
 
@@ -64,6 +66,7 @@ def build_run(
         check_samples: raises where the training set is not what it is to be.
         ranks: who trains it together. The first of them traces, decides, reports and writes.
         tracer: a process that traces, started before; it is ended here.
+        repeated_log: training.log of the run that this one repeats; what that was warned of, this one is not.
 
     Raises:
         InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
@@ -81,6 +84,9 @@ def build_run(
         model, schedule, known = _build_model(parts, tracer, pretrained=is_new)
         directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, loaded.options, ranks)
+        for log in (directory.log, repeated_log):
+            if log is not None:
+                startup_log.know(log)
         with _assembled(parts, model, schedule, known, directory, checkpoints, lock, startup_log) as run:
             measures = is_new and known.forecast is not None and not ranks.reduces_in_backward
             run.summary = replace(run.summary, plan_is_open=measures)

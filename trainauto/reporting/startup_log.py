@@ -1,6 +1,8 @@
 """Messages from before the run directory exists, kept for the log of the run."""
 
 import logging
+from contextlib import suppress
+from pathlib import Path
 
 from trainauto.core.run_events import DETAIL
 from trainauto.reporting.reporter import LOGGER_NAME, Reporter
@@ -11,11 +13,14 @@ class StartupLog(logging.Handler):
 
     The run directory is made last, when nothing can be wrong any more; what was said before belongs into its log too.
     If building fails, the messages go to where Python sends those nobody listens to: stderr.
+
+    A warning that an earlier start of the same run has given is kept from the console: nobody needs to read it again.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._records: list[logging.LogRecord] = []
+        self._said_before = ""
         self._logger = logging.getLogger(LOGGER_NAME)
         self._level = self._logger.level
 
@@ -36,9 +41,15 @@ class StartupLog(logging.Handler):
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
                 logging.lastResort.handle(record)
 
+    def know(self, log: Path) -> None:
+        """Take the warnings in a training.log as given; a file that cannot be read holds none."""
+        with suppress(OSError):
+            self._said_before += log.read_text(encoding="utf-8", errors="replace")
+
     def pass_on(self, reporter: Reporter) -> None:
         """Give everything held to the reporter of the run, which listens for itself from here on."""
         self._logger.removeHandler(self)
         for record in self._records:
-            reporter.message(record.getMessage(), record.levelno)
+            text, level = record.getMessage(), record.levelno
+            reporter.message(text, DETAIL if level == logging.WARNING and text in self._said_before else level)
         self._records.clear()
