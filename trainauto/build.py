@@ -69,24 +69,19 @@ def build_run(
         repeated_log: training.log of the run that this one repeats; what that was warned of, this one is not.
 
     Raises:
-        InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
-            process trains the run.
+        InputError: what is given cannot be used, or differs between ranks, or another process trains the run.
         NetworkMismatchError: the run to go on with is of another network.
         CheckpointError: it cannot be read.
     """
-    with StartupLog() as startup_log, RunLock() as lock:
+    with StartupLog(repeated_log) as startup_log, RunLock() as lock:
         earlier, checkpoints, checkpoint = earlier_run(
             loaded.options, ranks, lock, auto_resume=auto_resume, restarted=restarted
         )
-        # The weights of a checkpoint replace pretrained ones, which need not exist any more.
-        is_new = checkpoint is None
+        is_new = checkpoint is None  # else its weights replace pretrained ones, which need not exist any more
         parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples)
         model, schedule, known = _build_model(parts, tracer, pretrained=is_new)
         directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, loaded.options, ranks)
-        for log in (directory.log, repeated_log):
-            if log is not None:
-                startup_log.know(log)
         with _assembled(parts, model, schedule, known, directory, checkpoints, lock, startup_log) as run:
             measures = is_new and known.forecast is not None and not ranks.reduces_in_backward
             run.summary = replace(run.summary, plan_is_open=measures)
@@ -153,7 +148,7 @@ def _assembled(
     configured_samples = parts.sharding.total(known.configured_samples)
     controls = Controls(loader, options.train.grad_clip)
     with Reporter(_sinks(options, directory, ranks)) as reporter, loader:
-        startup_log.pass_on(reporter)
+        startup_log.pass_on(reporter, directory.log)
         run = Run(
             summary=run_summary(parts, directory, model, known.plan),
             model=model,

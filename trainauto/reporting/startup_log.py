@@ -15,12 +15,15 @@ class StartupLog(logging.Handler):
     If building fails, the messages go to where Python sends those nobody listens to: stderr.
 
     A warning that an earlier start of the same run has given is kept from the console: nobody needs to read it again.
+
+    Args:
+        repeated_log: training.log of the run that is repeated, if one is; its warnings were given, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, repeated_log: Path | None = None) -> None:
         super().__init__()
         self._records: list[logging.LogRecord] = []
-        self._said_before = ""
+        self._repeated_log = repeated_log
         self._logger = logging.getLogger(LOGGER_NAME)
         self._level = self._logger.level
 
@@ -41,15 +44,22 @@ class StartupLog(logging.Handler):
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
                 logging.lastResort.handle(record)
 
-    def know(self, log: Path) -> None:
-        """Take the warnings in a training.log as given; a file that cannot be read holds none."""
-        with suppress(OSError):
-            self._said_before += log.read_text(encoding="utf-8", errors="replace")
+    def pass_on(self, reporter: Reporter, log: Path) -> None:
+        """Give everything held to the reporter of the run, which listens for itself from here on.
 
-    def pass_on(self, reporter: Reporter) -> None:
-        """Give everything held to the reporter of the run, which listens for itself from here on."""
+        Args:
+            reporter: of the run.
+            log: training.log of the run, where its earlier starts have left their warnings.
+        """
         self._logger.removeHandler(self)
+        said_before = "".join(_text_of(file) for file in (log, self._repeated_log) if file is not None)
         for record in self._records:
             text, level = record.getMessage(), record.levelno
-            reporter.message(text, DETAIL if level == logging.WARNING and text in self._said_before else level)
+            reporter.message(text, DETAIL if level == logging.WARNING and text in said_before else level)
         self._records.clear()
+
+
+def _text_of(log: Path) -> str:
+    with suppress(OSError):
+        return log.read_text(encoding="utf-8", errors="replace")
+    return ""
