@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import PHOTOGRAPHS
-from tests.integration.commands import command, run_directory, tiny_options, train, write_options
+from tests.integration.commands import command, run_directory, step_records, tiny_options, train, write_options
 from trainauto.reporting.heat_map import BOTTOM_PX, HEIGHT_PX, INK, LEFT_PX, LINES, RIGHT_PX, SCALE, TOP_PX, WIDTH_PX
 
 MIB = 2**20
@@ -116,3 +116,27 @@ def test_the_heat_map_of_plan_has_a_legend_and_a_dot_for_every_card(
         assert places_of(INK, beside).sum() > 50, "and its name"
     explained = legend[160:245]
     assert (explained.max(axis=2) < 160).sum() > 300, "what line and dot are"
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+@pytest.mark.usefixtures("children_uncovered")
+def test_the_largest_picture_is_tried_before_the_run(tmp_path: Path, write_images: Callable[..., Path]) -> None:
+    """Fault: only the first picture was, and what failed could leave the whole run without oneDNN."""
+    val = write_images("val", 2)
+    large = str(val / "image_001.png")
+    assert cv2.imwrite(large, cv2.resize(cv2.imread(large), (2400, 2400)))
+    options = tiny_options(
+        write_images("gt", 1),
+        datasets={"val": {"dataroot_gt": str(val)}},
+        train={"total_iter": 2, "ema_decay": 0.0},
+        val={"val_freq": 2, "save_img": False},
+        memory={"budget": "24MiB"},
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    done = train(file)
+    assert done.returncode == 1, "it does not fit, indeed"
+    before, first_step, _ = " ".join(done.stdout.split()).partition(" 1/2 ")
+    assert first_step, done.stdout + done.stderr
+    assert "validation of val will not fit: beside its picture, no tile of the smallest kind" in before
+    assert "oneDNN" not in before
+    assert len(step_records(run_directory(file))) == 2
