@@ -220,11 +220,11 @@ def _short(name: str) -> str:
 
 def _json_lines(record: ValidationRecord, weights: Mapping[str, Any]) -> list[str]:
     """Return a line an image, then one of the means; each says which weights it is of."""
-    of_images = [
+    of_images: list[dict[str, Any]] = [
         {"dataset": record.dataset, "image": one.name, "metrics": dict(one.metrics), "bicubic": dict(one.bicubic)}
         for one in record.scores
     ]
-    means = {
+    means: dict[str, Any] = {
         "dataset": record.dataset,
         "images": len(record.scores),
         "mean": dict(record.metrics),
