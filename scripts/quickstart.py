@@ -139,9 +139,7 @@ def closing_words(
     """Compose the last lines: how it went, where the run is, the command that shows its curves."""
     if run is None:
         return f"quickstart: no run was made (exit code {code}); the reason stands above"
-    curves = run.parent / "tb" / run.name
-    curves = curves if curves.is_dir() else run
-    python = short_path(environment.python)
+    curves = [short_path(environment.python), "-m", "tensorboard.main", "--logdir", short_path(run.parents[1])]
     lines = photograph_table(last_validation(run))
     if verdict:
         lines.append(verdict)
@@ -150,7 +148,7 @@ def closing_words(
         if code > 128:
             lines.append(f"To resume:      {resume}")
     lines.append(f"The run is in   {short_path(run)}")
-    lines.append("Its curves:     " + shell_command([python, "-m", "tensorboard.main", "--logdir", short_path(curves)]))
+    lines.append(f"Its curves:     {shell_command(curves)}")
     return "\n".join(lines)
 
 

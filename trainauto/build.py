@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.builders.data import build_loader, build_validator
@@ -52,6 +53,7 @@ def build_run(
     check_samples: Callable[[DynamicDataset], None] = lambda _dataset: None,
     ranks: Communicator = SINGLE_PROCESS,
     tracer: WorkerProcess | None = None,
+    repeated_log: Path | None = None,
 ) -> Iterator[Run]:
     """Build the run an option file describes, and take it down afterwards.
 
@@ -64,19 +66,18 @@ def build_run(
         check_samples: raises where the training set is not what it is to be.
         ranks: who trains it together. The first of them traces, decides, reports and writes.
         tracer: a process that traces, started before; it is ended here.
+        repeated_log: training.log of the run that this one repeats; what that was warned of, this one is not.
 
     Raises:
-        InputError: options, plugins, data or weights cannot be used, ranks were given different ones, or another
-            process trains the run.
+        InputError: what is given cannot be used, or differs between ranks, or another process trains the run.
         NetworkMismatchError: the run to resume is of another network.
         CheckpointError: it cannot be read.
     """
-    with StartupLog() as startup_log, RunLock() as lock:
+    with StartupLog(repeated_log) as startup_log, RunLock() as lock:
         earlier, checkpoints, checkpoint = earlier_run(
             loaded.options, ranks, lock, auto_resume=auto_resume, restarted=restarted
         )
-        # The weights of a checkpoint replace pretrained ones, which need not exist any more.
-        is_new = checkpoint is None
+        is_new = checkpoint is None  # else its weights replace pretrained ones, which need not exist any more
         parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples)
         model, schedule, start = _build_model(parts, tracer, pretrained=is_new)
         directory = earlier or new_run(loaded, ranks, lock)
@@ -147,7 +148,7 @@ def _assembled(
     configured_samples = parts.sharding.total(start.configured_samples)
     controls = Controls(loader, options.train.grad_clip)
     with Reporter(_sinks(options, directory, ranks)) as reporter, loader:
-        startup_log.pass_on(reporter)
+        startup_log.pass_on(reporter, directory.log)
         run = Run(
             summary=run_summary(parts, directory, model, start.plan),
             model=model,

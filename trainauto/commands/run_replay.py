@@ -135,7 +135,8 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
         decisions.setdefault(step, []).append(decision)
     code = 0
     for number, (part, options) in enumerate(zip(logged.parts, loaded, strict=True)):
-        with build_run(options, auto_resume=number > 0, check_samples=partial(_check_samples, part.origin)) as run:
+        check, log = partial(_check_samples, part.origin), logged.directory.log
+        with build_run(options, auto_resume=number > 0, check_samples=check, repeated_log=log) as run:
             done = run.progress.steps
             run.loader.replay(batches, done)
             # Without automations nobody knows the batch they were to keep.

@@ -1,9 +1,11 @@
 """What ``python -m trainauto test`` does: metrics of every image, bicubic enlargement beside them."""
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,15 @@ class _Subject:
     device: torch.device
     folder: Path
     words: str
+    weights: Path
     step: int = 0
+
+    @cached_property
+    def marks(self) -> dict[str, Any]:
+        """Return what every line of figures says of the weights it is of."""
+        with self.weights.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"step": self.step, "weights": str(self.weights), "weights_sha256": digest}
 
 
 def test_network(
@@ -62,7 +72,7 @@ def test_network(
     print(subject.words)
     lines: list[str] = []
     for record in measure(subject.loaded, subject.network, subject.device, subject.folder, subject.step):
-        lines += _json_lines(record)
+        lines += _json_lines(record, subject.marks)
         print("", *text_of(record), sep="\n")
     results = subject.folder / "metrics.jsonl"
     subject.folder.mkdir(parents=True, exist_ok=True)
@@ -71,14 +81,34 @@ def test_network(
     pictures = " and pictures" if subject.loaded.options.val.save_img else ""
     print(f"\nfigures{pictures}: {subject.folder}")
     if earlier_lines:
-        earlier_sets = ", ".join(dict.fromkeys(map(_set_of, earlier_lines)))
-        print(f"{results.name} also keeps what was measured before on {earlier_sets}")
+        before = dict.fromkeys(_set_and_weights_of(line, subject.marks) for line in earlier_lines)
+        print(f"{results.name} also keeps what was measured before on {', '.join(before)}")
     return 0
 
 
 def _set_of(line: str) -> str:
     """Return the set that a line of figures is about."""
     return str(json.loads(line)["dataset"])
+
+
+def _set_and_weights_of(line: str, now: Mapping[str, Any]) -> str:
+    """Return the set that a line is about, and whose weights it is of if not of those measured now."""
+    found = json.loads(line)
+    if found["weights_sha256"] == now["weights_sha256"]:
+        return str(found["dataset"])
+    if found["weights_sha256"] is None:
+        return f"{found['dataset']} (of weights that were not noted)"
+    step = f", step {found['step']}" if found["step"] else ""
+    return f"{found['dataset']} (of other weights{step}: {Path(found['weights']).name})"
+
+
+def _marked(line: str) -> str:
+    """Return a line of an earlier call; one that does not say which weights it is of says that nobody knows."""
+    found = json.loads(line)
+    return line if "weights_sha256" in found else to_json({"step": None, **found, **dict.fromkeys(_UNKNOWN)})
+
+
+_UNKNOWN = ("weights", "weights_sha256")
 
 
 def _of_other_sets(results: Path, measured: Collection[str]) -> list[str]:
@@ -90,7 +120,7 @@ def _of_other_sets(results: Path, measured: Collection[str]) -> list[str]:
     other_lines = []
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
-            other_lines += [line] if _set_of(line) not in measured else []
+            other_lines += [_marked(line)] if _set_of(line) not in measured else []
     return other_lines
 
 
@@ -108,7 +138,8 @@ def _of_run(
     chosen = choose_precision(_on(loaded, device)).device
     average = ", averaged weights" if trained.is_average else ""
     words = f"{trained.name}, step {trained.step}{average}: {trained.loaded.options.network_g.type} x{trained.scale}"
-    return _Subject(loaded, trained.network.to(chosen), chosen, folder, words, trained.step or 0)
+    network = trained.network.to(chosen)
+    return _Subject(loaded, network, chosen, folder, words, trained.weights_file, trained.step or 0)
 
 
 def _refuse_second_network(test: LoadedTest) -> None:
@@ -143,7 +174,8 @@ def _of_file(test: LoadedTest | None, device: str | None) -> _Subject:
     chosen = choose_precision(_on(loaded, device)).device
     network = network_to_measure(loaded, chosen)
     words = f"{options.name}: {loaded.options.network_g.type} x{options.scale}, {options.path.pretrain_network_g}"
-    return _Subject(loaded, network, chosen, Path(options.path.results_root) / options.name, words)
+    folder, weights = Path(options.path.results_root) / options.name, Path(str(options.path.pretrain_network_g))
+    return _Subject(loaded, network, chosen, folder, words, weights.expanduser())
 
 
 def _on(loaded: LoadedOptions, device: str | None) -> LoadedOptions:
@@ -188,18 +220,17 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"...{name[3 - LONGEST_NAME :]}"
 
 
-def _json_lines(record: ValidationRecord) -> list[str]:
-    """Return a line an image, then one of the means."""
-    of_images = [
+def _json_lines(record: ValidationRecord, weights: Mapping[str, Any]) -> list[str]:
+    """Return a line an image, then one of the means; each says which weights it is of."""
+    of_images: list[dict[str, Any]] = [
         {"dataset": record.dataset, "image": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.bicubic)}
         for score in record.scores
     ]
-    means = {
+    means: dict[str, Any] = {
         "dataset": record.dataset,
         "images": len(record.scores),
-        "step": record.step,
         "mean": dict(record.metrics),
         "bicubic": dict(record.bicubic),
         "seconds": round(record.seconds, 3),
     }
-    return [to_json(line) for line in (*of_images, means)]
+    return [to_json({**line, **weights}) for line in (*of_images, means)]

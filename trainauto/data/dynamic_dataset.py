@@ -52,10 +52,12 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     Attributes:
         name: name of the set in messages.
         scale: enlargement factor between low- and high-quality images.
+        largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
     """
 
     name: str
     scale: int
+    largest_sample: int = 0
 
     @abstractmethod
     def __len__(self) -> int:

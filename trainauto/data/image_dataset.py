@@ -101,6 +101,7 @@ class ImageDataset(DynamicDataset):
         sizes = [size for size in sizes_or_problems if isinstance(size, tuple)]
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
+        self.largest_sample = max(range(len(sizes)), key=lambda index: sizes[index][0] * sizes[index][1])
         gt_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
         if self._cache:
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)

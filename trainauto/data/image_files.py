@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from trainauto.core.errors import InputError, Problem, nearest
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"})
 PACKAGE_PREFIX = "package:"
+SHOWN_SIBLINGS = 5
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,18 @@ def _resolve(root: str, set_name: str, argument: str) -> Path:
         return path
     advice = f"Looked for {path.resolve()}."
     if path.parent.is_dir():
-        advice += " " + nearest(path.name, (sibling.name for sibling in path.parent.iterdir()))
+        advice += " " + nearest(path.name, _nearest_siblings(path))
     raise InputError(Problem(f"dataset '{set_name}': there is no {root}", advice=advice, argument=argument))
+
+
+def _nearest_siblings(path: Path) -> list[str]:
+    """Return the names beside a path that are most like its own, of folders and images."""
+    names = (
+        sibling.name
+        for sibling in path.parent.iterdir()
+        if not sibling.name.startswith(".") and (sibling.is_dir() or sibling.suffix.lower() in IMAGE_SUFFIXES)
+    )
+    return get_close_matches(path.name, names, n=SHOWN_SIBLINGS, cutoff=0)
 
 
 def _in_package(root: str, set_name: str, argument: str) -> Path:

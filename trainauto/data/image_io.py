@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.data.decoder_warnings import decode_with_warnings, is_listened_to, is_padding, report_damage
@@ -128,6 +128,11 @@ def read_header(path: str) -> Header:
                 advice="It is damaged or made to fill memory: remove it. Cut a real image of that size to parts.",
             )
         ) from error
+    except UnidentifiedImageError as error:
+        if not _is_tiff(path):
+            raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
+        what = f"image {path} is a TIFF of a kind that is not read"
+        raise InputError(Problem(what, advice="Save it with 8 or 16 bits.")) from error
     except (OSError, ValueError, SyntaxError) as error:
         raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
     if _is_cut_short(Path(path), kind):

@@ -12,21 +12,19 @@ logger = logging.getLogger(__name__)
 
 
 def say_if_validation_does_not_fit(run: Run) -> None:
-    """Run the smallest tile of the first picture of every set under the budget; say so if even that does not fit."""
+    """Run the smallest tile of the largest picture of every set under the budget; say so if even that does not fit."""
     if run.model.is_sharded:
         return  # ranks run every tile together, and tiles do not shrink
     for validator in run.validators:
-        with without_memory_limit() as limited:
-            try:
-                lq = validator.first_picture()
-            except InputError:
-                continue  # validation will name it, once there are steps to save
-            with run.meter.window(), limited():
-                fits = validator.fits_in_tiles(run.model.enlarge, lq)
-        del lq
+        try:
+            # As validation does it, so that the limit is what is left beside what is held.
+            with run.meter.window(), without_memory_limit() as limited:
+                fits = validator.largest_fits(run.model.enlarge, limited)
+        except InputError:
+            continue  # validation will name it, once there are steps to save
         if fits:
             continue
-        release_memory(run.model.device)
+        release_memory(run.model.device)  # notices, too, where oneDNN was broken all the same
         logger.warning(
             "validation of %s will not fit: beside its picture, no tile of %s fits what the budget leaves. Take a "
             "smaller tile_overlap, smaller images, or a larger budget, or write val_enabled: false under val",

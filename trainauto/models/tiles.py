@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from trainauto.archs.padding import pad_to
 from trainauto.core.plan import SizeRequirements
+from trainauto.core.process import Limited
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import is_out_of_memory
 
@@ -112,24 +114,48 @@ class TiledEnlarger:
         self.run(enlarge, (height, width), lambda box: box.of(lq), keep)
         return result
 
-    def smallest_fits(self, enlarge: Enlarge, lq: Tensor) -> bool:
-        """Say whether the smallest tile that running out of memory would end at fits beside the enlarged image."""
+    def smallest_fits(self, enlarge: Enlarge, lq: Tensor, limited: Limited = nullcontext) -> bool:
+        """Say whether the smallest tile that running out of memory would end at fits beside the enlarged image.
+
+        Args:
+            enlarge: the network, or what is made of it.
+            lq: the image (1, C, h, w), on the device.
+            limited: puts the limit in force that is asked about. The tile is run without it before, so that the code of
+                its kernels is there: oneDNN that gets no memory for code makes no kernels any more in this process.
+        """
         height, width = size = int(lq.shape[-2]), int(lq.shape[-1])
-        side = min(self.tile_px or max(size), max(size))
-        while self._can_shrink(Box(0, side, 0, side)):
-            side = -(-side // 2)
-        multiple = self.requirements.multiple
-        top, left = (max(0, length - side) // 2 // multiple * multiple for length in size)
-        box = Box(top, min(top + side, height), left, min(left + side, width))
+        smallest, multiple = self.smallest_tile(size), self.requirements.multiple
+        # In the middle, where it sees something on all sides.
+        top = max(0, height - smallest.height) // 2 // multiple * multiple
+        left = max(0, width - smallest.width) // 2 // multiple * multiple
+        box = Box(top, top + smallest.height, left, left + smallest.width)
         try:
-            canvas = self._canvas(lq)
             self.enlarged(enlarge, box, size, lambda seen: seen.of(lq))
-            del canvas
+            with limited():
+                canvas = self._canvas(lq)
+                self.enlarged(enlarge, box, size, lambda seen: seen.of(lq))
+                del canvas
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             return False
         return True
+
+    def smallest_tile(self, size: tuple[int, int]) -> Box:
+        """Return the tile in the upper left corner that is left where memory runs out until it cannot shrink.
+
+        Args:
+            size: height and width of the image.
+        """
+        tile_px, box = self.tile_px, Box(0, size[0], 0, size[1])
+        try:
+            while True:
+                box = Box(*next(self._spans(0, box.height)), *next(self._spans(0, box.width)))
+                if not self._can_shrink(box):
+                    return box
+                self.tile_px = -(-max(box.height, box.width) // 2)
+        finally:
+            self.tile_px = tile_px
 
     def _canvas(self, lq: Tensor) -> Tensor:
         height, width = lq.shape[-2:]

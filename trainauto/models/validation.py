@@ -202,13 +202,19 @@ class Validator:
         """Pixels that tiles see beyond their own."""
         return self._enlarger.overlap_px
 
-    def first_picture(self) -> Tensor:
-        """Return the first image of the set, (1, C, h, w) on the CPU."""
-        return self.dataset.full_sample(0)["lq"][None].float() / 255
+    def largest_fits(self, enlarge: Enlarge, limited: Limited) -> bool:
+        """Say whether the largest image of the set can be enlarged under a limit, be it in the smallest tiles.
 
-    def fits_in_tiles(self, enlarge: Enlarge, lq: Tensor) -> bool:
-        """Say whether an image can be enlarged in the memory there is, be it in the smallest tiles."""
-        return self._enlarger.smallest_fits(enlarge, lq.to(self._device))
+        What validation holds beside it is held here, too.
+
+        Raises:
+            InputError: the image cannot be read.
+        """
+        sample = self.dataset.full_sample(self.dataset.largest_sample)
+        lq, reference = sample["lq"][None].float() / 255, _to_pixels(sample["gt"])
+        fits = self._enlarger.smallest_fits(enlarge, lq.to(self._device), limited)
+        del reference
+        return fits
 
     def warm_up(self) -> None:
         """Measure a small image once: metrics load their libraries when they are first called."""

@@ -1,6 +1,8 @@
 """Messages from before the run directory exists, kept for the log of the run."""
 
 import logging
+from contextlib import suppress
+from pathlib import Path
 
 from trainauto.core.run_events import DETAIL
 from trainauto.reporting.reporter import LOGGER_NAME, Reporter
@@ -11,11 +13,17 @@ class StartupLog(logging.Handler):
 
     The run directory is made last, when nothing can be wrong any more; what was said before belongs into its log too.
     If building fails, the messages go to where Python sends those nobody listens to: stderr.
+
+    A warning that an earlier start of the same run has given is kept from the console: nobody needs to read it again.
+
+    Args:
+        repeated_log: training.log of the run that is repeated, if one is; its warnings were given, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, repeated_log: Path | None = None) -> None:
         super().__init__()
         self._records: list[logging.LogRecord] = []
+        self._repeated_log = repeated_log
         self._logger = logging.getLogger(LOGGER_NAME)
         self._level = self._logger.level
 
@@ -36,9 +44,22 @@ class StartupLog(logging.Handler):
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
                 logging.lastResort.handle(record)
 
-    def pass_on(self, reporter: Reporter) -> None:
-        """Give everything held to the reporter of the run, which listens for itself from here on."""
+    def pass_on(self, reporter: Reporter, log: Path) -> None:
+        """Give everything held to the reporter of the run, which listens for itself from here on.
+
+        Args:
+            reporter: of the run.
+            log: training.log of the run, where its earlier starts have left their warnings.
+        """
         self._logger.removeHandler(self)
+        said_before = "".join(_text_of(file) for file in (log, self._repeated_log) if file is not None)
         for record in self._records:
-            reporter.message(record.getMessage(), record.levelno)
+            text, level = record.getMessage(), record.levelno
+            reporter.message(text, DETAIL if level == logging.WARNING and text in said_before else level)
         self._records.clear()
+
+
+def _text_of(log: Path) -> str:
+    with suppress(OSError):
+        return log.read_text(encoding="utf-8", errors="replace")
+    return ""

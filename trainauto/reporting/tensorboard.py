@@ -9,10 +9,10 @@ import numpy as np
 from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, Pixels, RunEnd, RunSummary
-from trainauto.core.units import GIB, MIB
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepFigures, StepWindow, gain_over_bicubic
+from trainauto.reporting.tensorboard_page import EXPLAINED, UNITS, Unit, charts, memory_tag, unit_for, unit_in
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -20,44 +20,6 @@ if TYPE_CHECKING:
 MOST_PICTURES = 4
 LONGEST_SIDE_PX = 768
 _FLUSH_S = 30
-
-UNITS = {"MiB": MIB, "GiB": GIB}
-
-
-# A tag is a pattern that is matched from its beginning.
-def charts(unit: str) -> dict[str, list[str]]:
-    """Return the page of custom scalars: each chart, named by its unit and its lines, with the curves in it."""
-    lines = ("limit", "target", "predicted", "peak", "reserved", "current")
-    return {
-        f"Memory in {unit}: {', '.join(lines)}": [f"{_memory_tag(name, unit)}$" for name in lines],
-        f"Peak in {unit}: predicted, measured (peak)": [
-            f"{_memory_tag(name, unit)}$" for name in ("predicted", "peak")
-        ],
-        "Error of the prediction in % of the peak": ["memory/prediction_error_percent$"],
-        "Crop: lq_size in px of the low-quality image": ["plan/lq_size$"],
-        "Batch: samples of an optimizer step": ["plan/batch_size$"],
-        "Events: 1 where the plan changed (adjustment), memory ran out (oom)": ["events/adjustment$", "events/oom$"],
-        "Loss: each term, and their total": ["loss/"],
-    }
-
-
-EXPLAINED = """
-The page **Custom scalars** shows a run against its memory, in optimizer steps from left to right. Memory is in
-GiB (`_gib`), or in MiB (`_mib`) where the run may use less than 1 GiB. TensorBoard smooths curves unless `Smoothing` at
-the left is set to 0: do that for plans and events.
-
-| line | what it is |
-|---|---|
-| `memory/limit_{unit}` | what the run may use: the card, or `memory: budget` |
-| `memory/target_{unit}` | share of the limit (`target_vram_usage`) that peaks are steered to |
-| `memory/predicted_{unit}` | what the plan of the step was expected to peak at before it was trained |
-| `memory/peak_{unit}` | highest bytes that tensors held in the step; of several steps in one point, the highest |
-| `memory/reserved_{unit}` | highest bytes that torch's allocator had taken from the card |
-| `memory/current_{unit}` | what was held after the step |
-| `memory/prediction_error_percent` | predicted less measured, in % of measured; below 0 the prediction was too low |
-| `plan/lq_size`, `plan/batch_size` | crop in px of the low-quality image, and samples of a step |
-| `events/adjustment`, `events/oom` | 1 where the plan changed, or memory ran out; **Text** has the words |
-"""
 
 
 class TensorBoard(Sink):
@@ -74,11 +36,11 @@ class TensorBoard(Sink):
         self._window = StepWindow()
         self._writer: SummaryWriter | None = None
         self._summary: RunSummary | None = None
-        self._unit = "GiB"
+        self._unit: Unit | None = None
         self._adjusted = False
 
     def start(self, summary: RunSummary) -> None:
-        """Open the event file.
+        """Open the event file. Memory is shown in MiB or GiB, as the target or the first peak reads well.
 
         Where there are others, of the run that is resumed or of one killed before its first checkpoint, what they hold
         after the step that is resumed from is hidden.
@@ -87,13 +49,25 @@ class TensorBoard(Sink):
 
         begun_before = self._folder.is_dir() and any(self._folder.iterdir())
         purge_step = summary.progress.steps + 1 if begun_before else None
+        unit = unit_in(self._folder) if begun_before else None
         self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=_FLUSH_S)
         self._summary = summary
-        is_small = summary.memory_limit_bytes is not None and summary.memory_limit_bytes < GIB
-        self._unit = "MiB" if is_small else "GiB"
-        self._writer.add_text("about/custom_scalars", EXPLAINED.format(unit=self._unit.lower()), summary.progress.steps)
+        target, limit = summary.memory_target_bytes, summary.memory_limit_bytes
+        if unit is None and target is not None:
+            unit = unit_for(target)
+        elif unit is None and limit is not None and unit_for(limit) == "MiB":
+            unit = "MiB"
+        if unit is not None:
+            self._show_memory_in(unit)
+
+    def _show_memory_in(self, unit: Unit) -> None:
+        """Settle the unit, once, and lay out the page that names curves by it."""
+        if self._unit is not None or self._writer is None or self._summary is None:
+            return
+        self._unit = unit
+        self._writer.add_text("about/custom_scalars", EXPLAINED.format(unit=unit.lower()), self._summary.progress.steps)
         self._writer.add_custom_scalars(
-            {"trainauto": {name: ["Multiline", tags] for name, tags in charts(self._unit).items()}}
+            {"trainauto": {name: ["Multiline", tags] for name, tags in charts(unit).items()}}
         )
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
@@ -119,16 +93,17 @@ class TensorBoard(Sink):
             tag = f"{record.dataset}/{picture.name} (bicubic, output, reference)"
             self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
         if record.peak is not None:
-            self._writer.add_scalar(
-                _memory_tag("validation_peak", self._unit), record.peak.allocated / UNITS[self._unit], record.step
-            )
+            self._show_memory_in(unit_for(record.peak.allocated))
+            for tag, value in _in(self._unit, {"validation_peak": record.peak.allocated}).items():
+                self._writer.add_scalar(tag, value, record.step)
         self._say_adjustments(decisions, record.step)
         self._writer.flush()
 
     def end(self, summary: RunEnd) -> None:  # noqa: ARG002
-        """Write the steps not yet written."""
+        """Write the steps not yet written, and the page where no memory was ever measured."""
         if len(self._window):
             self._write_steps()
+        self._show_memory_in("GiB")
 
     def close(self) -> None:
         """Close the event file."""
@@ -151,6 +126,8 @@ class TensorBoard(Sink):
         self._window.clear()
         if self._writer is None or self._summary is None:
             return
+        if figures.peak is not None:
+            self._show_memory_in(unit_for(figures.peak.allocated))
         curves = (
             scalars(figures, self._unit)
             | _bounds(figures.peak, self._summary, self._unit)
@@ -166,8 +143,8 @@ class TensorBoard(Sink):
         file_writer.add_summary(Summary(value=points), figures.last.step)
 
 
-def scalars(figures: StepFigures, unit: str) -> dict[str, float]:
-    """Return the points of all curves by tag; memory in ``unit``, MiB or GiB."""
+def scalars(figures: StepFigures, unit: Unit | None) -> dict[str, float]:
+    """Return the points of all curves by tag; memory in ``unit``, none of it where that is not settled."""
     return {
         **{f"loss/{name}": value for name, value in figures.losses.items()},
         "loss/total": figures.loss,
@@ -205,16 +182,16 @@ def marks(figures: StepFigures, *, adjusted: bool) -> dict[str, float]:
     return {"events/adjustment": float(adjusted), "events/oom": float(figures.ooms > 0)}
 
 
-def _memory(peak: PeakReading, unit: str) -> dict[str, float]:
+def _memory(peak: PeakReading, unit: Unit | None) -> dict[str, float]:
     return _in(unit, {"current": peak.current, "peak": peak.allocated, "reserved": peak.reserved})
 
 
-def _bounds(peak: PeakReading | None, summary: RunSummary, unit: str) -> dict[str, float]:
+def _bounds(peak: PeakReading | None, summary: RunSummary, unit: Unit | None) -> dict[str, float]:
     limit = peak.limit if peak is not None and peak.limit is not None else summary.memory_limit_bytes
     return _in(unit, {"target": summary.memory_target_bytes, "limit": limit})
 
 
-def _prediction(record: StepRecord, unit: str) -> dict[str, float]:
+def _prediction(record: StepRecord, unit: Unit | None) -> dict[str, float]:
     if record.predicted is None:
         return {}
     curves = _in(unit, {"predicted": record.predicted})
@@ -224,12 +201,10 @@ def _prediction(record: StepRecord, unit: str) -> dict[str, float]:
     return curves
 
 
-def _in(unit: str, sizes: dict[str, int | None]) -> dict[str, float]:
-    return {_memory_tag(name, unit): size / UNITS[unit] for name, size in sizes.items() if size is not None}
-
-
-def _memory_tag(name: str, unit: str) -> str:
-    return f"memory/{name}_{unit.lower()}"
+def _in(unit: Unit | None, sizes: dict[str, int | None]) -> dict[str, float]:
+    if unit is None:
+        return {}
+    return {memory_tag(name, unit): size / UNITS[unit] for name, size in sizes.items() if size is not None}
 
 
 def _times(number: int) -> str:

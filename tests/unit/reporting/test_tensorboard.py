@@ -37,7 +37,7 @@ def curves_of_charts(events: Any) -> dict[str, set[str]]:
     """The curves in each chart, chosen as TensorBoard's plugin does: by ``re.match`` of each pattern."""
     from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 
-    (event,) = events.Tensors(metadata.CONFIG_SUMMARY_TAG)
+    event = events.Tensors(metadata.CONFIG_SUMMARY_TAG)[0]  # of several it takes that of the first start
     layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
     tags = events.Tags()["scalars"]
     return {
@@ -109,6 +109,36 @@ def test_a_run_of_less_than_a_gib_is_shown_in_mib(tmp_path: Path) -> None:
     assert not [tag for tag in events.Tags()["scalars"] if tag.endswith("_gib")]
 
 
+def test_a_small_network_on_a_large_card_is_shown_in_mib(tmp_path: Path) -> None:
+    """Fault: the unit followed the limit, and every peak was 0.05 GiB."""
+    sink = TensorBoard(tmp_path)
+    sink.start(a_summary(memory_limit_bytes=80 * GIB))
+    sink.step(a_step(1, peak=None), (), a_progress(1))
+    sink.step(a_step(2, peak=PeakReading(50 * MIB, limit=80 * GIB)), (), a_progress(2))
+    sink.validation(a_validation(2, peak=PeakReading(3 * GIB)), (), ())
+    sink.close()
+    events = read(tmp_path)
+    assert points(events, "memory/peak_mib") == [(2, 50.0)]
+    assert points(events, "memory/validation_peak_mib") == [(2, 3072.0)]
+    assert len(curves_of_charts(events)) == 7
+    assert not [tag for tag in events.Tags()["scalars"] if tag.endswith("_gib")]
+
+
+@pytest.mark.parametrize(("first", "then"), [(50 * MIB, 3 * GIB), (3 * GIB, 50 * MIB)])
+def test_a_resumed_run_keeps_the_unit_it_began_with(tmp_path: Path, first: int, then: int) -> None:
+    """Fault: a resume under another limit began other curves, and the page had only the later half."""
+    for step, target in ((1, first), (2, then)):
+        sink = TensorBoard(tmp_path)
+        sink.start(a_summary(memory_target_bytes=target, progress=a_progress(step - 1)))
+        sink.step(a_step(step, peak=PeakReading(target)), (), a_progress(step))
+        sink.end(END)
+        sink.close()
+    events, unit = read(tmp_path), "mib" if first < GIB else "gib"
+    assert [tag for tag in events.Tags()["scalars"] if tag.startswith("memory/peak")] == [f"memory/peak_{unit}"]
+    assert sorted(step for step, _ in points(events, f"memory/peak_{unit}")) == [1, 2]
+    assert any(f"memory/peak_{unit}" in tags for tags in curves_of_charts(events).values())
+
+
 def test_what_was_predicted_stands_beside_what_was_measured(tmp_path: Path) -> None:
     sink = TensorBoard(tmp_path)
     sink.start(a_summary())
@@ -125,7 +155,8 @@ def test_what_was_predicted_stands_beside_what_was_measured(tmp_path: Path) -> N
     charts = curves_of_charts(events)
     assert charts["Peak in GiB: predicted, measured (peak)"] == {"memory/peak_gib", "memory/predicted_gib"}
     assert charts["Error of the prediction in % of the peak"] == {"memory/prediction_error_percent"}
-    assert "memory/predicted_gib" in charts["Memory in GiB: limit, target, predicted, peak, reserved, current"]
+    of_memory = charts["Memory in GiB: limit, target, predicted, peak, reserved, current, validation_peak"]
+    assert {"memory/predicted_gib", "memory/validation_peak_gib"} <= of_memory
 
 
 def test_adjustments_and_lack_of_memory_are_marks_with_words(tmp_path: Path) -> None:
@@ -178,7 +209,7 @@ def test_every_chart_of_the_page_has_its_curves(tmp_path: Path) -> None:
         {"loss/l1", "loss/total"},
     ]
     titles = list(charts)
-    assert titles[0] == f"Memory in GiB: {', '.join(of_memory)}"
+    assert titles[0] == f"Memory in GiB: {', '.join(of_memory)}, validation_peak"
     for title, unit in zip(titles, ("GiB", "GiB", "%", "px", "samples", "1 where", "total"), strict=True):
         assert unit in title
     ((step, text),) = words(read(tmp_path), "about/custom_scalars")

@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,8 @@ def test_a_run_ends_with_its_place_and_the_command_that_shows_its_curves(
     assert passed == ["-opt", str(quickstart.OPTION_FILE), "--force_yml", "train:total_iter=50", "-x"]
     *_, place, curves = capsys.readouterr().out.splitlines()
     assert place.split("  ")[-1].strip() == str(run.relative_to(project.parent))
-    assert "-m tensorboard.main --logdir" in curves
-    assert str(run.relative_to(project.parent).parent / "tb" / run.name) in curves
+    experiments = shlex.quote(str(run.relative_to(project.parent).parents[1]))
+    assert curves.endswith(f"-m tensorboard.main --logdir {experiments}")
 
 
 def test_exit_codes_come_back_with_the_place_of_the_run_if_there_is_one(
