@@ -1,3 +1,39 @@
-"""trainauto: training that fills the GPU by itself and survives running out of memory."""
+"""trainauto: training that fills the GPU by itself and survives running out of memory.
+
+What people script with lies here; it is loaded when it is first used, so that importing the package takes no torch.
+docs/python.md shows it at work.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "load_options": "trainauto.scripting",
+    "build_run": "trainauto.scripting",
+    "train": "trainauto.scripting",
+    "plan": "trainauto.scripting",
+    "read_records": "trainauto.storage.run_tables",
+    "set_environment": "trainauto.core.process",
+    "is_out_of_memory": "trainauto.memory.monitor.oom",
+    "DynamicBatchSizeOptimizer": "trainauto.automations",
+    "TrainingAutomations": "trainauto.automations",
+    "DynamicDataLoader": "trainauto.data.dynamic_loader",
+    "TrainautoError": "trainauto.core.errors",
+    "InputError": "trainauto.core.errors",
+}
+"""The module of each public name; ``__init__.pyi`` tells type checkers the same."""
+
+__all__ = ["__version__", *_WHERE]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'trainauto' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

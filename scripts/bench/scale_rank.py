@@ -21,6 +21,7 @@ from trainauto.build import build_run
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.units import MIB
+from trainauto.data.image_crops import ImageCrops
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, Group, init_distributed
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
@@ -150,7 +151,9 @@ def random_batch(number: int, rank: int, samples: int, side: int) -> Batch:
         for name, size in (("lq", side), ("gt", 2 * side))
     }
     plan = Plan.of(batch_size=samples, lq_size=side)
-    return Batch(tensors, ("noise",) * samples, 0, plan, plan, BatchShape(samples, side), others=samples)
+    return Batch(
+        tensors, ImageCrops(3, 2), ("noise",) * samples, 0, plan, plan, BatchShape(samples, side), others=samples
+    )
 
 
 def whole_run(ranks: Communicator, folder: str, effective: int, steps: int, warm_up: int) -> dict[str, Any]:

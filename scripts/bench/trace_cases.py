@@ -20,6 +20,8 @@ from trainauto.builders.model import build_model, build_network, choose_precisio
 from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.workload import Tensors
+from trainauto.data.image_crops import ImageCrops
 from trainauto.forecast.traced_run import FakeRun, TracedModel, empty_batch
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
@@ -133,16 +135,46 @@ class GPTModel(BaseModel):
             return {"ce": F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())}
 
 
+class TokenRows:
+    """Rows of tokens, as far as a step in one piece asks."""
+
+    weighs_samples = True
+
+    def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
+        """Return some rows."""
+        return {name: tensor[start:stop] for name, tensor in tensors.items()}
+
+    def weight(self, tensors: Tensors) -> int:
+        """Return the number of rows."""
+        return len(tensors["ids"])
+
+    def shape(self, tensors: Tensors) -> BatchShape:
+        """Return rows and their tokens."""
+        return BatchShape(*tensors["ids"].shape, tokens=tensors["ids"].numel())
+
+    def units(self, tensors: Tensors) -> int:
+        """Return the tokens."""
+        return tensors["ids"].numel()
+
+    def shrink(self, tensors: Tensors, extent: int, smaller: int) -> dict[str, Tensor]:  # noqa: ARG002
+        """Cut rows to their first tokens."""
+        return {name: tensor[:, :smaller] for name, tensor in tensors.items()}
+
+    def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
+        """Return rows of any tokens."""
+        return {"ids": torch.randint(0, VOCABULARY, (samples, extent))}
+
+
 def token_batch(plan: Plan) -> Batch:
     """Return rows of tokens, one more than the network sees."""
     samples, side = plan.batch_size, plan["lq_size"]
     ids = torch.randint(0, VOCABULARY, (samples, side**2 + 1))
-    return Batch({"ids": ids}, ("",) * samples, 0, plan, plan, BatchShape(samples, side))
+    return Batch({"ids": ids}, TokenRows(), ("",) * samples, 0, plan, plan, BatchShape(samples, side))
 
 
 def pixel_batch(plan: Plan, scale: int) -> Batch:
     """Return noise, as it would leave the loader."""
-    batch = empty_batch(plan, 3, scale)
+    batch = empty_batch(plan, ImageCrops(3, scale))
     for tensor in batch.tensors.values():
         tensor.random_(0, 256)
     return batch

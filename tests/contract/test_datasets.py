@@ -54,9 +54,10 @@ def test_whole_samples_fit_the_scale(dataset: DynamicDataset) -> None:
 def test_cut_keeps_a_corner_and_shape_tells(dataset: DynamicDataset) -> None:
     samples = [dataset[SampleKey(0, 12, seed)] for seed in range(3)]
     stacked = {name: torch.stack([sample[name] for sample in samples]) for name in ("lq", "gt")}
-    assert (dataset.shape(stacked).samples, dataset.shape(stacked).extent) == (3, 12)
-    assert dataset.pixels(stacked) == 3 * 24 * 24
-    cut = dataset.crop_batch(stacked, 8)
+    shape = dataset.workload.shape(stacked)
+    assert (shape.samples, shape.extent, dataset.workload.weight(stacked)) == (3, 12, 3)
+    assert dataset.workload.units(stacked) == 3 * 24 * 24
+    cut = dataset.workload.shrink(stacked, 12, 8)
     assert torch.equal(cut["lq"], stacked["lq"][..., :8, :8])
     assert torch.equal(cut["gt"], stacked["gt"][..., :16, :16])
 

@@ -25,6 +25,7 @@ from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
+from trainauto.data.image_crops import ImageCrops  # noqa: E402
 from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
@@ -148,7 +149,7 @@ class Trial:
             name: torch.randint(0, 256, (samples, 3, side, side), dtype=torch.uint8)
             for name, side in (("lq", extent), ("gt", extent * SCALE))
         }
-        return Batch(tensors, ("random.png",) * samples, 0, plan, plan, BatchShape(samples, extent))
+        return Batch(tensors, ImageCrops(3, 2), ("random.png",) * samples, 0, plan, plan, BatchShape(samples, extent))
 
     def random_plan(self) -> Plan:
         case, samples = self.case, self.random.randint(1, self.case.largest_batch)

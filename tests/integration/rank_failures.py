@@ -26,6 +26,7 @@ from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective  # noqa: E402
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
+from trainauto.data.image_crops import ImageCrops  # noqa: E402
 from trainauto.distributed.communicator import Communicator, TorchCommunicator, init_distributed  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.engine.snapshot import StepSnapshot  # noqa: E402
@@ -83,7 +84,9 @@ def whole_batch(step: int) -> dict[str, Tensor]:
 def as_batch(tensors: dict[str, Tensor], others: int) -> Batch:
     samples = len(tensors["lq"])
     plan = Plan.of(batch_size=samples, lq_size=EXTENT)
-    return Batch(tensors, ("random.png",) * samples, 0, plan, plan, BatchShape(samples, EXTENT), others=others)
+    return Batch(
+        tensors, ImageCrops(3, 2), ("random.png",) * samples, 0, plan, plan, BatchShape(samples, EXTENT), others=others
+    )
 
 
 def weights(network: nn.Module) -> Tensor:

@@ -10,6 +10,7 @@ from pathlib import Path
 from trainauto.builders.distributed_setup import parallel_of
 from trainauto.builders.model import build_model, build_network, choose_precision
 from trainauto.core.plan import Plan
+from trainauto.data.image_crops import ImageCrops
 from trainauto.distributed.communicator import Communicator, init_distributed
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
@@ -35,7 +36,7 @@ def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Communicator) -> dict[str
 
     def step() -> None:
         model, snapshot = made[0]
-        batch = empty_batch(plan, 3, loaded.options.scale)
+        batch = empty_batch(plan, ImageCrops(3, loaded.options.scale))
         optimize_parameters(model, batch, StepSettings(max_norm=1e-9), snapshot=snapshot, ranks=ranks)
 
     held = peak = live = 0

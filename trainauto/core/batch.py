@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -13,8 +14,8 @@ class Batch:
     """Samples with the plan they were drawn under.
 
     Attributes:
-        tensors: named tensors whose first dimension is the sample, e.g. ``lq`` (N, C, h, w) and ``gt`` (N, C, H, W),
-            uint8 as they leave the loader.
+        tensors: named tensors as they leave the loader, e.g. ``lq`` (N, C, h, w) and ``gt`` (N, C, H, W), uint8.
+        workload: the kind of its samples: how the tensors are divided and measured.
         names: file each sample came from, for messages.
         first_sample: position of the step's first sample in the run's stream of samples.
         drawn: the plan they were drawn under.
@@ -26,6 +27,7 @@ class Batch:
     """
 
     tensors: Mapping[str, Tensor]
+    workload: Workload
     names: tuple[str, ...]
     first_sample: int
     drawn: Plan

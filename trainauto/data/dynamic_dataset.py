@@ -1,4 +1,4 @@
-"""What the dynamic loader asks of a dataset: samples by key, whole samples, and how to cut a batch down."""
+"""What the dynamic loader asks of a dataset: samples by key, whole samples, and what kind they are of."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BatchShape
+from trainauto.core.workload import Workload
 
 
 class SampleKey(NamedTuple):
@@ -53,11 +53,13 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         name: name of the set in messages.
         scale: enlargement factor between low- and high-quality images.
         largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
+        workload: the kind of its samples.
     """
 
     name: str
     scale: int
     largest_sample: int = 0
+    workload: Workload
 
     @abstractmethod
     def __len__(self) -> int:
@@ -86,19 +88,6 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     @abstractmethod
     def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return a whole sample for validation: uint8 ``lq`` (C, h, w) and ``gt`` (C, h * scale, w * scale)."""
-
-    @abstractmethod
-    def crop_batch(self, tensors: Mapping[str, Tensor], lq_size: int) -> dict[str, Tensor]:
-        """Cut a stacked batch down to a smaller crop size: a pure function of its arguments."""
-
-    @abstractmethod
-    def shape(self, tensors: Mapping[str, Tensor]) -> BatchShape:
-        """Say what a stacked batch holds."""
-
-    def pixels(self, tensors: Mapping[str, Tensor]) -> int:
-        """Return the number of high-quality pixels in a stacked batch."""
-        gt = tensors["gt"]
-        return gt.shape[0] * gt.shape[-2] * gt.shape[-1]
 
     def __getitems__(self, keys: Sequence[SampleKey]) -> "list[dict[str, Tensor]] | InputError":
         """Make the samples of a batch; an unreadable file comes back as a value.

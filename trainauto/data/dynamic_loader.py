@@ -172,13 +172,13 @@ class DynamicDataLoader:
     def _piece(self, batch: Batch) -> Batch:
         """Return what comes next of the current draw: as the plan says, or as the log that is replayed."""
         places = self.sharding.positions(batch.drawn.batch_size, self._rank)
-        rest = without_first(batch, bisect_left(places, self._given), self.dataset)
+        rest = without_first(batch, bisect_left(places, self._given))
         if self._logged is None:
             counts = self.sharding.next_piece(batch.drawn, self.plan, self._given)
-            piece = first_piece(rest, counts[self._rank], self.plan, self.dataset)
+            piece = first_piece(rest, counts[self._rank], self.plan)
             others = sum(counts) - counts[self._rank]
         else:
-            piece, others = logged_piece(rest, self._logged[self._next_logged], self.dataset), 0
+            piece, others = logged_piece(rest, self._logged[self._next_logged]), 0
             self._next_logged += 1
         share = self.sharding.weights[self._rank]
         return replace(piece, first_sample=batch.first_sample + self._given, others=others, share=share)
@@ -254,8 +254,9 @@ class DynamicDataLoader:
     def _batch(self, draw: PlannedBatch, tensors: dict[str, Tensor]) -> Batch:
         positions = positions_of(draw, self.sharding, self._rank)
         names = tuple(self.dataset.sample_name(self._stream.index_at(position)) for position in positions)
-        shape, pixels = self.dataset.shape(tensors), self.dataset.pixels(tensors)
-        return Batch(tensors, names, draw.first_sample, draw.plan, draw.plan, shape, pixels)
+        workload = self.dataset.workload
+        shape, pixels = workload.shape(tensors), workload.units(tensors)
+        return Batch(tensors, workload, names, draw.first_sample, draw.plan, draw.plan, shape, pixels)
 
 
 def _collate(samples: "list[dict[str, Tensor]] | InputError") -> Collated:

@@ -2,18 +2,18 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.plan import BatchShape
 from trainauto.core.words import counted
 from trainauto.data.decode_check import damaged_among
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
 from trainauto.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
+from trainauto.data.image_crops import ImageCrops
 from trainauto.data.image_files import ImageFile, distinct_names, list_images
 from trainauto.data.image_io import Pixels, read_header, read_image
 from trainauto.data.pair_sizes import WrongPair, problems_of
@@ -58,6 +58,7 @@ class ImageDataset(DynamicDataset):
     ) -> None:
         self.name = name
         self.scale = scale
+        self.workload = ImageCrops(channels, scale)
         self.channels = channels
         self._use_hflip = use_hflip
         self._use_rot = use_rot
@@ -77,16 +78,6 @@ class ImageDataset(DynamicDataset):
     def sample_key(self, index: int) -> str:
         """Return the name a picture of this sample is saved under; no other sample has it."""
         return self._names[index]
-
-    def crop_batch(self, tensors: Mapping[str, Tensor], lq_size: int) -> dict[str, Tensor]:
-        """Keep the upper left corner of every crop."""
-        gt_size = lq_size * self.scale
-        return {"lq": tensors["lq"][..., :lq_size, :lq_size], "gt": tensors["gt"][..., :gt_size, :gt_size]}
-
-    def shape(self, tensors: Mapping[str, Tensor]) -> BatchShape:
-        """Return samples and the side of the low-quality crops."""
-        samples = tensors["lq"].shape[0]
-        return BatchShape(samples=samples, extent=tensors["lq"].shape[-1], images=samples)
 
     def scan(self) -> DatasetScan:
         """Read the size of every file; see the base class."""

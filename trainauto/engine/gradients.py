@@ -1,7 +1,6 @@
 """The gradients of one pass, on this rank: in as many pieces as memory asks for."""
 
 import math
-from collections.abc import Iterator
 from contextlib import nullcontext
 
 import torch
@@ -12,8 +11,9 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import LQ_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
+from trainauto.core.workload import split
 from trainauto.distributed.communicator import Communicator
-from trainauto.engine.snapshot import StepSnapshot, crop_top_left
+from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
@@ -31,22 +31,6 @@ def on_device(model: BaseModel, batch: Batch) -> MicroBatch | DoesNotFit:
         message = allocator_message(error)
     release_memory(model.device)
     return DoesNotFit("data", len(batch), message)
-
-
-def micro_batches(
-    tensors: MicroBatch, samples: int, largest: int, step_samples: int
-) -> Iterator[tuple[dict[str, Tensor], float]]:
-    """Split a batch into the fewest parts of at most ``largest`` samples, as equal as possible, with their weights.
-
-    The weight of a part is its share of the step's samples, those of other ranks included: averaging the means of
-    unequal parts would give the samples of the smaller part too much influence.
-    """
-    parts = math.ceil(samples / largest)
-    start = 0
-    for part in range(parts):
-        stop = start + math.ceil((samples - start) / (parts - part))
-        yield {name: tensor[start:stop] for name, tensor in tensors.items()}, (stop - start) / step_samples
-        start = stop
 
 
 def largest_forward(batch: Batch) -> int:
@@ -68,16 +52,17 @@ def compute_gradients(
     crop: Axis | None,
     begin: MicrobatchSplit,
     ranks: Communicator,
+    step_weight: int,
 ) -> Gradients | DoesNotFit:
     """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller crops."""
     largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
     if extent < batch.shape.extent:
-        tensors = crop_top_left(tensors, batch.shape.extent, extent)
+        tensors = batch.workload.shrink(tensors, batch.shape.extent, extent)
     failures: list[Failure] = []
     snapshot.take()
     while True:
         try:
-            terms, handed_on = accumulate_gradients(objective, tensors, batch, largest, ranks)
+            terms, handed_on = accumulate_gradients(objective, tensors, batch, largest, ranks, step_weight)
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
             return Gradients(terms, handed_on, split, tuple(failures))
@@ -98,23 +83,23 @@ def compute_gradients(
             smaller = shrunk_after_oom(Plan.of(lq_size=extent), [crop]) if crop is not None else None
             if smaller is None:
                 return DoesNotFit(objective.name, largest, message)
-            tensors, extent = crop_top_left(tensors, extent, smaller[LQ_SIZE]), smaller[LQ_SIZE]
+            tensors, extent = batch.workload.shrink(tensors, extent, smaller[LQ_SIZE]), smaller[LQ_SIZE]
         pieces = math.ceil(len(batch) / largest)
         failures.append(Failure(objective.name, failed, pieces, message, extent, largest))
 
 
 def accumulate_gradients(
-    objective: Objective, tensors: MicroBatch, batch: Batch, largest: int, ranks: Communicator
+    objective: Objective, tensors: MicroBatch, batch: Batch, largest: int, ranks: Communicator, step_weight: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the loss terms of the whole batch, and what the pass hands on."""
+    """Return the loss terms of the whole batch, as shares of the step's, and what the pass hands on."""
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
-    done = 0
     objective.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
     added: dict[str, list[Tensor]] = {}
-    for part, weight in micro_batches(tensors, len(batch), largest, batch.step_samples):
-        done += len(next(iter(part.values())))
+    for done, part in split(batch.workload, tensors, len(batch), largest):
+        # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
+        weight = batch.workload.weight(part) / step_weight
         keep = objective.without_sum if objective.without_sum is not None and done < len(batch) else nullcontext
         with keep():
             terms = objective.loss(part)

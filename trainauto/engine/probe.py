@@ -115,7 +115,7 @@ def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> No
         tensors = run.model.feed_data(batch)
         largest = math.ceil(len(batch) / min(plan.micro_batches, len(batch)))
         for objective in run.model.objectives():
-            handed_on = accumulate_gradients(objective, tensors, batch, largest, run.ranks)[1]
+            handed_on = accumulate_gradients(objective, tensors, batch, largest, run.ranks, len(batch))[1]
             tensors = {**tensors, **handed_on}
             if steps_optimizers:
                 empty_step(objective.optimizer)
@@ -133,8 +133,8 @@ def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
     with without_memory_limit():
         sample = dataset[SampleKey(0, plan[LQ_SIZE], 0)]
     tensors = {name: tensor.expand(samples, *tensor.shape).contiguous() for name, tensor in sample.items()}
-    shape = dataset.shape(tensors)
-    return Batch(tensors, (dataset.sample_name(0),) * samples, 0, plan, plan, shape)
+    shape = dataset.workload.shape(tensors)
+    return Batch(tensors, dataset.workload, (dataset.sample_name(0),) * samples, 0, plan, plan, shape)
 
 
 def _after_probe(run: Run, probe: Probe) -> PlanChange | None:

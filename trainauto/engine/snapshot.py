@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainauto.core.objectives import MicroBatch
-
 
 class StepSnapshot:
     """Random generators and buffers as they were when a pass began.
@@ -58,17 +56,3 @@ class StepSnapshot:
         torch.set_rng_state(self._random[0])
         if self._random[1] is not None:  # pragma: no cuda
             torch.cuda.set_rng_state(self._random[1], self._device)
-
-
-def crop_top_left(tensors: MicroBatch, extent: int, smaller: int) -> MicroBatch:
-    """Cut crops of ``extent`` to ``smaller`` pixels, as the loader cuts them for a smaller plan.
-
-    Tensors whose sides are a multiple of ``extent`` (references, outputs) keep that ratio; all others stay whole.
-    """
-    cut = {}
-    for name, tensor in tensors.items():
-        height, width = tensor.shape[-2:] if tensor.ndim >= 3 else (0, 0)
-        is_image = height == width and height > 0 and height % extent == 0
-        side = height // extent * smaller if is_image else 0
-        cut[name] = tensor[..., :side, :side] if is_image else tensor
-    return cut

@@ -88,6 +88,14 @@ def optimize_parameters(
     return step.finish()
 
 
+def weight_of_step(batch: Batch, ranks: Communicator) -> int:
+    """Return what the loss of the whole step is a mean over, on all ranks; every rank must ask."""
+    if batch.workload.weighs_samples:
+        return batch.step_samples
+    mine = batch.workload.weight(batch.tensors) if len(batch) else 0
+    return max(1, sum(int(message["weight"]) for message in ranks.all_gather_object({"weight": mine})))
+
+
 def parameters_of(objective: Objective) -> list[nn.Parameter]:
     """Return the weights that a pass changes."""
     return [parameter for group in objective.optimizer.param_groups for parameter in group["params"]]
@@ -104,6 +112,7 @@ class _Step:
         self._settings = settings
         self._snapshot = snapshot
         self._ranks = ranks
+        self._weight = weight_of_step(batch, ranks)
         self._tensors: MicroBatch | None = None
         self._has_stepped = False
         self._start = time.perf_counter()
@@ -178,6 +187,7 @@ class _Step:
                 self._crops(),
                 split,
                 self._ranks,
+                self._weight,
             )
         if isinstance(gradients, Gradients):
             self._tensors = {**self._tensors, **gradients.handed_on}

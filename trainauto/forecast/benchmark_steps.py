@@ -14,6 +14,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import Plan
 from trainauto.core.words import counted
+from trainauto.data.image_crops import ImageCrops
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.engine.snapshot import StepSnapshot
@@ -60,7 +61,7 @@ class BenchmarkSteps:
             calm_allocator()
         torch.manual_seed(loaded.options.manual_seed)
         network = build_network(loaded, pretrained=False)
-        self._channels, self._scale = channels_of(network), loaded.options.scale
+        self._workload = ImageCrops(channels_of(network), loaded.options.scale)
         self._model = build_model(loaded, network, precision, pretrained=False)
         self._settings = StepSettings(max_norm=loaded.options.train.grad_clip)
         make_optimizer_state(self._model.optimizers.values())
@@ -123,7 +124,7 @@ class BenchmarkSteps:
 
     def _batch(self, plan: Plan) -> Batch:
         """Return noise, as a batch leaves the loader."""
-        batch = empty_batch(plan, self._channels, self._scale)
+        batch = empty_batch(plan, self._workload)
         for tensor in batch.tensors.values():
             tensor.random_(0, 256)
         return batch

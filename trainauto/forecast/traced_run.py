@@ -11,7 +11,9 @@ from torch.optim import Optimizer
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
-from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
+from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.workload import Workload
+from trainauto.data.image_crops import ImageCrops
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
@@ -175,7 +177,7 @@ class FakeRun:
         clips = options.train.grad_clip is not None
         return cls(
             build,
-            lambda plan: empty_batch(plan, channels, options.scale),
+            lambda plan: empty_batch(plan, ImageCrops(channels, options.scale)),
             clips=clips,
             libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
             sums_after=together is not None and not overlaps and not together.fully_shard,
@@ -205,15 +207,11 @@ def _leave_gradients(optimizers: Iterable[Optimizer]) -> None:
                 parameter.grad = torch.zeros_like(parameter)
 
 
-def empty_batch(plan: Plan, channels: int, scale: int) -> Batch:
-    """Return a batch as it leaves the loader: uint8, on the CPU, of the plan's size; its pixels are not set."""
-    samples, side = plan.batch_size, plan[LQ_SIZE]
-    tensors = {
-        name: torch.empty(samples, channels, size, size, dtype=torch.uint8)
-        for name, size in (("lq", side), ("gt", side * scale))
-    }
-    pixels = samples * (side * scale) ** 2
-    return Batch(tensors, ("",) * samples, 0, plan, plan, BatchShape(samples, side), pixels)
+def empty_batch(plan: Plan, workload: Workload) -> Batch:
+    """Return a batch as it leaves the loader, on the CPU, of the plan's size; its values are not set."""
+    tensors = workload.dummy(plan.batch_size, plan[LQ_SIZE])
+    names = ("",) * plan.batch_size
+    return Batch(tensors, workload, names, 0, plan, plan, workload.shape(tensors), workload.units(tensors))
 
 
 def _network(loaded: LoadedOptions, mode: FakeTensorMode) -> nn.Module:

@@ -1,6 +1,7 @@
 """From an option file to typed options, with every problem of the file reported at once."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,19 @@ class LoadedOptions:
     overrides: tuple[str, ...] = ()
     folder: Path | None = None
     unwritten: frozenset[str] = frozenset()
+
+    def changed(self, changes: Mapping[str, Any]) -> "LoadedOptions":
+        """Return these options with some values changed, checked as a whole again.
+
+        Args:
+            changes: values by key as ``--force_yml`` writes keys, e.g. ``{"train:total_iter": 500}``. ``None`` is
+                YAML's null.
+
+        Raises:
+            InputError: with one problem for each thing that is wrong.
+        """
+        items = [f"{key}={json.dumps(value, default=str)}" for key, value in changes.items()]
+        return load_options(self.path, [*self.overrides, *items])
 
 
 @dataclass(frozen=True)

@@ -155,11 +155,11 @@ def test_recut_is_a_pure_function(dataset: GTImageDataset) -> None:
     with DynamicDataLoader(dataset, Plan.of(batch_size=9, lq_size=64), seed=1) as loader:
         batch = next(iter(loader))
     smaller = Plan.of(batch_size=4, lq_size=32, micro_batches=2)
-    piece = first_piece(batch, 3, smaller, dataset)
+    piece = first_piece(batch, 3, smaller)
     assert (len(piece), piece.plan, piece.shape.extent) == (3, smaller, 32)
     assert torch.equal(piece.tensors["lq"], batch.tensors["lq"][:3, :, :32, :32])
     assert torch.equal(piece.tensors["gt"], batch.tensors["gt"][:3, :, :64, :64])
-    assert len(first_piece(batch, 9, Plan.of(batch_size=20, lq_size=99), dataset)) == 9
+    assert len(first_piece(batch, 9, Plan.of(batch_size=20, lq_size=99))) == 9
 
 
 def test_lookahead_must_cover_the_workers(dataset: GTImageDataset) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from itertools import accumulate
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.engine.gradients import micro_batches
+from trainauto.core.workload import split
+from trainauto.data.image_crops import ImageCrops
 from trainauto.engine.step import PLAIN, StepSettings, optimize_parameters
 from trainauto.engine.step_outcome import Stepped
 from trainauto.models import SRModel
@@ -30,7 +32,7 @@ def batch_of(samples: int, micro: int = 1, seed: int = 0) -> Batch:
     }
     plan = Plan.of(batch_size=samples, lq_size=8, micro_batches=micro)
     names = tuple(f"image_{i}.png" for i in range(samples))
-    return Batch(tensors, names, 0, plan, plan, BatchShape(samples, 8), samples * 256)
+    return Batch(tensors, ImageCrops(3, 2), names, 0, plan, plan, BatchShape(samples, 8), samples * 256)
 
 
 def model_of(dtype: torch.dtype = torch.float32, **losses: nn.Module) -> SRModel:
@@ -51,12 +53,14 @@ def weights(model: SRModel) -> Tensor:
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
-def test_micro_batches_cover_all_samples_and_weigh_one(samples: int, largest: int) -> None:
+def test_micro_batches_cover_all_samples_and_weigh_what_they_hold(samples: int, largest: int) -> None:
     tensors = {"lq": torch.arange(samples)}
-    parts = list(micro_batches(tensors, samples, largest, samples))
-    assert torch.cat([part["lq"] for part, _ in parts]).tolist() == list(range(samples))
-    assert sum(weight for _, weight in parts) == pytest.approx(1)
-    sizes = [len(part["lq"]) for part, _ in parts]
+    crops = ImageCrops(3, 2)
+    parts = list(split(crops, tensors, samples, largest))
+    assert torch.cat([part["lq"] for _, part in parts]).tolist() == list(range(samples))
+    sizes = [crops.weight(part) for _, part in parts]
+    assert [done for done, _ in parts] == list(accumulate(sizes))
+    assert sum(sizes) == samples
     assert len(sizes) == math.ceil(samples / largest)
     assert max(sizes) <= largest
     assert max(sizes) - min(sizes) <= 1

@@ -252,6 +252,7 @@ def test_grey_images_in_channels_last() -> None:
     batch = batch_of(2)
     grey = Batch(
         {name: tensor[:, :1] for name, tensor in batch.tensors.items()},
+        batch.workload,
         batch.names,
         0,
         batch.plan,

@@ -1,0 +1,66 @@
+"""What the core asks of samples, whatever they are: crops of images, rows of tokens, or both.
+
+The nearest relative is Composer's ``DataSpec``. Tensors come by name, those of a batch or of a part of one; what a pass
+has handed on to later ones (outputs, detached) may be among them.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from trainauto.core.plan import BatchShape
+
+Tensors = Mapping[str, Tensor]
+
+
+class Workload(Protocol):
+    """A kind of sample: how a batch of them is divided, weighed, measured and made smaller.
+
+    Attributes:
+        weighs_samples: whether the weight of a part is its number of samples, which every rank knows of all others.
+    """
+
+    weighs_samples: bool
+
+    def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
+        """Return samples ``start`` to ``stop`` of a batch.
+
+        The first dimension need not be the sample: packed tokens and patches of images have all samples in one.
+        """
+
+    def weight(self, tensors: Tensors) -> int:
+        """Return what the loss of these samples is a mean over: samples, or supervised tokens."""
+
+    def shape(self, tensors: Tensors) -> BatchShape:
+        """Say what a batch holds, for cost models and the ledger."""
+
+    def units(self, tensors: Tensors) -> int:
+        """Return the work in a batch, in the unit its throughput is told in: pixels, or tokens."""
+
+    def shrink(self, tensors: Tensors, extent: int, smaller: int) -> dict[str, Tensor]:
+        """Cut samples of ``extent`` down to ``smaller``, a pure function of its arguments."""
+
+    def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
+        """Return a batch as it leaves the loader, on the CPU; what its values are is left open."""
+
+
+def split(workload: Workload, tensors: Tensors, samples: int, largest: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """Split a batch into the fewest parts of at most ``largest`` samples, as equal as possible.
+
+    Args:
+        workload: the kind of its samples.
+        tensors: the batch.
+        samples: how many it has.
+        largest: most samples of a part.
+
+    Yields:
+        The number of samples up to the end of a part, and the part.
+    """
+    parts = math.ceil(samples / largest)
+    start = 0
+    for part in range(parts):
+        stop = start + math.ceil((samples - start) / (parts - part))
+        yield stop, workload.part(tensors, start, stop)
+        start = stop

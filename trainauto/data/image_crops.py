@@ -1,0 +1,60 @@
+"""Square crops of images as a workload: ``lq`` (N, C, s, s), and ``gt`` (N, C, s * scale, s * scale)."""
+
+import torch
+from torch import Tensor
+
+from trainauto.core.plan import BatchShape
+from trainauto.core.workload import Tensors
+
+
+class ImageCrops:
+    """Pairs of low- and high-quality crops, uint8 as they leave the loader.
+
+    Args:
+        channels: of both images.
+        scale: enlargement factor between them.
+    """
+
+    weighs_samples = True
+
+    def __init__(self, channels: int, scale: int) -> None:
+        self._channels = channels
+        self._scale = scale
+
+    def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
+        """Return some samples; the first dimension is the sample."""
+        return {name: tensor[start:stop] for name, tensor in tensors.items()}
+
+    def weight(self, tensors: Tensors) -> int:
+        """Return the number of samples."""
+        return len(tensors["lq"])
+
+    def shape(self, tensors: Tensors) -> BatchShape:
+        """Return samples and the side of the low-quality crops, in pixels."""
+        samples = len(tensors["lq"])
+        return BatchShape(samples=samples, extent=tensors["lq"].shape[-1], images=samples)
+
+    def units(self, tensors: Tensors) -> int:
+        """Return the number of high-quality pixels."""
+        gt = tensors["gt"]
+        return gt.shape[0] * gt.shape[-2] * gt.shape[-1]
+
+    def shrink(self, tensors: Tensors, extent: int, smaller: int) -> dict[str, Tensor]:
+        """Keep the upper left corner of every crop.
+
+        Tensors whose sides are a multiple of ``extent`` (references, outputs) keep that ratio; all others stay whole.
+        """
+        cut = {}
+        for name, tensor in tensors.items():
+            height, width = tensor.shape[-2:] if tensor.ndim >= 3 else (0, 0)
+            is_image = height == width and height > 0 and height % extent == 0
+            side = height // extent * smaller if is_image else 0
+            cut[name] = tensor[..., :side, :side] if is_image else tensor
+        return cut
+
+    def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
+        """Return crops of the size asked for; their pixels are not set."""
+        sides = {"lq": extent, "gt": extent * self._scale}
+        return {
+            name: torch.empty(samples, self._channels, side, side, dtype=torch.uint8) for name, side in sides.items()
+        }
