@@ -89,7 +89,7 @@ def test_a_full_disk(tmp_path: Path, write_images: Callable[..., Path], small_di
     said = " ".join(done.stderr.split())
     assert "no room for the checkpoint of step 31 in " in said
     assert "MiB are free; one takes " in said
-    assert "step 30 is whole: make room, then go on with --auto_resume" in said
+    assert "step 30 is whole: make room, then resume with --auto_resume" in said
     assert "Traceback" not in done.stdout + done.stderr
     assert [one.name for one in (run / "checkpoints").glob("[!.]*_*")] == ["step_00000030"]
 

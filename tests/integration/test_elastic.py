@@ -119,7 +119,7 @@ def test_out_of_memory_ends_the_group_which_goes_on_under_a_smaller_plan(
     options = write_options(tmp_path / "short.yml", options_for(gt, "short", **changes))
     ((code, said),) = finish([torchrun(options)], 200)
     assert code == 0, said
-    assert "ranks meet inside the backward pass" in " ".join(said.split())
+    assert "ranks synchronize inside the backward pass" in " ".join(said.split())
     run = run_directory(options, "short")
     steps = step_records(run)
     assert [step["step"] for step in steps] == list(range(1, 7))
