@@ -96,7 +96,7 @@ def test_at_the_floor_the_last_resort_is_taken_once_if_it_may(run: Any, caplog: 
     run.model = small_model()
     run.loader.update_plan(Plan.of(batch_size=1, lq_size=8))
     batch = next_batch(run)
-    with pytest.raises(NothingFitsError, match=r"allow_gradient_checkpointing: true` would go on .*net_g: 3 segm"):
+    with pytest.raises(NothingFitsError, match=r"allow_gradient_checkpointing: true` would continue .*net_g: 3 segm"):
         on_batch_too_large(run, batch, DoesNotFit("g", 1, "no"))
     assert not run.model.checkpoints_gradients
     run.checkpointing_fallback.allowed = True
