@@ -51,7 +51,7 @@ def test_proposed_or_switched_on(tmp_path: Path, write_images: Callable[..., Pat
     refused = train(file)
     assert refused.returncode == 1, refused.stdout
     assert "does not fit" in refused.stderr
-    assert "`memory: allow_gradient_checkpointing: true` would go on" in refused.stderr
+    assert "`memory: allow_gradient_checkpointing: true` would continue" in refused.stderr
     assert "6 segments of a chain of 35 layers" in refused.stderr
     assert "about a third longer" in refused.stderr
 
