@@ -14,9 +14,9 @@ from trainauto.options.load import LoadedOptions
 from trainauto.options.load import load_options as load
 
 if TYPE_CHECKING:
-    from trainauto.commands.run_plan import CardAnswer
     from trainauto.core.run_events import RunEnd
     from trainauto.engine.run import Run
+    from trainauto.forecast.card_plans import CardPlan
 
 
 def load_options(file: str | os.PathLike[str], changes: Mapping[str, Any] | None = None) -> LoadedOptions:
@@ -66,7 +66,7 @@ def train(run: "Run") -> "RunEnd":
     return train_to_its_end(run)
 
 
-def plan(options: LoadedOptions, card: str | None = None, *, vram: str | None = None) -> "CardAnswer":
+def plan(options: LoadedOptions, card: str | None = None, *, vram: str | None = None) -> "CardPlan":
     """Say what a run would do on a card, without one: its crop and batch, and the memory they take.
 
     One step is followed on tensors without data, in a process of its own; that takes seconds, and nothing is written.
@@ -89,7 +89,7 @@ def plan(options: LoadedOptions, card: str | None = None, *, vram: str | None = 
     sizes = [parse_size_bytes(vram)] if vram is not None else []
     set_environment()
     with start_tracing(like_cuda=True) as child:
-        from trainauto.commands import run_plan
+        from trainauto.forecast import card_plans
 
-        cards = run_plan.chosen_cards([card] if card is not None else [], sizes)
-        return run_plan.answer(options, cards, child=child).cards[0]
+        cards = card_plans.chosen_cards([card] if card is not None else [], sizes)
+        return card_plans.plan_for_cards(options, cards, child=child).cards[0]

@@ -81,10 +81,11 @@ def _run(parsed: argparse.Namespace) -> int:
         import torch
 
         from trainauto.commands import plan_table, run_plan
+        from trainauto.forecast import card_plans
 
         torch.set_num_threads(1)  # the other core is for the traces
-        cards = run_plan.chosen_cards(parsed.card, sizes)
-        answer = run_plan.answer(loaded, cards, measure=parsed.measure, child=child)
+        cards = card_plans.chosen_cards(parsed.card, sizes)
+        answer = card_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child)
     print(run_plan.as_json(answer) if parsed.json else plan_table.table(answer))
     if parsed.png:
         run_plan.draw(answer, parsed.png)

@@ -1,11 +1,11 @@
 """What ``python -m trainauto plan`` prints: the plan of each card, the largest batches, what was tried."""
 
-from trainauto.commands.run_plan import Answer, CardAnswer
 from trainauto.commands.tables import aligned
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
+from trainauto.forecast.card_plans import CardPlan, CardPlans
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
@@ -13,7 +13,7 @@ MOST_CROPS = 8
 """Columns that fit beside the name of a card."""
 
 
-def table(answer: Answer) -> str:
+def table(answer: CardPlans) -> str:
     """Return the answer in words, within 80 columns."""
     rows = []
     whole = "budget" if any(card.limit_bytes < card.memory_bytes for card in answer.cards) else "card"
@@ -53,7 +53,7 @@ def table(answer: Answer) -> str:
     return "\n".join(lines)
 
 
-def _frontiers(answer: Answer) -> list[str]:
+def _frontiers(answer: CardPlans) -> list[str]:
     """Return a table of the largest batch for some crops."""
     crops = sorted({plan[LQ_SIZE] for card in answer.cards for plan in card.frontier})
     some = [crop for crop in crops if crop % 32 == 0] or crops
@@ -110,11 +110,11 @@ def _measured_cells(benchmark: PlanBenchmark) -> tuple[str, str, str]:
     return size_text(benchmark.measured_bytes), off_by, f"{benchmark.seconds:.2f}"
 
 
-def _batch(card: CardAnswer, plan: Plan) -> str:
+def _batch(card: CardPlan, plan: Plan) -> str:
     """Return the batch of a plan, marked where it is no memory that bounds it."""
     return f"{plan.batch_size}{'*' if plan.batch_size >= card.largest_batch else ''}"
 
 
-def _marks(answer: Answer) -> list[str]:
+def _marks(answer: CardPlans) -> list[str]:
     marked = any(plan.batch_size >= card.largest_batch for card in answer.cards for plan in card.frontier)
     return ["* bounded by max_batch_size, not by memory", ""] if marked else []
