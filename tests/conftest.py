@@ -22,7 +22,8 @@ def _nothing_imported_is_garbage() -> None:
 
 @pytest.fixture(autouse=True)
 def _few_threads() -> None:
-    # Results on CPU are repeatable for a fixed number of threads.
+    # Results on CPU are repeatable for a fixed number of threads. Tests run in two processes on two cores: a second
+    # thread in each spins while it waits for a core, and small tensors took three times the CPU time.
     import torch
 
     torch.set_num_threads(1)
