@@ -1,5 +1,6 @@
 """What several tests need: real images on disk, made from photographs that ship with scikit-image."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,20 @@ PHOTOGRAPHS = Path(skimage.__file__).parent / "data"
 
 
 @pytest.fixture(autouse=True)
+def _nothing_imported_is_garbage() -> None:
+    # As commands do: torch with its compiler and all collected tests are a million objects, and every recovery from a
+    # lack of memory would walk through them.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
 def _few_threads() -> None:
-    # Results on CPU are repeatable for a fixed number of threads.
+    # Results on CPU are repeatable for a fixed number of threads. Tests run in two processes on two cores: a second
+    # thread in each spins while it waits for a core, and small tensors took three times the CPU time.
     import torch
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

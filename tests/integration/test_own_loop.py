@@ -119,7 +119,7 @@ for batch_size, lq_size in ((4, 16), (64, 64)):
     print("ended", loader.batch_size, loader.lq_size, stats["oom_recovery_count"])
 """
     (tmp_path / "example.py").write_text(example + drive)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "example.py"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -187,7 +187,10 @@ class DynamicDataLoader:
         collated = next(workers)
         self._fetched += 1
         if isinstance(collated, InputError):
-            raise collated
+            try:
+                raise collated
+            finally:
+                del collated, workers  # the error's traceback holds this frame, which would hold the workers
         tensors, damaged = collated
         for path, damage in damaged:
             report_damage(path, damage)

@@ -1,5 +1,6 @@
 """The loader follows plans; neither workers nor resumes change what it draws."""
 
+import multiprocessing
 import pickle
 from collections.abc import Callable
 from itertools import islice
@@ -111,8 +112,6 @@ def test_spawned_workers_and_pickles(dataset: GTImageDataset) -> None:
 
 
 def test_workers_live_through_plan_changes_and_end_with_the_loader(dataset: GTImageDataset) -> None:
-    import multiprocessing
-
     with DynamicDataLoader(dataset, START, seed=7, num_workers=2, lookahead=4) as loader:
         batches = iter(loader)
         next(batches)
@@ -142,6 +141,7 @@ def test_unreadable_file_is_named_without_a_workers_traceback(dataset: GTImageDa
         list(islice(loader, 5))
     assert str(broken) in str(caught.value)
     assert "Traceback" not in str(caught.value)
+    assert not multiprocessing.active_children()  # ended with the loader, though the error is still held
 
 
 def test_changed_dataset_is_refused_on_resume(dataset: GTImageDataset, write_images: Callable[..., Path]) -> None:
