@@ -16,6 +16,7 @@ from PIL import Image
 
 from tests.conftest import PHOTOGRAPHS
 from tests.integration.commands import command, run_directory, step_records, tiny_options, train, write_options
+from trainauto.core.words import counted
 from trainauto.reporting.heat_map import BOTTOM_PX, HEIGHT_PX, INK, LEFT_PX, LINES, RIGHT_PX, SCALE, TOP_PX, WIDTH_PX
 
 MIB = 2**20
@@ -66,7 +67,8 @@ def test_validations_that_run_out_of_memory_are_counted(run: Path) -> None:
     (validation,) = [json.loads(line) for line in (run / "validation.jsonl").read_text().splitlines()]
     assert validation["ooms"] >= 1
     done = command("report", str(run), cwd=run)
-    assert f"out of memory: 0, in validation {validation['ooms']}" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("OOM")]
+    assert line.split(maxsplit=1)[1] == f"{counted(validation['ooms'], 'tile')} of validation did not fit"
     line = next(line for line in done.stdout.splitlines() if line.split()[:2] == ["val", "1"])
     assert line.split()[-1] == str(validation["ooms"])
     assert f"{validation['tile_px']} px" in line

@@ -161,7 +161,7 @@ def test_growth_ends_at_the_smallest_image_and_reaches_the_curves(options: dict[
         curve = [(event.step, event.value) for event in events.Scalars(f"plan/{axis}")]
         assert curve == list(enumerate(values, 1)), axis
     peaks = [record["peak"]["allocated"] for record in records]
-    assert [event.value * 2**30 for event in events.Scalars("memory/peak_gib")] == pytest.approx(peaks, rel=1e-5)
+    assert [event.value * 2**20 for event in events.Scalars("memory/peak_mib")] == pytest.approx(peaks, rel=1e-5)
 
 
 @pytest.mark.parametrize(
