@@ -1,14 +1,10 @@
 """What the script about a card's memory makes of its figures; it was never run on a card."""
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.acceptance import only_in_acceptance
 
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "scripts" / "bench"))
@@ -46,21 +42,3 @@ def test_what_nobody_measured_is_said_to_be_so() -> None:
     assert page.startswith("# DRY RUN on a CPU")
     assert page.count("not measured") == 6
     assert "%" not in page
-
-
-@only_in_acceptance
-def test_predictions_and_steps_run_here_without_a_card(tmp_path: Path) -> None:
-    """The same children as on a card; what only a card can tell is null."""
-    script = ROOT / "scripts" / "bench" / "gpu_memory.py"
-    command = [sys.executable, str(script), "--dry", "--no-training", "--networks", "Compact", "--formats", "fp32"]
-    done = subprocess.run(
-        [*command, "--json", str(tmp_path / "dry.json")], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    native, expandable = json.loads((tmp_path / "dry.json").read_text())["memory"]
-    assert (native["segments"], expandable["segments"]) == ("native", "expandable")
-    for group in (native, expandable):
-        assert group["plans"][0]["live_bytes"] > 0
-        assert group["plans"][0]["simulated_bytes"] >= group["plans"][0]["live_bytes"]
-        assert group["plans"][0]["allocated_bytes"] is None
-        assert "live_error" not in group

@@ -1,7 +1,6 @@
 """What whole runs say about time and quality is read from their logs; here the logs are made up."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from math import inf
@@ -184,10 +183,3 @@ def test_the_option_files_are_valid(variant: Any, tmp_path: Path) -> None:
     file = tmp_path / "run.yml"
     file.write_text(yaml.safe_dump(options_of(Cell(variant, variant.scalings[-1], 1, 3000), tmp_path)))
     assert load_options(file).options.train.lr_scaling == variant.scalings[-1]
-
-
-def test_without_results_there_is_no_page(tmp_path: Path) -> None:
-    script = ROOT / "scripts" / "bench" / "time_to_quality.py"
-    command = [sys.executable, str(script), "--no-run", "--results", str(tmp_path / "none.jsonl")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr.strip()) == (1, "no results")
