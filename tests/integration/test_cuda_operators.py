@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, torch, torch.nn.functional as F
 from trainauto.memory.tracing.cuda_operators import compute_as_cuda
