@@ -1,7 +1,6 @@
 """What every registered discriminator must do; networks that enlarge have a suite of their own."""
 
 import copy
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -28,14 +27,6 @@ def picture(n: int = 2, channels: int = 3, height: int = 16, width: int = 24) ->
 @pytest.fixture(params=sorted(SMALL))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors are so small that a second thread only waits
-    yield
-    torch.set_num_threads(before)
 
 
 def test_every_registered_discriminator_is_tested() -> None:

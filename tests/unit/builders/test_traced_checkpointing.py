@@ -41,9 +41,6 @@ NETWORKS: dict[str, tuple[dict[str, Any], float]] = {
 """By name: options, and the largest share of the bytes above the persistent ones that remains."""
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_less_is_foreseen_and_it_is_what_real_steps_take(name: str, tmp_path: Path) -> None:
     options, largest = NETWORKS[name]

@@ -29,7 +29,6 @@ def test_peaks_are_counted_above_what_was_made_before() -> None:
     assert found.sizes == [-400, 300, 50]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_real_steps_run_without_a_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace whose sums are new tensors, as under a mode, is found out."""
     case = next(case for case in small_cases(tmp_path) if case.name == "RRDBNet")

@@ -18,9 +18,6 @@ SIDE = 64
 LEAST_BYTES = 4096  # below are scalars and indices, which kernels make for themselves
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def ones(*shape: int) -> Tensor:
     return torch.ones(*shape, requires_grad=True)
 

@@ -14,7 +14,6 @@ from trainauto.memory.cost.ratio_prior import PROCESS
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.trace import Trace, trace
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTH = 32
 
 
