@@ -130,6 +130,32 @@ def test_a_cycle_through_three_modules_and_a_package(tmp_path: Path, write: Writ
     assert "trainauto.engine.loop" in breaches(tmp_path, capsys)[0]
 
 
+STARTS = {
+    "import subprocess": "subprocess",
+    "import os, subprocess as s": "subprocess",
+    "from subprocess import run": "subprocess.run",
+    "def test():\n    import multiprocessing.pool": "multiprocessing.pool",
+    "from torch import multiprocessing": "torch.multiprocessing",
+    "from .subprocess import run": "",
+    "import os\nos.fork()": "os.fork",
+    "from os import fork": "os.fork",
+    "import os\nos.getpid()": "",
+}
+
+
+@pytest.mark.parametrize("folder", ["tests/unit/data", "tests/contract", "tests/integration", "scripts"])
+def test_unit_tests_start_no_processes(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], folder: str):
+    for number, text in enumerate(STARTS):
+        write(f"{folder}/test_{number}.py", text + "\n")
+    expected = [
+        f"{Path(folder, f'test_{number}.py')}:{len(text.splitlines())}: {start} starts processes; "
+        "move it to tests/integration"
+        for number, (text, start) in enumerate(STARTS.items())
+        if start and folder.startswith(house_rules.QUICK_TESTS)
+    ]
+    assert breaches(tmp_path, capsys) == expected
+
+
 def slashed(*parts: str) -> str:
     """A path in pieces, for this file is checked as well."""
     return "".join("/" + part for part in parts)
