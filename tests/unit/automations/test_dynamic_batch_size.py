@@ -24,6 +24,23 @@ def memory(plan: Plan) -> int:
     return int(60e6 + 11_000 * plan.batch_size * plan["lq_size"] ** 2)
 
 
+def record_of(step: int, plan: Plan, peak_bytes: int, **changes: Any) -> StepRecord:
+    """Return what is noted of a step under a plan, with further ``changes``."""
+    usual: dict[str, Any] = {"data_seconds": 0, "step_seconds": 0}
+    return StepRecord(
+        step=step,
+        plan=plan,
+        drawn=plan,
+        shape=BatchShape(plan.batch_size, plan["lq_size"]),
+        first_sample=0,
+        losses={},
+        learning_rates={},
+        grad_norms={},
+        peak=PeakReading(peak_bytes, limit=LIMIT),
+        **{**usual, **changes},
+    )
+
+
 class Simulation:
     """Steps of a run whose memory is known; larger plans act after a lookahead, as the loader's do."""
 
@@ -41,21 +58,7 @@ class Simulation:
             self.automation_sees(peak_of(self.plan, self.step))
 
     def automation_sees(self, peak: int) -> None:
-        plan = self.plan
-        record = StepRecord(
-            step=self.step,
-            plan=plan,
-            drawn=plan,
-            shape=BatchShape(plan.batch_size, plan["lq_size"]),
-            first_sample=0,
-            losses={},
-            learning_rates={},
-            grad_norms={},
-            data_seconds=0,
-            step_seconds=0,
-            peak=PeakReading(peak, limit=LIMIT),
-        )
-        self.apply(self.automation.on_step_end(record))
+        self.apply(self.automation.on_step_end(record_of(self.step, self.plan, peak)))
 
     def apply(self, change: PlanChange | None) -> None:
         if change is None:

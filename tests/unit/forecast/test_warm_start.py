@@ -1,6 +1,7 @@
 """What a run begins with: an earlier run's plan, traces, or nothing; and a damaged file costs a line in the log."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ OPTIONS = Path(__file__).parents[2] / "assets" / "valid_options.yml"
 CPU = torch.device("cpu")
 LIMIT = 2**28
 START = Plan.of(batch_size=2, lq_size=16)
+SETTLED = Plan.of(batch_size=9, lq_size=64)
 FACTS = RunFacts((Axis("lq_size", "px", 8, 64), Axis("batch_size", "samples", 1, 64)), START, 2)
 
 
@@ -135,38 +137,37 @@ def test_a_torch_that_predictions_were_not_checked_with_is_told_once(
     assert all(version in message for message in said)
 
 
+def learns_while_tracing_fails(
+    error: TraceError, traces: list[int], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], WarmStart]:
+    """Have a run settle and keep that, while traces end with the error; return how the next run begins."""
+
+    def failing(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
+        traces.append(1)
+        raise error
+
+    monkeypatch.setattr(warm_start, "forecast_memory", failing)
+    loaded = load_options(OPTIONS)
+    automation = controller(warmup_period=True)  # it is told of the plan it is to settle at
+    known = begun(automation, loaded)
+    settle(automation, SETTLED)
+    known.keep()
+    return lambda: begun(controller(), loaded)
+
+
 def test_a_network_that_cannot_be_traced_still_learns(
     traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
-        traces.append(1)
-        raise TraceError("its sizes follow data")
-
-    monkeypatch.setattr(warm_start, "forecast_memory", refused)
-    loaded = load_options(OPTIONS)
-    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
-    known = begun(one, loaded)
+    begin_again = learns_while_tracing_fails(TraceError("its sizes follow data"), traces, monkeypatch)
     assert "falling back to measured peaks" in caplog.text
-    settle(one, Plan.of(batch_size=9, lq_size=64))
-    known.keep()
-    assert begun(controller(), loaded).plan == Plan.of(batch_size=9, lq_size=64)
+    assert begin_again().plan == SETTLED
     assert len(traces) == 1
 
 
 def test_a_process_that_died_says_nothing_of_the_model(traces: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine or a full card may stop a trace once; the next run tries again."""
-
-    def dying(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
-        traces.append(1)
-        raise TraceProcessDiedError("the process that traces gave no answer")
-
-    monkeypatch.setattr(warm_start, "forecast_memory", dying)
-    loaded = load_options(OPTIONS)
-    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
-    known = begun(one, loaded)
-    settle(one, Plan.of(batch_size=9, lq_size=64))
-    known.keep()
-    begun(controller(), loaded)
+    died = TraceProcessDiedError("the process that traces gave no answer")
+    learns_while_tracing_fails(died, traces, monkeypatch)()
     assert len(traces) == 2
 
 
