@@ -7,7 +7,6 @@ import pytest
 
 from trainauto.commands.doctor_checks import gpus, machine, software, training
 from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
-from trainauto.commands.doctor_checks.probe_worker import Prober
 from trainauto.commands.run_doctor import lines_of
 from trainauto.core.cgroup import MemoryLimit
 
@@ -232,15 +231,3 @@ def test_lines_fit_and_say_what_to_do() -> None:
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("broken  opencv-python-headless a a")
     assert any(line.strip().startswith("-> Do this") for line in lines)
-
-
-def test_a_probe_that_ends_its_process_is_told_and_the_next_one_answers() -> None:
-    with Prober() as prober:
-        dead = prober.ask("import_package", "a_module_that_is_not_there")
-        assert "ModuleNotFoundError" in dead["error"]
-        assert prober.ask("no_such_probe")["error"].startswith("KeyError")
-        assert prober._worker is not None
-        prober._worker._process.kill()
-        gone = prober.ask("host_name")
-        assert "SIGKILL" in gone["error"]
-        assert prober.ask("host_name")["host"]
