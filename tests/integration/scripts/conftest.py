@@ -1,6 +1,5 @@
-"""Makes the modules of scripts/ importable, the way they import each other."""
+"""What unit tests of scripts have, too: importable modules of scripts/, and a repository."""
 
-import sys
-from pathlib import Path
+from tests.unit.scripts.conftest import all_checks, repository
 
-sys.path.append(str(Path(__file__).parents[3] / "scripts"))  # last: scripts/test.py must not hide Python's own `test`
+__all__ = ["all_checks", "repository"]
