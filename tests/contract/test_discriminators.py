@@ -156,7 +156,7 @@ def test_unet_without_skips_sees_no_detail() -> None:
     fine = torch.zeros(1, 3, 16, 16)
     fine[..., ::2] = 1
     with torch.no_grad():
-        spread = [float((one(fine)[..., 4:-4, 4:-4]).std()) for one in (with_skips, without)]
+        spread = [float((network(fine)[..., 4:-4, 4:-4]).std()) for network in (with_skips, without)]
     assert spread[0] > 10 * spread[1]
 
 
@@ -168,7 +168,7 @@ def test_spectral_norm_is_that_of_torch(kernel_size: int, stride: int, padding: 
     theirs.load_state_dict(ours.state_dict())
     image = picture(channels=5)
     for training in (True, True, False, True):
-        outputs = [one.train(training)(image) for one in (theirs, ours)]
+        outputs = [network.train(training)(image) for network in (theirs, ours)]
         for output in outputs:
             output.square().sum().backward()
         torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-6, atol=1e-6)

@@ -27,9 +27,9 @@ def kept(function, *shape):
     result = []
     def forward():
         result[:] = [function(weight)]
-    found = trace(forward, steps=1)
-    freed = {event.ident for event in found.events if not event.size_bytes}
-    left = sum(event.size_bytes for event in found.events if event.size_bytes and event.ident not in freed)
+    events = trace(forward, steps=1).events
+    freed = {event.ident for event in events if not event.size_bytes}
+    left = sum(event.size_bytes for event in events if event.size_bytes and event.ident not in freed)
     return left / (4 * weight.numel())
 
 
@@ -83,7 +83,7 @@ low = torch.bfloat16
 image, rows, plain = torch.randn(2, 8, 8, 8, dtype=low), torch.randn(4, 8, dtype=low), torch.randn(4, 8)
 weight, kernel = torch.nn.Parameter(torch.randn(8, 8)), torch.randn(8, 8, 3, 3)
 with torch.autocast("cpu", low):
-    found = {
+    results = {
         "layer_norm": F.layer_norm(rows, (8,)),
         "softmax": rows.softmax(-1),
         "softmax as asked": F.softmax(rows, -1, dtype=low),
@@ -128,7 +128,7 @@ def peak():
 one_by_one = peak()
 fake.group_as_cuda()
 grouped = peak()
-dtypes = {name: str(out.dtype) for name, out in found.items()}
+dtypes = {name: str(out.dtype) for name, out in results.items()}
 print(json.dumps([dtypes, casts_of_a_weight, len(cuda_autocast._cached), refused, grouped - one_by_one]))
 """
 LOW = {
@@ -169,7 +169,7 @@ CASTING = ("SwinIR-light", "GPT", "GAN", "own module")
 
 def test_bf16_under_the_autocast_of_cuda_equals_real_steps(tmp_path: Path) -> None:
     """The process is a worker of the script that measures."""
-    file = tmp_path / "found.json"
+    file = tmp_path / "cases.json"
     command = [sys.executable, str(BENCH / "trace_accuracy.py"), "--small", "--formats", "bf16", "--work", str(file)]
     command += ["--networks", *CASTING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, env=ENVIRONMENT)

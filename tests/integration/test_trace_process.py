@@ -28,10 +28,10 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
     file = options("talkative")
     here = FakeRun.of(loaded(file), world_size=2).trace(PLAN)
     with TraceProcess(file, ["use_amp=false"], segments=None, world_size=2, timeout_s=200) as process:
-        found = process.trace(PLAN)
-        assert (found.peak_bytes, found.persistent_bytes) == (here.peak_bytes, here.held_bytes)
-        assert found.phase_peaks_bytes == here.phase_peaks_bytes
-        assert found.reserved_bytes is None
+        answer = process.trace(PLAN)
+        assert (answer.peak_bytes, answer.persistent_bytes) == (here.peak_bytes, here.held_bytes)
+        assert answer.phase_peaks_bytes == here.phase_peaks_bytes
+        assert answer.reserved_bytes is None
         for segments in ("native", "expandable"):
             process._segments = segments
             expected = here.least_reserved_bytes(expandable=segments == "expandable")
@@ -42,14 +42,14 @@ def test_the_process_answers_as_a_trace_in_this_one(options: Callable[..., Path]
             assert process.trace(PLAN).kernels == "usual"  # on a CPU it is nobody's business
         finally:
             torch.backends.cudnn.benchmark = False
-        assert process.trace(PLAN.changed(batch_size=8)).peak_bytes > found.peak_bytes
+        assert process.trace(PLAN.changed(batch_size=8)).peak_bytes > answer.peak_bytes
         file.write_text(file.read_text().replace("l1loss", "l7loss"))
         process._overrides = []  # another request than before: the file is read again
         with pytest.raises(TraceError, match=r"run\.yml:\d+:\d+: .*l7loss"):
             process.trace(PLAN)
         file.write_text(file.read_text().replace("l7loss", "l1loss"))
-        assert process.trace(PLAN) != found
-        assert process.trace(PLAN).peak_bytes == found.peak_bytes
+        assert process.trace(PLAN) != answer
+        assert process.trace(PLAN).peak_bytes == answer.peak_bytes
 
         child, process._timeout_s = process._worker, 0.5
         assert child is not None

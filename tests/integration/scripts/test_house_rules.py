@@ -30,10 +30,10 @@ def write(tmp_path: Path) -> Write:
 def breaches(root: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What the script prints about a repository, without its closing line."""
     code = house_rules.main(root)
-    *found, closing = [line for line in capsys.readouterr().out.splitlines() if "git does not answer" not in line]
-    assert closing.endswith(f"{len(found)} breaches")
-    assert code == (1 if found else 0)
-    return found
+    *report, closing = [line for line in capsys.readouterr().out.splitlines() if "git does not answer" not in line]
+    assert closing.endswith(f"{len(report)} breaches")
+    assert code == (1 if report else 0)
+    return report
 
 
 def test_a_clean_repository_passes(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
@@ -66,8 +66,8 @@ def test_the_loop_fits_on_a_screen_or_two(
 ):
     write("trainauto/engine/loop.py", LOOP.replace("train():\n", "train():\n" + "    x = 1\n" * lines))
     write("trainauto/engine/step.py", "def optimize_parameters():\n" + "    x = 1\n" * 48)
-    found = breaches(tmp_path, capsys)
-    assert found == (
+    report = breaches(tmp_path, capsys)
+    assert report == (
         [
             "trainauto/engine/loop.py:1: train, train_until_done, train_step, optimize_parameters have 101 "
             "lines together, more than 100"
@@ -118,9 +118,9 @@ def test_import_cycles(
 ):
     write("trainauto/a.py", texts[0] + "\n")
     write("trainauto/b.py", texts[1] + "\n")
-    found = breaches(tmp_path, capsys)
-    assert len(found) == circle
-    assert all("import cycle" in line and "trainauto.a" in line and "trainauto.b" in line for line in found)
+    report = breaches(tmp_path, capsys)
+    assert len(report) == circle
+    assert all("import cycle" in line and "trainauto.a" in line and "trainauto.b" in line for line in report)
 
 
 def test_a_cycle_through_three_modules_and_a_package(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
@@ -178,9 +178,9 @@ def test_machine_paths_and_index_hosts(
     tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], text: str, kind: str
 ):
     write("docs/page.md", "first line\n" + text + "\n")
-    found = breaches(tmp_path, capsys)
-    assert len(found) == bool(kind)
-    assert all(line.startswith(f"{Path('docs/page.md')}:2: {kind}: ") for line in found)
+    report = breaches(tmp_path, capsys)
+    assert len(report) == bool(kind)
+    assert all(line.startswith(f"{Path('docs/page.md')}:2: {kind}: ") for line in report)
 
 
 def test_pictures_are_not_read(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):

@@ -55,8 +55,8 @@ def test_forgotten_parameters_are_told_once(caplog: pytest.LogCaptureFixture) ->
         for _ in range(3):
             automation.observe(PeakReading(2**20, limit=2**30))
             assert automation.update_vram_monitoring() == (None, None)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "call set_current_parameters(batch_size=..., lq_size=...) before the first step" in said
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "call set_current_parameters(batch_size=..., lq_size=...) before the first step" in warning
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_padding_before_the_end_is_no_damage(write_images: Write, between: bytes
     content = file.read_bytes()
     assert content.endswith(b"\xff\xd9")
     file.write_bytes(content[:-2] + between + content[-2:])
-    found, damage = decoded(str(file), 3)
-    assert np.array_equal(found, pixels)
+    decoded_pixels, damage = decoded(str(file), 3)
+    assert np.array_equal(decoded_pixels, pixels)
     assert heard in damage
     assert bool(heard) == bool(damage)

@@ -32,7 +32,7 @@ def test_a_template_names_partners_as_in_basicsr(template: str | None) -> None:
     given = {} if template is None else {"filename_tmpl": template}
     lq = files("lq", *((template or "{}x4").replace("{}", name) for name in ("0001", "0002")))
     pairs = pair_images(files("gt", "0001", "0002"), lq, set_name="train", **given)
-    assert [(one.key, other.path) for one, other in pairs] == [("0001", lq[0].path), ("0002", lq[1].path)]
+    assert [(gt.key, partner.path) for gt, partner in pairs] == [("0001", lq[0].path), ("0002", lq[1].path)]
 
 
 def test_a_template_is_of_the_file_not_of_its_folder() -> None:

@@ -24,10 +24,10 @@ def options(tmp_path: Path) -> Callable[..., Path]:
 
 def test_the_first_plan_of_a_run_without_its_data(options: Callable[..., Path]) -> None:
     file = loaded(options())
-    found = FakeRun.of(file).trace(first_plan(file.options))
-    assert found == FakeRun.of(loaded(options())).trace(Plan.of(batch_size=4, lq_size=16))
-    assert found.peak_bytes > found.persistent_bytes
-    gradients = found.persistent_bytes - found.held_bytes
+    trace = FakeRun.of(file).trace(first_plan(file.options))
+    assert trace == FakeRun.of(loaded(options())).trace(Plan.of(batch_size=4, lq_size=16))
+    assert trace.peak_bytes > trace.persistent_bytes
+    gradients = trace.persistent_bytes - trace.held_bytes
     assert gradients == 4 * sum(p.numel() for p in _compact_parameters())
 
 
@@ -80,9 +80,9 @@ def test_a_network_that_computes_with_its_first_weights_is_built_for_real(
     options: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", logger="trainauto"):
-        found = FakeRun.of(loaded(options("starts_from_numbers"))).trace(PLAN)
+        trace = FakeRun.of(loaded(options("starts_from_numbers"))).trace(PLAN)
     assert "the network is built for real" in caplog.text
-    assert found.peak_bytes > found.persistent_bytes > 0
+    assert trace.peak_bytes > trace.persistent_bytes > 0
 
 
 def test_a_compiled_network_is_not_traced(options: Callable[..., Path]) -> None:
@@ -103,6 +103,6 @@ def test_what_convolutions_work_in_counts_where_cudnn_takes_the_fastest(
     usual = FakeRun.of(loaded(file), like_cuda=True)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", benchmark)
     run = FakeRun.of(loaded(file), like_cuda=True)
-    found = run.trace(PLAN)
-    assert run.kernels(found) == ("benchmarked" if benchmark else "usual")
-    assert (found.peak_bytes > usual.trace(PLAN).peak_bytes) is benchmark
+    trace = run.trace(PLAN)
+    assert run.kernels(trace) == ("benchmarked" if benchmark else "usual")
+    assert (trace.peak_bytes > usual.trace(PLAN).peak_bytes) is benchmark

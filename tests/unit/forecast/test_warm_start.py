@@ -34,8 +34,8 @@ def live(batch: int, side: int) -> int:
 
 
 def traced() -> MemoryForecast:
-    found = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, None, 0.1) for b in (1, 64) for x in (8, 64)}
-    return MemoryForecast.of(found, 1, 0.4)
+    sizes = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, None, 0.1) for b in (1, 64) for x in (8, 64)}
+    return MemoryForecast.of(sizes, 1, 0.4)
 
 
 @pytest.fixture
@@ -57,19 +57,19 @@ def controller(**arguments: Any) -> DynamicBatchSizeOptimizer:
 
 
 def begun(
-    one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
+    automation: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
 ) -> WarmStart:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
     return prepare_warm_start(
-        loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [one], calibrated=calibrated
+        loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [automation], calibrated=calibrated
     )
 
 
-def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:
-    one.on_run_start(RunFacts(FACTS.axes, plan, 2))
+def settle(automation: DynamicBatchSizeOptimizer, plan: Plan) -> None:
+    automation.on_run_start(RunFacts(FACTS.axes, plan, 2))
     for _ in range(2):
-        one.observe(PeakReading(int(0.84 * LIMIT), limit=LIMIT))
-        one.update_vram_monitoring()
+        automation.observe(PeakReading(int(0.84 * LIMIT), limit=LIMIT))
+        automation.update_vram_monitoring()
 
 
 def test_without_limit_or_jump_nothing_is_traced(traces: list[int]) -> None:
@@ -84,16 +84,15 @@ def test_without_limit_or_jump_nothing_is_traced(traces: list[int]) -> None:
 
 def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog: pytest.LogCaptureFixture) -> None:
     loaded = load_options(OPTIONS)
-    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
-    known = begun(one, loaded)
+    automation = controller(warmup_period=True)  # it is told of the plan it is to settle at
+    known = begun(automation, loaded)
     assert (len(traces), known.plan) == (1, START)
     known.keep()
     assert known.calibration is not None
     assert not known.calibration.path.exists()  # it has not settled yet
-    settled = Plan.of(batch_size=9, lq_size=64)
-    settle(one, settled)
+    settle(automation, SETTLED)
     known.keep()
-    assert begun(controller(), loaded).plan == settled
+    assert begun(controller(), loaded).plan == SETTLED
     assert len(traces) == 1
     anew = begun(controller(), loaded, calibrated=False)
     assert (anew.plan, anew.calibration, len(traces)) == (START, None, 2)
@@ -132,9 +131,9 @@ def test_a_torch_that_predictions_were_not_checked_with_is_told_once(
 ) -> None:
     monkeypatch.setattr(torch, "__version__", version)
     begun(controller(), load_options(OPTIONS), calibrated=False)
-    said = [message for message in caplog.messages if message.startswith("predictions were checked with torch")]
-    assert len(said) == times
-    assert all(version in message for message in said)
+    warnings = [message for message in caplog.messages if message.startswith("predictions were checked with torch")]
+    assert len(warnings) == times
+    assert all(version in message for message in warnings)
 
 
 def learns_while_tracing_fails(
@@ -187,11 +186,11 @@ def test_kinds_differ_by_what_memory_depends_on(changed: str) -> None:
 def test_how_ranks_sum_gradients_is_part_of_the_kind_of_run() -> None:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
     plain, overlaps = load_options(OPTIONS), load_options(OPTIONS, ["distributed:ddp_overlap=true"])
-    one, two = (kind_of_run(plain, network, CPU, world_size) for world_size in (1, 2))
-    assert one != two
-    assert two == kind_of_run(plain, network, CPU, 4)
-    assert two != kind_of_run(overlaps, network, CPU, 2)
-    assert one == kind_of_run(overlaps, network, CPU, 1)
+    alone, together = (kind_of_run(plain, network, CPU, world_size) for world_size in (1, 2))
+    assert alone != together
+    assert together == kind_of_run(plain, network, CPU, 4)
+    assert together != kind_of_run(overlaps, network, CPU, 2)
+    assert alone == kind_of_run(overlaps, network, CPU, 1)
 
 
 def test_samples_of_a_step_are_part_of_the_kind_of_run() -> None:

@@ -85,8 +85,8 @@ def record(*gains_db: float | str, mean: float | str | None = None) -> dict[str,
     ],
 )
 def test_the_network_is_judged_by_bicubic(validation: dict[str, Any] | None, passed: bool, word: str):
-    found, words = quickstart.judgement(validation)
-    assert found is passed
+    verdict, words = quickstart.judgement(validation)
+    assert verdict is passed
     assert word in words
     assert ("FAILED" in words) is not passed
     assert "\n" not in words

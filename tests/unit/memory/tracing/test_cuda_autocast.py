@@ -16,8 +16,8 @@ def header_list(macro: str) -> set[str]:
     text = HEADER.read_text()
     start = text.index(f"#define {macro}(_)")
     body = text[start:].split("\n\n", 1)[0]
-    found = re.findall(r"_\((\w+)(?:,\s*(\w+))?\)", body.split("\n", 1)[1])
-    names = {f"{name}.{overload}" if overload else name for name, overload in found}
+    entries = re.findall(r"_\((\w+)(?:,\s*(\w+))?\)", body.split("\n", 1)[1])
+    names = {f"{name}.{overload}" if overload else name for name, overload in entries}
     return {name for name in names if not name.endswith(cuda_autocast.NAMED)}
 
 

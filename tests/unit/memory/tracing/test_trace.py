@@ -23,9 +23,9 @@ NETWORKS = ("Compact", "RRDBNet", "SPAN", "SwinIR-light", "GPT", "GAN", "own mod
 FLOAT = 4
 
 
-def same(one: Trace, other: Trace) -> bool:
+def same(first: Trace, second: Trace) -> bool:
     """Say whether two traces agree in every figure but the order of events."""
-    figures = [(t.persistent_bytes, t.peak_bytes, t.phase_peaks_bytes) for t in (one, other)]
+    figures = [(t.persistent_bytes, t.peak_bytes, t.phase_peaks_bytes) for t in (first, second)]
     return figures[0] == figures[1]
 
 
@@ -62,15 +62,15 @@ def test_bytes_events_and_peak_of_a_few_operators(fake: bool) -> None:
 
     if fake:
         with fake_world():
-            found = trace(step)
+            result = trace(step)
     else:
-        found = trace(step)
-    assert [size for _, size in found.events] == [4000, 4000, 0, 2800, 0, 0]
-    idents = [ident for ident, _ in found.events]
+        result = trace(step)
+    assert [size for _, size in result.events] == [4000, 4000, 0, 2800, 0, 0]
+    idents = [ident for ident, _ in result.events]
     assert [idents[0], idents[1]] == [idents[2], idents[-1]] or [idents[0], idents[1]] == [idents[2], idents[-2]]
-    assert found.peak_bytes == 8000
-    assert found.persistent_bytes == 0
-    assert found.initial == ()
+    assert result.peak_bytes == 8000
+    assert result.persistent_bytes == 0
+    assert result.initial == ()
 
 
 def test_phases_and_persistent_bytes_of_one_layer() -> None:
@@ -85,22 +85,24 @@ def test_phases_and_persistent_bytes_of_one_layer() -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    found = trace(step, held=[layer, batch])
+    result = trace(step, held=[layer, batch])
     state = 2 * weight + FLOAT  # two moments and a step count
-    assert found.persistent_bytes == weight + state + 8 * 100 * FLOAT
-    assert found.phase_peaks_bytes["forward"] == found.persistent_bytes + 2 * out  # and the gradient that is passed in
-    assert found.phase_peaks_bytes["backward"] >= found.persistent_bytes + weight + out
+    assert result.persistent_bytes == weight + state + 8 * 100 * FLOAT
+    assert (
+        result.phase_peaks_bytes["forward"] == result.persistent_bytes + 2 * out
+    )  # and the gradient that is passed in
+    assert result.phase_peaks_bytes["backward"] >= result.persistent_bytes + weight + out
     # Adam's denominator: a root of the size of the weight, and its quotient, while the gradient lives.
-    assert found.phase_peaks_bytes["optimizer"] == found.persistent_bytes + 3 * weight
-    assert found.peak_bytes == max(found.phase_peaks_bytes.values())
+    assert result.phase_peaks_bytes["optimizer"] == result.persistent_bytes + 3 * weight
+    assert result.peak_bytes == max(result.phase_peaks_bytes.values())
 
 
 def test_the_first_step_is_not_the_one_that_counts() -> None:
     with fake_world():
-        found = trace(training(lambda: nn.Linear(64, 64), 2, 64), steps=1)
+        first = trace(training(lambda: nn.Linear(64, 64), 2, 64), steps=1)
     with fake_world():
         second = trace(training(lambda: nn.Linear(64, 64), 2, 64))
-    assert second.persistent_bytes - found.persistent_bytes == 2 * (64 * 64 + 64) * FLOAT + 2 * FLOAT
+    assert second.persistent_bytes - first.persistent_bytes == 2 * (64 * 64 + 64) * FLOAT + 2 * FLOAT
 
 
 def test_only_what_is_held_counts_when_nothing_touches_it() -> None:
@@ -111,10 +113,10 @@ def test_only_what_is_held_counts_when_nothing_touches_it() -> None:
 
 def test_what_is_first_touched_in_the_step_that_counts_was_there_before() -> None:
     kept = torch.ones(1000)
-    found = trace(lambda: kept + 1, steps=1)
-    assert found.persistent_bytes == 4000
-    assert found.peak_bytes == 8000
-    assert [size for _, size in found.events] == [4000, 0]
+    result = trace(lambda: kept + 1, steps=1)
+    assert result.persistent_bytes == 4000
+    assert result.peak_bytes == 8000
+    assert [size for _, size in result.events] == [4000, 0]
 
 
 def test_a_resized_storage_is_allocated_anew() -> None:
@@ -130,15 +132,15 @@ def test_a_resized_storage_is_allocated_anew() -> None:
 
 def test_events_feed_the_allocator() -> None:
     with fake_world():
-        found = trace(
+        result = trace(
             training(lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 3, 3)), 2, 3, 64, 64)
         )
     allocator = CachingAllocator(expandable=False)
-    replay(found.initial, allocator)
-    assert allocator.requested_bytes == found.persistent_bytes
-    replay(found.events, allocator)
-    assert allocator.peak_requested_bytes == found.peak_bytes
-    assert found.reserved_bytes(expandable=True) >= found.peak_bytes
+    replay(result.initial, allocator)
+    assert allocator.requested_bytes == result.persistent_bytes
+    replay(result.events, allocator)
+    assert allocator.peak_requested_bytes == result.peak_bytes
+    assert result.reserved_bytes(expandable=True) >= result.peak_bytes
 
 
 # --- against real steps ---
@@ -179,11 +181,11 @@ def fake_own_module(checkpointed: bool) -> Trace:
 
 
 def test_checkpointing_is_seen() -> None:
-    found = [fake_own_module(checkpointed) for checkpointed in (True, False)]
-    for checkpointed, fake in zip((True, False), found, strict=True):
+    fakes = [fake_own_module(checkpointed) for checkpointed in (True, False)]
+    for checkpointed, fake in zip((True, False), fakes, strict=True):
         real = trace(training(lambda: OwnModule(features=8, checkpointed=checkpointed), 2, 3, 16, 16))  # noqa: B023
         assert same(fake, real)
-    assert found[0].peak_bytes < 0.9 * found[1].peak_bytes
+    assert fakes[0].peak_bytes < 0.9 * fakes[1].peak_bytes
 
 
 def test_float16_with_loss_scaling() -> None:
@@ -357,12 +359,12 @@ def test_a_step_that_leaves_more_than_it_found_is_run_again() -> None:
     with fake_world():
         layer = nn.Linear(20, 10, bias=False)
         run, times = counted(step)
-        found = trace(run, held=[layer], ends_early=True)
+        result = trace(run, held=[layer], ends_early=True)
     assert len(times) == 2
-    assert found.persistent_bytes == 2 * 20 * 10 * FLOAT  # the gradient of the step before, too
+    assert result.persistent_bytes == 2 * 20 * 10 * FLOAT  # the gradient of the step before, too
     with fake_world():
         layer = nn.Linear(20, 10, bias=False)
         layer.weight.grad = torch.zeros(10, 20)
         run, times = counted(step)
-        assert same(trace(run, held=[layer], ends_early=True), found)
+        assert same(trace(run, held=[layer], ends_early=True), result)
     assert len(times) == 1
