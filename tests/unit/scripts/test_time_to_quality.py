@@ -131,11 +131,8 @@ def test_the_table_has_a_row_a_variant_and_a_column_a_level() -> None:
     [(2.0, 0.0, "no"), (0.5, 0.0, "yes"), (2.0, 0.5, "no clear answer"), (1.0, 0.0, "no clear answer")],
 )
 def test_the_answer_follows_from_the_figures(factor: float, more_db: float, answer: str) -> None:
-    both = [
-        result
-        for seed in (1, 2, 3)
-        for result in (run("start", seed=seed), run("memory", "none", seed, factor, more_db))
-    ]
+    pairs = [(run("start", seed=seed), run("memory", "none", seed, factor, more_db)) for seed in (1, 2, 3)]
+    both = [result for pair in pairs for result in pair]
     text = page(both, [0.4, 1.2], FACTS)
     assert f"Does `memory` train better per second than `start`? Here: {answer}. " in text
     if answer != "no clear answer":
