@@ -23,6 +23,9 @@ LOOP = {
     "trainauto/engine/step.py": ("optimize_parameters",),
 }
 
+QUICK_TESTS = ("tests/unit", "tests/contract")  # run after every change: none waits for a process to start
+PROCESS_MODULES = {"subprocess", "multiprocessing"}
+
 # Written in pieces, for this file is checked as well.
 MACHINE_FOLDERS = ("root", "work", "tmp/bash" + "_jobs", "opt/wheels", "opt/pypi")
 INDEX_HOSTS = (("pypi", "org"), ("pypi", "python", "org"), ("pythonhosted", "org"), ("download", "pytorch", "org"))
@@ -38,6 +41,7 @@ def main(root: Path) -> int:
         *long_functions(root),
         *long_loop(root),
         *import_cycle(root),
+        *processes_in_quick_tests(files, root),
         *machine_names(files, root),
     ]
     for breach in breaches:
@@ -153,6 +157,29 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
             continue
         yield child
         yield from statements(child)
+
+
+def processes_in_quick_tests(files: Iterable[Path], root: Path) -> Iterator[str]:
+    """What starts processes in the tests that should start none."""
+    folders = [root / folder for folder in QUICK_TESTS]
+    for path in files:
+        if path.suffix == ".py" and any(path.is_relative_to(folder) for folder in folders):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if start := process_start(node):
+                    place = f"{path.relative_to(root)}:{node.lineno}"
+                    yield f"{place}: {start} starts processes; move it to tests/integration"
+
+
+def process_start(node: ast.AST) -> str:
+    """Return the import of a module that starts processes, or the use of ``os.fork``; nothing for all else."""
+    names = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Attribute):
+        return "os.fork" if ast.unparse(node) == "os.fork" else ""
+    return next((name for name in names if name == "os.fork" or PROCESS_MODULES & set(name.split("."))), "")
 
 
 def machine_names(files: Iterable[Path], root: Path) -> Iterator[str]:

@@ -30,16 +30,9 @@ def _nothing_imported_is_garbage() -> None:
 
 @pytest.fixture(autouse=True)
 def _few_threads() -> None:
-    # Results on CPU are repeatable for a fixed number of threads. Tests run in two processes on two cores: a second
-    # thread in each spins while it waits for a core, and small tensors took three times the CPU time.
-    import torch
-
-    torch.set_num_threads(1)
-
-
-@pytest.fixture
-def one_thread(_few_threads: None) -> None:
-    """Compute on one thread: what is allocated follows their number."""
+    # Results on CPU are repeatable, and allocations the same, for a fixed number of threads. Tests run in two
+    # processes on two cores: a second thread in each spins while it waits for a core, and small tensors took three
+    # times the CPU time.
     import torch
 
     torch.set_num_threads(1)

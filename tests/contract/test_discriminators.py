@@ -1,7 +1,6 @@
 """What every registered discriminator must do; networks that enlarge have a suite of their own."""
 
 import copy
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -28,14 +27,6 @@ def picture(n: int = 2, channels: int = 3, height: int = 16, width: int = 24) ->
 @pytest.fixture(params=sorted(SMALL))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors are so small that a second thread only waits
-    yield
-    torch.set_num_threads(before)
 
 
 def test_every_registered_discriminator_is_tested() -> None:
@@ -165,7 +156,7 @@ def test_unet_without_skips_sees_no_detail() -> None:
     fine = torch.zeros(1, 3, 16, 16)
     fine[..., ::2] = 1
     with torch.no_grad():
-        spread = [float((one(fine)[..., 4:-4, 4:-4]).std()) for one in (with_skips, without)]
+        spread = [float((network(fine)[..., 4:-4, 4:-4]).std()) for network in (with_skips, without)]
     assert spread[0] > 10 * spread[1]
 
 
@@ -177,7 +168,7 @@ def test_spectral_norm_is_that_of_torch(kernel_size: int, stride: int, padding: 
     theirs.load_state_dict(ours.state_dict())
     image = picture(channels=5)
     for training in (True, True, False, True):
-        outputs = [one.train(training)(image) for one in (theirs, ours)]
+        outputs = [network.train(training)(image) for network in (theirs, ours)]
         for output in outputs:
             output.square().sum().backward()
         torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-6, atol=1e-6)

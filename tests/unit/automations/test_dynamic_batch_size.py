@@ -24,6 +24,23 @@ def memory(plan: Plan) -> int:
     return int(60e6 + 11_000 * plan.batch_size * plan["lq_size"] ** 2)
 
 
+def record_of(step: int, plan: Plan, peak_bytes: int, **changes: Any) -> StepRecord:
+    """Return what is noted of a step under a plan, with further ``changes``."""
+    usual: dict[str, Any] = {"data_seconds": 0, "step_seconds": 0}
+    return StepRecord(
+        step=step,
+        plan=plan,
+        drawn=plan,
+        shape=BatchShape(plan.batch_size, plan["lq_size"]),
+        first_sample=0,
+        losses={},
+        learning_rates={},
+        grad_norms={},
+        peak=PeakReading(peak_bytes, limit=LIMIT),
+        **{**usual, **changes},
+    )
+
+
 class Simulation:
     """Steps of a run whose memory is known; larger plans act after a lookahead, as the loader's do."""
 
@@ -41,21 +58,7 @@ class Simulation:
             self.automation_sees(peak_of(self.plan, self.step))
 
     def automation_sees(self, peak: int) -> None:
-        plan = self.plan
-        record = StepRecord(
-            step=self.step,
-            plan=plan,
-            drawn=plan,
-            shape=BatchShape(plan.batch_size, plan["lq_size"]),
-            first_sample=0,
-            losses={},
-            learning_rates={},
-            grad_norms={},
-            data_seconds=0,
-            step_seconds=0,
-            peak=PeakReading(peak, limit=LIMIT),
-        )
-        self.apply(self.automation.on_step_end(record))
+        self.apply(self.automation.on_step_end(record_of(self.step, self.plan, peak)))
 
     def apply(self, change: PlanChange | None) -> None:
         if change is None:
@@ -217,15 +220,15 @@ def test_in_a_loop_of_ones_own_it_changes_the_loader() -> None:
 def test_resume_goes_on_within_a_period() -> None:
     """Fault 11: the controller's own half of it (E21)."""
     whole, first, second = controller(), controller(), controller()
-    one, two = Simulation(whole), Simulation(first)
-    one.run(57)
-    two.run(57)
+    unbroken, resumed = Simulation(whole), Simulation(first)
+    unbroken.run(57)
+    resumed.run(57)
     second.load_state_dict(first.state_dict())
-    two.automation = second
-    second.on_run_start(RunFacts(AXES, two.coming[-1][1], 2))
-    one.run(300)
-    two.run(300)
-    assert one.changes == two.changes
+    resumed.automation = second
+    second.on_run_start(RunFacts(AXES, resumed.coming[-1][1], 2))
+    unbroken.run(300)
+    resumed.run(300)
+    assert unbroken.changes == resumed.changes
 
 
 def test_bounds_are_checked_before_the_run() -> None:
@@ -284,7 +287,7 @@ def test_every_change_is_kept_with_its_reason() -> None:
     change = automation.on_out_of_memory(oom(simulation.plan))
     assert change is not None
     history = automation.get_vram_stats()["adjustment_history"]
-    asked = [(step, one.plan.to_dict(), one.reason) for step, one in simulation.changes]
+    asked = [(step, change.plan.to_dict(), change.reason) for step, change in simulation.changes]
     assert [(kept["iteration"], kept["new"], kept["reason"]) for kept in history[:-1]] == asked
     assert "lq_size 32 -> 40" in history[0]["reason"]
     assert [kept["old"] for kept in history] == [START.to_dict(), *(kept["new"] for kept in history[:-1])]

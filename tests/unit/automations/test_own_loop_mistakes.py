@@ -1,17 +1,12 @@
 """What a loop of one's own gets wrong is answered in one sentence: what, and what to do."""
 
 import logging
-import os
-import platform
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from trainauto.automations import DynamicBatchSizeOptimizer, TrainingAutomations
 from trainauto.core.errors import InputError
-from trainauto.core.process import ENVIRONMENT
 from trainauto.core.records import PeakReading
 
 
@@ -60,8 +55,8 @@ def test_forgotten_parameters_are_told_once(caplog: pytest.LogCaptureFixture) ->
         for _ in range(3):
             automation.observe(PeakReading(2**20, limit=2**30))
             assert automation.update_vram_monitoring() == (None, None)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "call set_current_parameters(batch_size=..., lq_size=...) before the first step" in said
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "call set_current_parameters(batch_size=..., lq_size=...) before the first step" in warning
 
 
 @pytest.mark.parametrize(
@@ -87,26 +82,3 @@ def test_nothing_instead_of_arguments_and_sizes_without_units() -> None:
         TrainingAutomations({"DynamicBatchSizeOptimizer": None})
     with pytest.raises(InputError, match="memory_budget '24' is no size"):
         TrainingAutomations({"DynamicBatchSizeOptimizer": {}}, memory_budget="24")
-
-
-@pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budget is enforced on Linux only")
-@pytest.mark.parametrize(
-    ("before", "words"),
-    [
-        ("", "set_environment() was not called, and a memory budget on a CPU needs it"),
-        ("import torch; set_environment()", "set_environment() was called after torch had been imported, and"),
-        ("set_environment(); import torch", None),
-    ],
-)
-def test_a_cpu_budget_without_its_environment_is_told(before: str, words: str | None) -> None:
-    """In a process of its own, where torch is not loaded yet."""
-    code = f"""
-from trainauto.core.process import set_environment
-{before}
-from trainauto.automations import TrainingAutomations
-TrainingAutomations({{"DynamicBatchSizeOptimizer": {{}}}}, memory_budget="200MiB")
-"""
-    variables = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (words in done.stderr) if words else (done.stderr == "")

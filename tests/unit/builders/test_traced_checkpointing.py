@@ -41,9 +41,6 @@ NETWORKS: dict[str, tuple[dict[str, Any], float]] = {
 """By name: options, and the largest share of the bytes above the persistent ones that remains."""
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_less_is_foreseen_and_it_is_what_real_steps_take(name: str, tmp_path: Path) -> None:
     options, largest = NETWORKS[name]
@@ -54,7 +51,7 @@ def test_less_is_foreseen_and_it_is_what_real_steps_take(name: str, tmp_path: Pa
     assert fake.persistent_bytes == real.persistent_bytes == plain.persistent_bytes
     for phase, peak in real.phase_peaks_bytes.items():
         assert fake.phase_peaks_bytes[phase] == pytest.approx(peak, rel=0.01), phase
-    transient = [found.peak_bytes - found.persistent_bytes for found in (fake, plain)]
+    transient = [step.peak_bytes - step.persistent_bytes for step in (fake, plain)]
     assert transient[0] < largest * transient[1]
 
 

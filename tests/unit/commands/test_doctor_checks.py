@@ -7,7 +7,6 @@ import pytest
 
 from trainauto.commands.doctor_checks import gpus, machine, software, training
 from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
-from trainauto.commands.doctor_checks.probe_worker import Prober
 from trainauto.commands.run_doctor import lines_of
 from trainauto.core.cgroup import MemoryLimit
 
@@ -15,8 +14,8 @@ MIB, GIB = 2**20, 2**30
 
 
 def test_a_check_that_fails_is_unknown_and_says_why() -> None:
-    (found,) = guarded("x", lambda: Finding("x", OK, str(1 // 0)))
-    assert (found.state, found.fact) == (UNKNOWN, "ZeroDivisionError: integer division or modulo by zero")
+    (finding,) = guarded("x", lambda: Finding("x", OK, str(1 // 0)))
+    assert (finding.state, finding.fact) == (UNKNOWN, "ZeroDivisionError: integer division or modulo by zero")
 
 
 @pytest.mark.parametrize(("version", "state"), [("3.11.0", OK), ("3.9.18", BROKEN), ("3.14.0", OK)])
@@ -43,10 +42,10 @@ def test_versions_are_compared_by_number() -> None:
     ],
 )
 def test_packages(version: str | None, error: str, state: str, words: str) -> None:
-    found = software.package_finding("numpy", "1.26", version, error)
-    assert found.state == state
-    assert words in found.fact
-    assert (state == OK) == (not found.advice)
+    finding = software.package_finding("numpy", "1.26", version, error)
+    assert finding.state == state
+    assert words in finding.fact
+    assert (state == OK) == (not finding.advice)
     assert software.installed_version("no-such-package") is None
 
 
@@ -68,9 +67,9 @@ NVML = {"driver": "570.86", "cuda": 12080, "cards": ["H200"]}
     ],
 )
 def test_driver(nvml: dict[str, Any], torch_cuda: str | None, devices: int, state: str, words: str) -> None:
-    found = gpus.driver_finding(nvml, torch_cuda, devices)
-    assert found.state == state
-    assert words in found.fact
+    finding = gpus.driver_finding(nvml, torch_cuda, devices)
+    assert finding.state == state
+    assert words in finding.fact
 
 
 def test_torch_without_cuda_beside_a_card() -> None:
@@ -127,9 +126,9 @@ def test_who_else_is_on_a_card() -> None:
     ],
 )
 def test_allocator(settings: dict[str, str], expandable: bool | None, state: str) -> None:
-    found = gpus.allocator_finding(settings, expandable)
-    assert found.state == state
-    assert all(name in found.fact for name in settings)
+    finding = gpus.allocator_finding(settings, expandable)
+    assert finding.state == state
+    assert all(name in finding.fact for name in settings)
 
 
 def test_traces() -> None:
@@ -147,9 +146,9 @@ def test_memory_is_what_the_group_leaves() -> None:
     text = "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\nHugePages_Total:       0\n"
     assert machine.machine_memory(text) == (16 * GIB, 8 * GIB)
     assert machine.memory_finding(16 * GIB, 8 * GIB, None).state == OK
-    found = machine.memory_finding(16 * GIB, 8 * GIB, MemoryLimit(2 * GIB, GIB, Path("x")))
-    assert found.state == LOOK
-    assert "may use 2.00 GiB, 1.00 GiB left" in found.fact
+    finding = machine.memory_finding(16 * GIB, 8 * GIB, MemoryLimit(2 * GIB, GIB, Path("x")))
+    assert finding.state == LOOK
+    assert "may use 2.00 GiB, 1.00 GiB left" in finding.fact
 
 
 def test_shared_memory() -> None:
@@ -162,8 +161,8 @@ def test_shared_memory() -> None:
     assert machine.shared_memory_finding(64 * MIB, 64 * MIB, 9, batch).state == OK
     assert machine.shared_memory_finding(64 * MIB, 64 * MIB, 9, batch, 8 * batch).state == LOOK
     assert machine.shared_memory_finding(0, 0, 0, batch).state == OK
-    said = [machine.shared_memory_finding(64 * MIB, 64 * MIB, count, MIB).fact for count in (1, 2)]
-    assert [one.partition("; ")[2] for one in said] == ["1 batch under way: 1.0 MiB", "2 batches under way: 2.0 MiB"]
+    facts = [machine.shared_memory_finding(64 * MIB, 64 * MIB, count, MIB).fact for count in (1, 2)]
+    assert [fact.partition("; ")[2] for fact in facts] == ["1 batch under way: 1.0 MiB", "2 batches under way: 2.0 MiB"]
     assert machine.shared_memory_alone(64 * MIB, 64 * MIB).state == LOOK
     assert machine.shared_memory_alone(GIB, GIB).state == OK
 
@@ -186,7 +185,7 @@ def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     below = machine.disk_finding("disk", tmp_path / "file" / "below")
     assert (below.state, "is a file" in below.fact) == (BROKEN, True)
     assert machine.disk_finding("disk", tmp_path / "not" / "yet", 2**60, "all of it").state == LOOK
-    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
     def read_only(*_arguments: object) -> None:
         raise OSError(30, "Read-only file system")  # permissions do not tell, and root may write anywhere
@@ -215,15 +214,15 @@ def test_budgets_names_and_groups() -> None:
 
 
 def test_reading_claims_what_was_measured() -> None:
-    found = {"images": 20, "of": 900, "megapixels": 40.0, "decode_seconds": 2.0, "sample_seconds": 4.0}
-    two = training.reading_finding(found, 8, 2)
+    reading = {"images": 20, "of": 900, "megapixels": 40.0, "decode_seconds": 2.0, "sample_seconds": 4.0}
+    two = training.reading_finding(reading, 8, 2)
     assert "20 of 900 images" in two.fact
     assert "10 images/s (20 megapixels/s); made into 5 samples/s, a step's 8 in 1.6 s" in two.fact
     assert "2 workers keep up with steps of 0.8 s" in two.advice
     assert "1.6 / T workers" in two.advice
-    assert "every step waits 1.6 s" in training.reading_finding(found, 8, 0).advice
-    assert "decoded" not in training.reading_finding({**found, "decode_seconds": 0.0}, 8, 0).fact
-    assert training.reading_finding({**found, "images": 0}, 8, 0).state == UNKNOWN
+    assert "every step waits 1.6 s" in training.reading_finding(reading, 8, 0).advice
+    assert "decoded" not in training.reading_finding({**reading, "decode_seconds": 0.0}, 8, 0).fact
+    assert training.reading_finding({**reading, "images": 0}, 8, 0).state == UNKNOWN
 
 
 def test_lines_fit_and_say_what_to_do() -> None:
@@ -232,15 +231,3 @@ def test_lines_fit_and_say_what_to_do() -> None:
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("broken  opencv-python-headless a a")
     assert any(line.strip().startswith("-> Do this") for line in lines)
-
-
-def test_a_probe_that_ends_its_process_is_told_and_the_next_one_answers() -> None:
-    with Prober() as prober:
-        dead = prober.ask("import_package", "a_module_that_is_not_there")
-        assert "ModuleNotFoundError" in dead["error"]
-        assert prober.ask("no_such_probe")["error"].startswith("KeyError")
-        assert prober._worker is not None
-        prober._worker._process.kill()
-        gone = prober.ask("host_name")
-        assert "SIGKILL" in gone["error"]
-        assert prober.ask("host_name")["host"]

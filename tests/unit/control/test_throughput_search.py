@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.automations.test_dynamic_batch_size import AXES, FREQUENCY, LIMIT, START, controller, memory
+from tests.unit.automations.test_dynamic_batch_size import AXES, FREQUENCY, LIMIT, START, controller, memory, record_of
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import BatchShape, Plan
-from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
+from trainauto.core.records import OutOfMemory
 
 
 def seconds(plan: Plan, busy_from: int) -> float:
@@ -19,32 +19,25 @@ def play(
     steps: int, busy_from: int, spike_at: int = -1, fails_at: int = -1, **arguments: Any
 ) -> tuple[Plan, list[PlanChange]]:
     """Train on that device; once, memory may be taken for a step, or a step fail under whatever plan there is then."""
-    one = controller(objective="throughput", **{"max_lq_size": 64, "max_batch_size": 48, **arguments})
-    plan, changes = one.initial_plan(START), []
-    one.on_run_start(RunFacts(AXES, plan, 2))
+    automation = controller(objective="throughput", **{"max_lq_size": 64, "max_batch_size": 48, **arguments})
+    plan, changes = automation.initial_plan(START), []
+    automation.on_run_start(RunFacts(AXES, plan, 2))
     for step in range(steps):
         if step == fails_at:
             shape = BatchShape(plan.forward_batch_size, plan["lq_size"])
-            decision = one.on_out_of_memory(OutOfMemory(step, plan, shape, "g", "no memory", 2, LIMIT))
+            decision = automation.on_out_of_memory(OutOfMemory(step, plan, shape, "g", "no memory", 2, LIMIT))
             if decision is not None:
                 changes.append(decision)
                 plan = decision.plan
         at_once = plan.changed(batch_size=plan.forward_batch_size, micro_batches=1)
-        record = StepRecord(
-            step=step + 1,
-            plan=plan,
-            drawn=plan,
-            shape=BatchShape(plan.batch_size, plan["lq_size"]),
-            first_sample=0,
-            losses={},
-            learning_rates={},
-            grad_norms={},
-            data_seconds=0,
+        record = record_of(
+            step + 1,
+            plan,
+            LIMIT if step == spike_at else min(LIMIT, memory(at_once)),
             step_seconds=plan.micro_batches * seconds(at_once, busy_from),
             pixels=plan.batch_size * (2 * plan["lq_size"]) ** 2,
-            peak=PeakReading(LIMIT if step == spike_at else min(LIMIT, memory(at_once)), limit=LIMIT),
         )
-        decision = one.on_step_end(record)
+        decision = automation.on_step_end(record)
         if decision is not None:
             changes.append(decision)
             plan = decision.plan

@@ -7,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainauto.core.errors import InputError
-from trainauto.core.plan import Plan
-from trainauto.data import DynamicDataLoader, GTImageDataset
-from trainauto.data.decode_check import damaged_among
+from trainauto.data import GTImageDataset
 from trainauto.data.decoder_warnings import decode_with_warnings
 from trainauto.data.image_io import decoded, read_image
 
@@ -32,55 +29,11 @@ def damaged(write_images: Write) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_damaged_photograph_is_named_once_when_it_is_read(
-    damaged: Path, workers: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert GTImageDataset(str(damaged), scale=2).scan().samples == 3, "its header and its end are whole"
-    plan = Plan.of(batch_size=2, lq_size=16)
-    with DynamicDataLoader(GTImageDataset(str(damaged), scale=2), plan, seed=1, num_workers=workers) as loader:
-        batches = iter(loader)
-        for _ in range(12):
-            next(batches)
-    named = [one for one in caplog.messages if "image_001.jpg is damaged" in one]
-    assert len(named) == 1
-    assert "Corrupt JPEG data" in named[0]
-    assert "image_000" not in caplog.text
-    assert "Corrupt JPEG data" not in capfd.readouterr().err, "it is said with its name only"
-
-
 def test_a_damaged_photograph_is_not_cached(damaged: Path, tmp_path: Path) -> None:
     dataset = GTImageDataset(str(damaged), scale=2, cache_dir=str(tmp_path / "cache"))
     for index in range(3):
         dataset.full_sample(index)
     assert len(list((tmp_path / "cache").iterdir())) == 2
-
-
-@pytest.mark.parametrize("few", [0, 64])
-def test_decoding_all_refuses_damaged_ones(damaged: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainauto.data.decode_check.FEW", few)
-    whole = (damaged / "image_000.jpg").read_bytes()
-    (damaged / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    with pytest.raises(InputError, match=r"broken\.png"):
-        GTImageDataset(str(damaged), scale=2, decode_all=True).scan()
-    (damaged / "broken.png").unlink()
-    with pytest.raises(InputError, match=r"'train': .*image_001\.jpg is damaged: Corrupt JPEG data") as caught:
-        GTImageDataset(str(damaged), scale=2, decode_all=True).scan()
-    assert len(caught.value.problems) == 1
-    (damaged / "image_001.jpg").write_bytes(whole)
-    assert GTImageDataset(str(damaged), scale=2, decode_all=True).scan().samples == 3
-
-
-def _die(_path: str, channels: int) -> str:
-    os._exit(channels)
-
-
-def test_killed_process_that_decodes_is_one_block(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainauto.data.decode_check.FEW", 0)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)  # one core would decode in this process
-    monkeypatch.setattr("trainauto.data.decode_check._damage", _die)
-    with pytest.raises(InputError, match=r"'train': a process .* was killed\n  Memory"):
-        list(damaged_among([str(damaged / "image_000.jpg")], 3, "train"))
 
 
 def test_what_others_print_while_an_image_is_decoded_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
@@ -116,7 +69,7 @@ def test_padding_before_the_end_is_no_damage(write_images: Write, between: bytes
     content = file.read_bytes()
     assert content.endswith(b"\xff\xd9")
     file.write_bytes(content[:-2] + between + content[-2:])
-    found, damage = decoded(str(file), 3)
-    assert np.array_equal(found, pixels)
+    decoded_pixels, damage = decoded(str(file), 3)
+    assert np.array_equal(decoded_pixels, pixels)
     assert heard in damage
     assert bool(heard) == bool(damage)

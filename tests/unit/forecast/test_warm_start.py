@@ -1,6 +1,7 @@
 """What a run begins with: an earlier run's plan, traces, or nothing; and a damaged file costs a line in the log."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ OPTIONS = Path(__file__).parents[2] / "assets" / "valid_options.yml"
 CPU = torch.device("cpu")
 LIMIT = 2**28
 START = Plan.of(batch_size=2, lq_size=16)
+SETTLED = Plan.of(batch_size=9, lq_size=64)
 FACTS = RunFacts((Axis("lq_size", "px", 8, 64), Axis("batch_size", "samples", 1, 64)), START, 2)
 
 
@@ -32,8 +34,8 @@ def live(batch: int, side: int) -> int:
 
 
 def traced() -> MemoryForecast:
-    found = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, None, 0.1) for b in (1, 64) for x in (8, 64)}
-    return MemoryForecast.of(found, 1, 0.4)
+    sizes = {(b, x): PlanBytes(2**20, live(b, x), {"step": live(b, x)}, None, 0.1) for b in (1, 64) for x in (8, 64)}
+    return MemoryForecast.of(sizes, 1, 0.4)
 
 
 @pytest.fixture
@@ -55,19 +57,19 @@ def controller(**arguments: Any) -> DynamicBatchSizeOptimizer:
 
 
 def begun(
-    one: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
+    automation: DynamicBatchSizeOptimizer, loaded: LoadedOptions, limit: int | None = LIMIT, *, calibrated: bool = True
 ) -> WarmStart:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
     return prepare_warm_start(
-        loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [one], calibrated=calibrated
+        loaded, kind_of_run(loaded, network, CPU), FACTS, CPU, limit, [automation], calibrated=calibrated
     )
 
 
-def settle(one: DynamicBatchSizeOptimizer, plan: Plan) -> None:
-    one.on_run_start(RunFacts(FACTS.axes, plan, 2))
+def settle(automation: DynamicBatchSizeOptimizer, plan: Plan) -> None:
+    automation.on_run_start(RunFacts(FACTS.axes, plan, 2))
     for _ in range(2):
-        one.observe(PeakReading(int(0.84 * LIMIT), limit=LIMIT))
-        one.update_vram_monitoring()
+        automation.observe(PeakReading(int(0.84 * LIMIT), limit=LIMIT))
+        automation.update_vram_monitoring()
 
 
 def test_without_limit_or_jump_nothing_is_traced(traces: list[int]) -> None:
@@ -82,16 +84,15 @@ def test_without_limit_or_jump_nothing_is_traced(traces: list[int]) -> None:
 
 def test_what_one_run_learns_the_next_one_starts_with(traces: list[int], caplog: pytest.LogCaptureFixture) -> None:
     loaded = load_options(OPTIONS)
-    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
-    known = begun(one, loaded)
+    automation = controller(warmup_period=True)  # it is told of the plan it is to settle at
+    known = begun(automation, loaded)
     assert (len(traces), known.plan) == (1, START)
     known.keep()
     assert known.calibration is not None
     assert not known.calibration.path.exists()  # it has not settled yet
-    settled = Plan.of(batch_size=9, lq_size=64)
-    settle(one, settled)
+    settle(automation, SETTLED)
     known.keep()
-    assert begun(controller(), loaded).plan == settled
+    assert begun(controller(), loaded).plan == SETTLED
     assert len(traces) == 1
     anew = begun(controller(), loaded, calibrated=False)
     assert (anew.plan, anew.calibration, len(traces)) == (START, None, 2)
@@ -130,43 +131,42 @@ def test_a_torch_that_predictions_were_not_checked_with_is_told_once(
 ) -> None:
     monkeypatch.setattr(torch, "__version__", version)
     begun(controller(), load_options(OPTIONS), calibrated=False)
-    said = [message for message in caplog.messages if message.startswith("predictions were checked with torch")]
-    assert len(said) == times
-    assert all(version in message for message in said)
+    warnings = [message for message in caplog.messages if message.startswith("predictions were checked with torch")]
+    assert len(warnings) == times
+    assert all(version in message for message in warnings)
+
+
+def learns_while_tracing_fails(
+    error: TraceError, traces: list[int], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], WarmStart]:
+    """Have a run settle and keep that, while traces end with the error; return how the next run begins."""
+
+    def failing(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
+        traces.append(1)
+        raise error
+
+    monkeypatch.setattr(warm_start, "forecast_memory", failing)
+    loaded = load_options(OPTIONS)
+    automation = controller(warmup_period=True)  # it is told of the plan it is to settle at
+    known = begun(automation, loaded)
+    settle(automation, SETTLED)
+    known.keep()
+    return lambda: begun(controller(), loaded)
 
 
 def test_a_network_that_cannot_be_traced_still_learns(
     traces: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
-        traces.append(1)
-        raise TraceError("its sizes follow data")
-
-    monkeypatch.setattr(warm_start, "forecast_memory", refused)
-    loaded = load_options(OPTIONS)
-    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
-    known = begun(one, loaded)
+    begin_again = learns_while_tracing_fails(TraceError("its sizes follow data"), traces, monkeypatch)
     assert "falling back to measured peaks" in caplog.text
-    settle(one, Plan.of(batch_size=9, lq_size=64))
-    known.keep()
-    assert begun(controller(), loaded).plan == Plan.of(batch_size=9, lq_size=64)
+    assert begin_again().plan == SETTLED
     assert len(traces) == 1
 
 
 def test_a_process_that_died_says_nothing_of_the_model(traces: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine or a full card may stop a trace once; the next run tries again."""
-
-    def dying(_tracer: Any, _axes: Any, _device: str) -> MemoryForecast:
-        traces.append(1)
-        raise TraceProcessDiedError("the process that traces gave no answer")
-
-    monkeypatch.setattr(warm_start, "forecast_memory", dying)
-    loaded = load_options(OPTIONS)
-    one = controller(warmup_period=True)  # it is told of the plan it is to settle at
-    known = begun(one, loaded)
-    settle(one, Plan.of(batch_size=9, lq_size=64))
-    known.keep()
-    begun(controller(), loaded)
+    died = TraceProcessDiedError("the process that traces gave no answer")
+    learns_while_tracing_fails(died, traces, monkeypatch)()
     assert len(traces) == 2
 
 
@@ -186,11 +186,11 @@ def test_kinds_differ_by_what_memory_depends_on(changed: str) -> None:
 def test_how_ranks_sum_gradients_is_part_of_the_kind_of_run() -> None:
     network = ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2)
     plain, overlaps = load_options(OPTIONS), load_options(OPTIONS, ["distributed:ddp_overlap=true"])
-    one, two = (kind_of_run(plain, network, CPU, world_size) for world_size in (1, 2))
-    assert one != two
-    assert two == kind_of_run(plain, network, CPU, 4)
-    assert two != kind_of_run(overlaps, network, CPU, 2)
-    assert one == kind_of_run(overlaps, network, CPU, 1)
+    alone, together = (kind_of_run(plain, network, CPU, world_size) for world_size in (1, 2))
+    assert alone != together
+    assert together == kind_of_run(plain, network, CPU, 4)
+    assert together != kind_of_run(overlaps, network, CPU, 2)
+    assert alone == kind_of_run(overlaps, network, CPU, 1)
 
 
 def test_samples_of_a_step_are_part_of_the_kind_of_run() -> None:

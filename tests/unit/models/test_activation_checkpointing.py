@@ -82,9 +82,6 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def model(build: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> SRModel:
     torch.manual_seed(1)
     network = build()

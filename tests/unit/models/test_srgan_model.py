@@ -1,6 +1,6 @@
 """A generator and a discriminator: who learns what from whom, and what a step, a failure and a resume leave."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 
@@ -15,14 +15,6 @@ from trainauto.core.batch import Batch
 from trainauto.losses import GANLoss
 from trainauto.models import SRGANModel
 from trainauto.optim.precision import Precision
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors are so small that a second thread only waits
-    yield
-    torch.set_num_threads(before)
 
 
 class Judge(nn.Module):

@@ -1,10 +1,8 @@
 import errno
 import logging
-import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 
@@ -214,23 +212,3 @@ def test_threads_that_log_while_steps_are_reported_do_not_block(logger: logging.
         for thread in threads:
             thread.join(timeout=30)
     assert len(sink.texts) == 250
-
-
-def log_in_a_worker(pipe: Any, sink: Recorder) -> None:
-    logging.getLogger("trainauto").warning("from the worker")
-    pipe.send(len(sink.texts))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_workers_do_not_write_into_the_files_of_the_run() -> None:
-    sink = Recorder()
-    with Reporter([sink]):
-        context = multiprocessing.get_context("fork")
-        here, there = context.Pipe()
-        worker = context.Process(target=log_in_a_worker, args=(there, sink))
-        worker.start()
-        assert here.poll(30)
-        assert here.recv() == 0
-        worker.join(30)
-        assert worker.exitcode == 0

@@ -1,18 +1,13 @@
-import sys
 from pathlib import Path
 
 import pytest
 from install import (
     ADVICE,
-    InstallError,
     explain,
     is_satisfied,
     name_of,
     numbers,
-    pip,
     requirements,
-    version_in,
-    write_constraints,
 )
 
 
@@ -55,26 +50,6 @@ def test_name_of_a_requirement(requirement: str, name: str):
 def test_requirements_are_those_of_the_project_and_of_the_extras(repository: Path):
     assert requirements(repository, []) == ["torch>=2.11", "numpy>=1.0"]
     assert requirements(repository, ["test"]) == ["torch>=2.11", "numpy>=1.0", "pytest>=8.0"]
-
-
-def test_the_constraint_is_the_installed_torch_with_its_local_label(tmp_path: Path):
-    import torch
-
-    write_constraints(Path(sys.executable), tmp_path / "c.txt")
-    assert (tmp_path / "c.txt").read_text() == f"torch=={torch.__version__}\n"
-
-
-def test_version_in_another_interpreter():
-    assert version_in(Path(sys.executable), "pytest") == pytest.__version__
-    assert version_in(Path(sys.executable), "surely-not-there") is None
-
-
-def test_a_failing_pip_is_quoted_with_advice():
-    with pytest.raises(InstallError) as failed:
-        pip(Path(sys.executable), "install", "--no-index", "--isolated", "surely-not-there")
-    message = str(failed.value)
-    assert "No matching distribution found for surely-not-there" in message
-    assert "try Python 3.11 to 3.13" in message
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,10 @@
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from install import InstallError
-from interpreter import create, drop_half_installed, is_usable
-from locking import locked, try_lock
-
-SCRIPTS = Path(__file__).parents[3] / "scripts"
-HOLD = """
-import pathlib, time, locking
-with locking.locked(pathlib.Path("lock"), "x"):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_the_interpreter_of_these_tests_is_usable():
-    assert is_usable(Path(sys.executable), (3, 11))
-
-
-def test_an_interpreter_can_be_too_old_missing_or_damaged(tmp_path: Path):
-    assert not is_usable(Path(sys.executable), (99, 0))
-    assert not is_usable(tmp_path / "python", (3, 11))
-    damaged = tmp_path / "damaged"
-    damaged.write_bytes(b"\x7fnot a program")
-    damaged.chmod(0o755)
-    assert not is_usable(damaged, (3, 11))
+from interpreter import create, drop_half_installed
+from locking import locked
 
 
 def test_without_ensurepip_the_package_to_install_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -59,20 +36,6 @@ def test_packages_without_a_record_are_dropped_and_others_stay(tmp_path: Path, c
     assert [path.name for path in site.iterdir()] == ["whole-1.0.dist-info"]
     assert "half-2.0" in capsys.readouterr().out
     assert drop_half_installed(tmp_path) == []
-
-
-def test_a_lock_excludes_other_processes_and_dies_with_its_holder(tmp_path: Path):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD], cwd=tmp_path, env={"PYTHONPATH": str(SCRIPTS)}, stdout=subprocess.PIPE, text=True
-    )
-    with holder, (tmp_path / "lock").open("a") as file:
-        try:
-            assert holder.stdout.readline().strip() == "held"
-            assert not try_lock(file.fileno())
-        finally:
-            holder.kill()
-        holder.wait()
-        assert try_lock(file.fileno())
 
 
 def test_whoever_waits_says_so_and_then_gets_the_lock(

@@ -1,7 +1,6 @@
 """What whole runs say about time and quality is read from their logs; here the logs are made up."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from math import inf
@@ -76,12 +75,17 @@ def test_validation_takes_no_time_on_the_axis() -> None:
 def test_figures_of_a_run() -> None:
     steps = [step(1), step(2), step(3, samples=12), step(4, samples=12, peak_mib=48), step(5, samples=12)]
     config = {"train": {"total_samples": 44, "lr_scaling": "sqrt"}}
-    found = figures_of(steps, [validation(5, 0.25)], config)
-    assert (found["plan"], found["held_steps"], found["trained_samples"], found["seconds"]) == ("12x32", 3, 44, 10.0)
-    assert found["peak_share"] == 0.75
-    assert found["mpixels_per_s"] == pytest.approx(44 * 64**2 / 10 / 1e6)
-    assert found["configured"] == {"total_samples": 44, "lr_scaling": "sqrt"}
-    assert json.loads(json.dumps(found)) == found
+    figures = figures_of(steps, [validation(5, 0.25)], config)
+    assert (figures["plan"], figures["held_steps"], figures["trained_samples"], figures["seconds"]) == (
+        "12x32",
+        3,
+        44,
+        10.0,
+    )
+    assert figures["peak_share"] == 0.75
+    assert figures["mpixels_per_s"] == pytest.approx(44 * 64**2 / 10 / 1e6)
+    assert figures["configured"] == {"total_samples": 44, "lr_scaling": "sqrt"}
+    assert json.loads(json.dumps(figures)) == figures
 
 
 @pytest.mark.parametrize(
@@ -127,9 +131,8 @@ def test_the_table_has_a_row_a_variant_and_a_column_a_level() -> None:
     [(2.0, 0.0, "no"), (0.5, 0.0, "yes"), (2.0, 0.5, "no clear answer"), (1.0, 0.0, "no clear answer")],
 )
 def test_the_answer_follows_from_the_figures(factor: float, more_db: float, answer: str) -> None:
-    both = [
-        one for seed in (1, 2, 3) for one in (run("start", seed=seed), run("memory", "none", seed, factor, more_db))
-    ]
+    pairs = [(run("start", seed=seed), run("memory", "none", seed, factor, more_db)) for seed in (1, 2, 3)]
+    both = [result for pair in pairs for result in pair]
     text = page(both, [0.4, 1.2], FACTS)
     assert f"Does `memory` train better per second than `start`? Here: {answer}. " in text
     if answer != "no clear answer":
@@ -146,7 +149,7 @@ def test_a_level_that_one_variant_never_reached_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more_db", "said"),
+    ("more_db", "sentence"),
     [
         ((0.1, 0.2), "`lr_scaling: sqrt` helped with `memory`: +0.15 (+0.10..+0.20) dB"),
         ((-0.1, -0.2), "`lr_scaling: sqrt` did not help with `memory`"),
@@ -154,10 +157,10 @@ def test_a_level_that_one_variant_never_reached_is_said() -> None:
         ((0.1,), "`lr_scaling: sqrt` was tried with one seed, which decides nothing,"),
     ],
 )
-def test_scaling_is_judged_seed_by_seed(more_db: Sequence[float], said: str) -> None:
+def test_scaling_is_judged_seed_by_seed(more_db: Sequence[float], sentence: str) -> None:
     pairs = [(run("memory", seed=seed), run("memory", "sqrt", seed, 1.0, more)) for seed, more in enumerate(more_db, 1)]
-    groups = grouped([one for pair in pairs for one in pair])
-    assert next(of_scaling(groups, [0.0])).startswith(said)
+    groups = grouped([result for pair in pairs for result in pair])
+    assert next(of_scaling(groups, [0.0])).startswith(sentence)
 
 
 def test_a_plan_that_is_too_new_is_said() -> None:
@@ -166,9 +169,9 @@ def test_a_plan_that_is_too_new_is_said() -> None:
 
 
 def test_runs_differ_in_what_is_compared_only(tmp_path: Path) -> None:
-    made = {cell.key: options_of(cell, tmp_path) for cell in cells([one.name for one in VARIANTS], 2, 3000)}
+    made = {cell.key: options_of(cell, tmp_path) for cell in cells([variant.name for variant in VARIANTS], 2, 3000)}
     assert len(made) == 14
-    assert len({(one["memory"]["cpu_budget"], one["memory"]["calibration"]) for one in made.values()}) == 1
+    assert len({(options["memory"]["cpu_budget"], options["memory"]["calibration"]) for options in made.values()}) == 1
     start, longer = made["start", "none", 1, 3000], made["start, same pixels", "none", 1, 3000]
     assert "training_automations" not in start
     assert (start["train"]["total_samples"], longer["train"]["total_samples"]) == (3000, 6750)
@@ -184,10 +187,3 @@ def test_the_option_files_are_valid(variant: Any, tmp_path: Path) -> None:
     file = tmp_path / "run.yml"
     file.write_text(yaml.safe_dump(options_of(Cell(variant, variant.scalings[-1], 1, 3000), tmp_path)))
     assert load_options(file).options.train.lr_scaling == variant.scalings[-1]
-
-
-def test_without_results_there_is_no_page(tmp_path: Path) -> None:
-    script = ROOT / "scripts" / "bench" / "time_to_quality.py"
-    command = [sys.executable, str(script), "--no-run", "--results", str(tmp_path / "none.jsonl")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr.strip()) == (1, "no results")

@@ -23,13 +23,12 @@ def test_peaks_are_counted_above_what_was_made_before() -> None:
         MemoryEvent(-2000, BACKWARD, False),
         MemoryEvent(50, BACKWARD, True),
     ]
-    found = bench.peaks_of(before, step)
-    assert (found.peak_bytes, found.phase_peaks_bytes) == (1000, {REST: 1000, BACKWARD: 950})
-    assert found.allocator_peak_bytes == 500 + 900 + 2000
-    assert found.sizes == [-400, 300, 50]
+    peaks = bench.peaks_of(before, step)
+    assert (peaks.peak_bytes, peaks.phase_peaks_bytes) == (1000, {REST: 1000, BACKWARD: 950})
+    assert peaks.allocator_peak_bytes == 500 + 900 + 2000
+    assert peaks.sizes == [-400, 300, 50]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_real_steps_run_without_a_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace whose sums are new tensors, as under a mode, is found out."""
     case = next(case for case in small_cases(tmp_path) if case.name == "RRDBNet")

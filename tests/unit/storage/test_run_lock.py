@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,16 +17,6 @@ from trainauto.core.errors import TrainautoError
 from trainauto.storage import run_lock
 from trainauto.storage.run_lock import Owner, RunLock, RunLockedError
 
-HOLDS = """
-import sys, time
-from pathlib import Path
-from trainauto.storage.run_lock import RunLock
-lock = RunLock()
-lock.take(Path(sys.argv[1]))
-print("taken", flush=True)
-time.sleep(60)
-"""
-
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are known by /proc")
 
 
@@ -35,15 +24,6 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are known 
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"BEAT_S": 0.1, "SILENT_S": 0.8, "_POLL_S": 0.02}.items():
         monkeypatch.setattr(run_lock, name, seconds)
-
-
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "taken\n"
-        yield process
-        process.kill()
 
 
 def owned_by(folder: Path, owner: Owner, number: int = 1) -> Path:
@@ -64,35 +44,10 @@ def test_one_at_a_time_and_given_back_at_once(tmp_path: Path) -> None:
 
 
 @linux
-def test_killed_owner_is_no_obstacle_even_before_its_parent_has_noticed(
-    tmp_path: Path, holder: subprocess.Popen[str]
-) -> None:
-    with pytest.raises(RunLockedError, match=f"process {holder.pid} "):
-        RunLock().take(tmp_path)
-    holder.kill()
-    start = time.monotonic()
-    with RunLock() as lock:
-        while True:
-            try:
-                lock.take(tmp_path)
-                break
-            except RunLockedError:  # the signal is on its way
-                assert time.monotonic() < start + 5
-
-
-@linux
 def test_another_process_under_the_same_number_is_another(tmp_path: Path) -> None:
     owned_by(tmp_path, replace(Owner.me(), started="1"))
     with RunLock() as lock:
         lock.take(tmp_path)
-
-
-@linux
-def test_stopped_process_keeps_its_folder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    os.kill(holder.pid, 19)  # SIGSTOP, as Ctrl-Z does: no signs of life, and yet it may go on
-    time.sleep(1)
-    with pytest.raises(RunLockedError):
-        RunLock().take(tmp_path)
 
 
 FAR = Owner("far", 7, "2026-11-22 10:00:00", "another machine", "5")

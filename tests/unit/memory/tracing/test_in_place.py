@@ -18,9 +18,6 @@ SIDE = 64
 LEAST_BYTES = 4096  # below are scalars and indices, which kernels make for themselves
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def ones(*shape: int) -> Tensor:
     return torch.ones(*shape, requires_grad=True)
 
@@ -141,7 +138,7 @@ def test_the_same_bytes_in_the_same_order(function: Callable[[Tensor], Tensor], 
 
 def test_sums_are_correct_on_real_tensors() -> None:
     """A step that is followed computes what it computes otherwise."""
-    found = []
+    gradients = []
     for follows in (False, True):
         weight = torch.full((SIDE, SIDE), 0.5, requires_grad=True)
 
@@ -154,9 +151,9 @@ def test_sums_are_correct_on_real_tensors() -> None:
         else:
             step()
         assert weight.grad is not None
-        found.append(weight.grad)
-    assert torch.equal(*found)
-    assert math.isfinite(float(found[0].sum()))
+        gradients.append(weight.grad)
+    assert torch.equal(*gradients)
+    assert math.isfinite(float(gradients[0].sum()))
 
 
 @pytest.mark.parametrize("how", ["add", "index_add", "index_put", "scatter_add"])

@@ -14,7 +14,6 @@ from trainauto.memory.cost.ratio_prior import PROCESS
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.trace import Trace, trace
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTH = 32
 
 
@@ -66,10 +65,10 @@ def profiled_bytes(reentrant: bool | None) -> int:
     """Return the most that a step allocates at one time, copies within kernels included."""
     step = step_of(Own(reentrant), torch.ones(2, 3, 96, 96))
     step()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as session:
         step()
     live, peak = 0, 0
-    for event in found.profiler.kineto_results.events():
+    for event in session.profiler.kineto_results.events():
         if event.name() == "[memory]":
             live += event.nbytes()
             peak = max(peak, live)
@@ -78,8 +77,8 @@ def profiled_bytes(reentrant: bool | None) -> int:
 
 @pytest.mark.parametrize("reentrant", [None, False, True], ids=["kept", "checkpointed", "reentrant"])
 def test_copies_are_what_live_bytes_lack(reentrant: bool | None) -> None:
-    found, real = traced(reentrant), profiled_bytes(reentrant)
-    least, most = (size - found.held_bytes for size in (found.peak_bytes, found.peak_with_copies_bytes))
+    fake, real = traced(reentrant), profiled_bytes(reentrant)
+    least, most = (size - fake.held_bytes for size in (fake.peak_bytes, fake.peak_with_copies_bytes))
     assert 0.98 * least < real < 1.02 * most
     if torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512":
         assert real == pytest.approx(most, rel=0.02)
@@ -89,9 +88,9 @@ def test_a_checkpointed_network_is_foretold_with_its_copies(caplog: pytest.LogCa
     """They are a fifth of what it takes; of the same network that keeps everything they are a tenth."""
 
     def median(reentrant: bool | None) -> float:
-        found = traced(reentrant)
-        peak, copies = found.peak_bytes, found.peak_with_copies_bytes
-        plan = PlanBytes(found.held_bytes, peak, found.phase_peaks_bytes, None, 0.0, peak_with_copies_bytes=copies)
+        fake = traced(reentrant)
+        peak, copies = fake.peak_bytes, fake.peak_with_copies_bytes
+        plan = PlanBytes(fake.held_bytes, peak, fake.phase_peaks_bytes, None, 0.0, peak_with_copies_bytes=copies)
         foresight = MemoryForecast.of({(2, 96): plan}, 1, 0.0)
         again = MemoryForecast.from_dict(foresight.to_dict())
         assert again.peaks_on("cpu") == foresight.peaks_on("cpu")

@@ -1,14 +1,11 @@
 """What torch's profiler is asked for: every byte of a step, and which of them are tensors."""
 
-import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainauto.memory.tracing.phases import BACKWARD, OPTIMIZER
 from trainauto.memory.tracing.profiler_events import REST, MemoryEvent, profiled
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 KIB = 1024
 

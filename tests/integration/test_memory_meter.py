@@ -17,11 +17,11 @@ from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import is_out_of_memory
 
 MIB = 2**20
-found = {}
+figures = {}
 calm_allocator()
 torch.ones(MIB).sum()  # threads and scratch space are there
 meter = MemoryMeter(torch.device("cpu"))
-found["enforced"] = meter.set_budget(100 * MIB)
+figures["enforced"] = meter.set_budget(100 * MIB)
 
 
 def peak_mib(size_mib, times=1):
@@ -41,16 +41,16 @@ def fits(size_mib):
     return True
 
 
-found["peaks"] = [peak_mib(40), peak_mib(10), peak_mib(20, times=5), peak_mib(80)]
-found["fits"] = [fits(90), fits(110)]
+figures["peaks"] = [peak_mib(40), peak_mib(10), peak_mib(20, times=5), peak_mib(80)]
+figures["fits"] = [fits(90), fits(110)]
 reserved = mmap.mmap(-1, 60 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # room that nobody touches
-found["fits beside untouched"] = [fits(90), fits(110)]
+figures["fits beside untouched"] = [fits(90), fits(110)]
 held = torch.ones(50 * MIB, dtype=torch.uint8)
-found["fits beside touched"] = [fits(40), fits(60)]
+figures["fits beside touched"] = [fits(40), fits(60)]
 with meter.window() as window:
     pass
-found["current"] = window.reading.current / MIB
-print(json.dumps(found))
+figures["current"] = window.reading.current / MIB
+print(json.dumps(figures))
 """
 
 
@@ -58,11 +58,11 @@ def test_peaks_are_of_their_window_and_the_budget_is_of_what_is_touched() -> Non
     """Fault 5: a stale peak is not carried into the next window (C05, E02, E08)."""
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["enforced"]
+    figures = json.loads(done.stdout)
+    assert figures["enforced"]
     # Each window begins afresh: a small peak after a large one is small.
-    assert found["peaks"] == pytest.approx([40, 10, 20, 80], abs=3)
-    assert found["fits"] == [True, False]
-    assert found["fits beside untouched"] == [True, False]
-    assert found["fits beside touched"] == [True, False]
-    assert found["current"] == pytest.approx(50, abs=3)
+    assert figures["peaks"] == pytest.approx([40, 10, 20, 80], abs=3)
+    assert figures["fits"] == [True, False]
+    assert figures["fits beside untouched"] == [True, False]
+    assert figures["fits beside touched"] == [True, False]
+    assert figures["current"] == pytest.approx(50, abs=3)

@@ -26,8 +26,8 @@ def options(folder: Path, **memory: Any) -> LoadedOptions:
 
 
 def traced(loaded: LoadedOptions) -> PlanBytes:
-    found = FakeRun.of(loaded).trace(SMALLEST)
-    return PlanBytes(found.persistent_bytes, found.peak_bytes, found.phase_peaks_bytes, None, seconds=0.0)
+    trace = FakeRun.of(loaded).trace(SMALLEST)
+    return PlanBytes(trace.persistent_bytes, trace.peak_bytes, trace.phase_peaks_bytes, None, seconds=0.0)
 
 
 class TracesHere:
@@ -52,11 +52,11 @@ def warned(loaded: LoadedOptions, share: float, caplog: pytest.LogCaptureFixture
     foresight = MemoryForecast.of({(1, 64): traced(loaded)}, 1, 0.0)
     limit_bytes = int(share * CostModel(*foresight.peaks_on("cpu")).predict(shape_of(SMALLEST)))
     caplog.clear()
-    found = what_fits(loaded, foresight, AXES, "cpu", limit_bytes)
-    said = " ".join(message for message in caplog.messages if message.startswith("one sample of 64 px"))
-    assert found.fits is not bool(said)
-    assert found.with_checkpointing is not ("does not fit either" in said or "is on already" in said)
-    return said
+    answer = what_fits(loaded, foresight, AXES, "cpu", limit_bytes)
+    warning = " ".join(message for message in caplog.messages if message.startswith("one sample of 64 px"))
+    assert answer.fits is not bool(warning)
+    assert answer.with_checkpointing is not ("does not fit either" in warning or "is on already" in warning)
+    return warning
 
 
 def test_nothing_is_said_where_it_fits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -66,14 +66,14 @@ def test_nothing_is_said_where_it_fits(tmp_path: Path, caplog: pytest.LogCapture
 def test_what_gradient_checkpointing_would_leave_is_traced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = warned(options(tmp_path), 0.99, caplog)
-    assert "is expected to peak at" in said
-    assert "`memory: gradient_checkpointing: true` does that" in said
-    before, after = (float(said.split(words)[1].split()[0]) for words in ("to peak at ", "checkpointing it is "))
+    warning = warned(options(tmp_path), 0.99, caplog)
+    assert "is expected to peak at" in warning
+    assert "`memory: gradient_checkpointing: true` does that" in warning
+    before, after = (float(warning.split(words)[1].split()[0]) for words in ("to peak at ", "checkpointing it is "))
     assert after < 0.8 * before
     monkeypatch.setattr(feasibility, "TraceProcess", TracesHere)
-    said = warned(options(tmp_path, allow_gradient_checkpointing=True), 0.99, caplog)
-    assert "it is switched on when memory runs out" in said
+    warning = warned(options(tmp_path, allow_gradient_checkpointing=True), 0.99, caplog)
+    assert "it is switched on when memory runs out" in warning
     assert "which does not fit either. Take a smaller network" in warned(options(tmp_path), 0.2, caplog)
 
 

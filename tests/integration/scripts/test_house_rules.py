@@ -30,10 +30,10 @@ def write(tmp_path: Path) -> Write:
 def breaches(root: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What the script prints about a repository, without its closing line."""
     code = house_rules.main(root)
-    *found, closing = [line for line in capsys.readouterr().out.splitlines() if "git does not answer" not in line]
-    assert closing.endswith(f"{len(found)} breaches")
-    assert code == (1 if found else 0)
-    return found
+    *report, closing = [line for line in capsys.readouterr().out.splitlines() if "git does not answer" not in line]
+    assert closing.endswith(f"{len(report)} breaches")
+    assert code == (1 if report else 0)
+    return report
 
 
 def test_a_clean_repository_passes(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
@@ -66,8 +66,8 @@ def test_the_loop_fits_on_a_screen_or_two(
 ):
     write("trainauto/engine/loop.py", LOOP.replace("train():\n", "train():\n" + "    x = 1\n" * lines))
     write("trainauto/engine/step.py", "def optimize_parameters():\n" + "    x = 1\n" * 48)
-    found = breaches(tmp_path, capsys)
-    assert found == (
+    report = breaches(tmp_path, capsys)
+    assert report == (
         [
             "trainauto/engine/loop.py:1: train, train_until_done, train_step, optimize_parameters have 101 "
             "lines together, more than 100"
@@ -118,9 +118,9 @@ def test_import_cycles(
 ):
     write("trainauto/a.py", texts[0] + "\n")
     write("trainauto/b.py", texts[1] + "\n")
-    found = breaches(tmp_path, capsys)
-    assert len(found) == circle
-    assert all("import cycle" in line and "trainauto.a" in line and "trainauto.b" in line for line in found)
+    report = breaches(tmp_path, capsys)
+    assert len(report) == circle
+    assert all("import cycle" in line and "trainauto.a" in line and "trainauto.b" in line for line in report)
 
 
 def test_a_cycle_through_three_modules_and_a_package(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
@@ -128,6 +128,32 @@ def test_a_cycle_through_three_modules_and_a_package(tmp_path: Path, write: Writ
     write("trainauto/data/reader.py", "from ..engine import loop\n")
     write("trainauto/engine/loop.py", "from trainauto.data import read\n\n\n" + LOOP)
     assert "trainauto.engine.loop" in breaches(tmp_path, capsys)[0]
+
+
+STARTS = {
+    "import subprocess": "subprocess",
+    "import os, subprocess as s": "subprocess",
+    "from subprocess import run": "subprocess.run",
+    "def test():\n    import multiprocessing.pool": "multiprocessing.pool",
+    "from torch import multiprocessing": "torch.multiprocessing",
+    "from .subprocess import run": "",
+    "import os\nos.fork()": "os.fork",
+    "from os import fork": "os.fork",
+    "import os\nos.getpid()": "",
+}
+
+
+@pytest.mark.parametrize("folder", ["tests/unit/data", "tests/contract", "tests/integration", "scripts"])
+def test_unit_tests_start_no_processes(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], folder: str):
+    for number, text in enumerate(STARTS):
+        write(f"{folder}/test_{number}.py", text + "\n")
+    expected = [
+        f"{Path(folder, f'test_{number}.py')}:{len(text.splitlines())}: {start} starts processes; "
+        "move it to tests/integration"
+        for number, (text, start) in enumerate(STARTS.items())
+        if start and folder.startswith(house_rules.QUICK_TESTS)
+    ]
+    assert breaches(tmp_path, capsys) == expected
 
 
 def slashed(*parts: str) -> str:
@@ -152,9 +178,9 @@ def test_machine_paths_and_index_hosts(
     tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str], text: str, kind: str
 ):
     write("docs/page.md", "first line\n" + text + "\n")
-    found = breaches(tmp_path, capsys)
-    assert len(found) == bool(kind)
-    assert all(line.startswith(f"{Path('docs/page.md')}:2: {kind}: ") for line in found)
+    report = breaches(tmp_path, capsys)
+    assert len(report) == bool(kind)
+    assert all(line.startswith(f"{Path('docs/page.md')}:2: {kind}: ") for line in report)
 
 
 def test_pictures_are_not_read(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):

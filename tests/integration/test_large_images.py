@@ -1,0 +1,36 @@
+"""Images that Pillow takes for bombs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+def test_an_image_of_90_megapixels_is_read_without_a_word(tmp_path: Path, suffix: str) -> None:
+    """Pillow's own warning of a decompression bomb names no file, and the image is no bomb."""
+    pixels = np.zeros((9000, 10_000), np.uint8)
+    pixels[-1, -1] = 255
+    for name in ("a", "b"):
+        assert cv2.imwrite(str(tmp_path / f"{name}{suffix}"), pixels)
+    # A process of its own, with warnings as they are: pytest makes errors of all.
+    read = f"""
+from trainauto.data import GTImageDataset
+from trainauto.data.image_io import read_header, read_image
+from trainauto.data.large_images import read_picture
+header = read_header("a{suffix}")
+assert (header.height_px, header.width_px) == (9000, 10000)
+assert GTImageDataset(".", scale=2).scan().samples == 2
+assert read_image("a{suffix}", 1)[-1, -1, 0] > 200
+assert read_picture("b{suffix}", 1).pixels.shape == (9000, 10000, 1)
+"""
+    command = [sys.executable, "-c", read]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

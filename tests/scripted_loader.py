@@ -1,0 +1,43 @@
+"""A loader whose plans change at fixed steps, and what its batches are compared by."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.batch import Batch
+from trainauto.core.plan import Plan
+from trainauto.data import DynamicDataLoader, GTImageDataset
+from trainauto.data.sampler import LoggedBatch
+
+SAMPLES = 10
+Script = dict[int, Plan]
+# Must-hold of issue 2: lq 48 -> 64 -> 32, batch 4 -> 9 -> 2 at fixed steps.
+START = Plan.of(batch_size=4, lq_size=48)
+SCRIPT: Script = {5: Plan.of(batch_size=9, lq_size=64), 16: Plan.of(batch_size=2, lq_size=32)}
+
+
+def photographs(write_images: Callable[..., Path]) -> GTImageDataset:
+    """Return a data set of photographs, written by the fixture of that name."""
+    return GTImageDataset(str(write_images("photos", SAMPLES, (150, 160))), scale=2)
+
+
+def run(loader: DynamicDataLoader, steps: range, script: Script = SCRIPT) -> list[Batch]:
+    """Draw batches for these steps, changing the plan after those of the script."""
+    batches = []
+    for step, batch in zip(steps, loader, strict=False):
+        batches.append(batch)
+        if step in script:
+            loader.update_plan(script[step])
+    return batches
+
+
+def facts(batches: list[Batch]) -> list[tuple[Any, ...]]:
+    """Return what equal batches agree in."""
+    return [
+        (b.first_sample, b.names, b.plan, b.drawn, b.tensors["lq"].sum().item(), b.tensors["gt"].shape) for b in batches
+    ]
+
+
+def logged(batches: list[Batch]) -> list[LoggedBatch]:
+    """Return what the log of a run holds of batches."""
+    return [LoggedBatch(b.first_sample, len(b), b.shape.extent, b.drawn, b.plan) for b in batches]
