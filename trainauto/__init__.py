@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "load_options": "trainauto.scripting",
     "build_run": "trainauto.scripting",
-    "train": "trainauto.scripting",
+    "train": "trainauto.engine.loop",
     "plan": "trainauto.scripting",
     "read_records": "trainauto.storage.run_tables",
     "set_environment": "trainauto.core.process",

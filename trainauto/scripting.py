@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainauto.commands.common_arguments import prepare_environment
+from trainauto.core.errors import InputError
 from trainauto.options.load import LoadedOptions
 from trainauto.options.load import load_options as load
 
 if TYPE_CHECKING:
-    from trainauto.core.run_events import RunEnd
     from trainauto.engine.run import Run
     from trainauto.forecast.card_plans import CardPlan
 
@@ -53,19 +53,6 @@ def build_run(options: LoadedOptions, *, auto_resume: bool = False) -> "Abstract
     return build(options, auto_resume=auto_resume)
 
 
-def train(run: "Run") -> "RunEnd":
-    """Train a run to its length, to a signal, or until an automation stops it; say how it ended.
-
-    A checkpoint is written at its end.
-
-    Raises:
-        TrainautoError: it failed; the message says why, and whether a checkpoint was written.
-    """
-    from trainauto.engine.loop import train as train_to_its_end
-
-    return train_to_its_end(run)
-
-
 def plan(options: LoadedOptions, card: str | None = None, *, vram: str | None = None) -> "CardPlan":
     """Say what a run would do on a card, without one: its crop and batch, and the memory they take.
 
@@ -77,7 +64,7 @@ def plan(options: LoadedOptions, card: str | None = None, *, vram: str | None = 
         vram: or its memory, e.g. ``"16GiB"``.
 
     Raises:
-        InputError: no card is called so, or the options cannot be used.
+        InputError: no card is called so, ``vram`` is no size, or the options cannot be used.
         ValueError: neither a card nor a size was given, or both were.
         TraceError: the model cannot be followed.
     """
@@ -86,7 +73,10 @@ def plan(options: LoadedOptions, card: str | None = None, *, vram: str | None = 
 
     if (card is None) == (vram is None):
         raise ValueError('name a card ("RTX 3060 12GB"), or its memory (vram="16GiB")')
-    sizes = [parse_size_bytes(vram)] if vram is not None else []
+    try:
+        sizes = [parse_size_bytes(vram)] if vram is not None else []
+    except ValueError as error:
+        raise InputError(str(error)) from None
     set_environment()
     with start_tracing(like_cuda=True) as child:
         from trainauto.forecast import card_plans

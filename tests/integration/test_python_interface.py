@@ -83,3 +83,5 @@ def test_changes_are_checked_as_a_file_is(tmp_path: Path, write_images: Write) -
         options.changed({"train:total_itr": 3})
     with pytest.raises(ValueError, match="name a card"):
         trainauto.plan(options)
+    with pytest.raises(trainauto.InputError, match="24G"):
+        trainauto.plan(options, vram="24G")

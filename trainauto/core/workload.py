@@ -34,10 +34,10 @@ class Workload(Protocol):
         """Return what the loss of these samples is a mean over: samples, or supervised tokens."""
 
     def shape(self, tensors: Tensors) -> BatchShape:
-        """Say what a batch holds, for cost models and the ledger."""
+        """Say what a batch holds, for cost models and progress counters."""
 
     def units(self, tensors: Tensors) -> int:
-        """Return the work in a batch, in the unit its throughput is told in: pixels, or tokens."""
+        """Return the work in a batch, in the unit its throughput is reported in: pixels, or tokens."""
 
     def shrink(self, tensors: Tensors, extent: int, smaller: int) -> dict[str, Tensor]:
         """Cut samples of ``extent`` down to ``smaller``, a pure function of its arguments."""
