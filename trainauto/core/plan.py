@@ -1,6 +1,6 @@
 """Knobs that memory follows, and the plan that sets them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -31,6 +31,7 @@ class Axis:
         minimum: smallest admissible value.
         maximum: largest admissible value.
         multiple: admissible values are multiples of this.
+        power: memory follows ``value ** power``: 2 for a side of an image, 1 for tokens and for samples.
         capped_by: what makes ``maximum`` the largest, where it is worth saying: ``the smallest image``.
     """
 
@@ -40,6 +41,18 @@ class Axis:
     maximum: int
     multiple: int = 1
     capped_by: str = field(default="", compare=False)
+    power: int = 1
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it counts samples; any other axis is the size of one (or of a batch, where nothing counts)."""
+        return self.name == BATCH_SIZE
+
+    @property
+    def values(self) -> range:
+        """All admissible values."""
+        smallest = self.clamp(self.minimum)
+        return range(smallest, max(smallest, self.maximum) + 1, self.multiple)
 
     @property
     def at_bound(self) -> str:
@@ -49,6 +62,8 @@ class Axis:
     def __post_init__(self) -> None:
         if not (self.multiple >= 1 and 1 <= self.minimum <= self.maximum):
             raise ValueError(f"axis {self.name}: need 1 <= minimum <= maximum and multiple >= 1, got {self}")
+        if self.power < 1:
+            raise ValueError(f"axis {self.name}: power must be at least 1, got {self.power}")
 
     def clamp(self, value: int) -> int:
         """Return the admissible value nearest below ``value``, or the smallest admissible one."""
@@ -66,6 +81,7 @@ class Plan:
     """What the loader draws next: a value on each axis, plus the number of micro-batches.
 
     Memory follows ``forward_batch_size``, not ``batch_size``: a step runs its samples in ``micro_batches`` pieces.
+    At most one axis counts samples (``batch_size``), and at most one is a size; either may be missing.
 
     Attributes:
         values: (axis name, value) pairs, sorted by name; build it with :meth:`of`.
@@ -80,8 +96,10 @@ class Plan:
         """Build a plan from axis values, e.g. ``Plan.of(batch_size=4, lq_size=48)``.
 
         Raises:
-            ValueError: a value is below 1.
+            ValueError: a value is below 1, or there are two sizes.
         """
+        if len(sizes := sorted(set(values) - {BATCH_SIZE})) > 1:
+            raise ValueError(f"a plan has one size, got {sizes}")
         bad = {name: value for name, value in {**values, "micro_batches": micro_batches}.items() if value < 1}
         if bad:
             raise ValueError(f"plan values must be at least 1, got {bad}")
@@ -98,8 +116,21 @@ class Plan:
 
     @property
     def batch_size(self) -> int:
-        """Samples per rank per optimizer step."""
-        return self[BATCH_SIZE]
+        """Samples per rank per optimizer step; 1 where no axis counts them."""
+        return next((value for name, value in self.values if name == BATCH_SIZE), 1)
+
+    @property
+    def size(self) -> int:
+        """Value of the one axis that is no count; 1 where there is none."""
+        return next((value for name, value in self.values if name != BATCH_SIZE), 1)
+
+    def with_batch_size(self, samples: int) -> "Plan":
+        """Return this plan with another number of samples; itself where no axis counts them."""
+        return self.changed(batch_size=samples) if BATCH_SIZE in self else self
+
+    def with_size(self, size: int) -> "Plan":
+        """Return this plan with another size; itself where no axis is one."""
+        return self.changed(**{name: size for name, _ in self.values if name != BATCH_SIZE})
 
     @property
     def forward_batch_size(self) -> int:
@@ -150,7 +181,7 @@ class BatchShape:
 
     Attributes:
         samples: number of samples.
-        extent: side of a sample along the axis memory follows (pixels of a low-quality crop, tokens of a padded row).
+        extent: size of a sample on the axis that memory follows: side of a crop, tokens of a padded row.
         tokens: padded tokens in the whole batch; 0 for images.
         images: images in the whole batch; equals ``samples`` for plain super-resolution.
     """
@@ -159,3 +190,31 @@ class BatchShape:
     extent: int
     tokens: int = 0
     images: int = 0
+
+
+def count_axis(axes: Iterable[Axis]) -> Axis | None:
+    """Return the axis that counts samples, if there is one."""
+    return next((axis for axis in axes if axis.is_count), None)
+
+
+def size_axis(axes: Iterable[Axis]) -> Axis | None:
+    """Return the axis that is a size, if there is one."""
+    return next((axis for axis in axes if not axis.is_count), None)
+
+
+def plan_of(axes: Iterable[Axis], batch_size: int, size: int, micro_batches: int = 1) -> Plan:
+    """Return a plan on these axes; what none of them stands for is left out."""
+    return Plan.of(
+        micro_batches=micro_batches, **{axis.name: batch_size if axis.is_count else size for axis in axes}
+    )
+
+
+def work(plan: Plan, axes: Iterable[Axis]) -> int:
+    """Return what activations grow with in one forward pass: samples times size, to the power of its axis."""
+    axis = size_axis(axes)
+    return plan.forward_batch_size * plan.size ** (axis.power if axis else 1)
+
+
+def shape_of(plan: Plan) -> BatchShape:
+    """Return what memory sees of a plan: its largest forward pass."""
+    return BatchShape(samples=plan.forward_batch_size, extent=plan.size, images=plan.forward_batch_size)
