@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.builders.data import build_loader, build_validator
 from trainauto.builders.distributed_setup import checkpoints_of, earlier_run, new_run, parallel_of
 from trainauto.builders.model import build_model, build_schedule, load_compiler
@@ -101,7 +100,7 @@ def _build_model(
 ) -> tuple[BaseModel, RateSchedule, WarmStart]:
     """Build the model and its schedule, and have the first rank learn meanwhile what is known of its memory."""
     loaded, ranks, device = parts.loaded, parts.ranks, parts.precision.device
-    steered = any(isinstance(automation, DynamicBatchSizeOptimizer) for automation in parts.automations)
+    steered = any(automation.steers_memory for automation in parts.automations)
     tell = partial(
         prepare_warm_start,
         loaded,

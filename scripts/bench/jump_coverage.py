@@ -40,10 +40,10 @@ sys.path.insert(0, str(ROOT))
 from tests.unit.worlds import FIRST_TEST_SEED, MARGIN, TARGET, World, worlds  # noqa: E402
 from trainauto.control.jump_policy import JumpInput, decide  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
-from trainauto.core.plan import Plan  # noqa: E402
+from trainauto.core.plan import Plan, shape_of  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
 from trainauto.core.units import MIB  # noqa: E402
-from trainauto.memory.cost.cost_model import CostModel, shape_of  # noqa: E402
+from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.traced_fit import fit_prior  # noqa: E402
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda  # noqa: E402
 from trainauto.memory.tracing.cuda_operators import compute_as_cuda  # noqa: E402
@@ -81,7 +81,7 @@ def in_worlds(number: int) -> dict[str, list[Jump]]:
 
 def _probed(world: World) -> Jump:
     automation = a_controller(world.axes)
-    automation.set_prior((fit_prior(world.traced(), world.window_px), world.belief))
+    automation.controller.set_prior((fit_prior(world.traced(), world.window_px), world.belief))
     periods = count(1)
 
     def measured(plan: Plan) -> PeakReading | None:

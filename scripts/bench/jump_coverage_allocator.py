@@ -20,13 +20,13 @@ from trainauto.automations import DynamicBatchSizeOptimizer  # noqa: E402
 from trainauto.control import planners  # noqa: E402
 from trainauto.control.policy_input import PolicyInput  # noqa: E402
 from trainauto.core.decisions import RunFacts  # noqa: E402
-from trainauto.core.plan import Axis, Plan  # noqa: E402
+from trainauto.core.plan import Axis, Plan, shape_of  # noqa: E402
 from trainauto.core.records import PeakReading, Probe  # noqa: E402
 from trainauto.core.units import MIB  # noqa: E402
 from trainauto.engine.probe import MOST_PROBES  # noqa: E402
 from trainauto.forecast.memory_forecast import spread  # noqa: E402
 from trainauto.forecast.traced_run import FakeRun  # noqa: E402
-from trainauto.memory.cost.cost_model import CostModel, shape_of  # noqa: E402
+from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, RESERVED, RatioPrior  # noqa: E402
 from trainauto.memory.cost.traced_fit import Prior, fit_prior, reserved_prior  # noqa: E402
 from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402
@@ -105,7 +105,7 @@ class Traced:
         self._run = FakeRun.of(load_options(file), like_cuda=True)
         self._known: dict[Plan, Trace] = {}
         multiple = 8 if name in TRANSFORMERS else 2
-        self.axes = (Axis("lq_size", "px", 32, 96, multiple), Axis("batch_size", "samples", 2, 32))
+        self.axes = (Axis("lq_size", "px", 32, 96, multiple, power=2), Axis("batch_size", "samples", 2, 32))
         self.window_px = multiple if name in TRANSFORMERS else 1
 
     @property
@@ -280,7 +280,7 @@ def _jump(peak: int, limit: int, expected: int, *, beyond: bool) -> Jump:
 def _probed(traced: Traced, workspaces: Workspaces, expandable: bool, limit: int, priors: tuple[Prior, Prior]) -> Jump:
     """Return what came of the plan that probes lead to; every probe leaves an empty cache."""
     automation = a_controller(traced.axes)
-    automation.set_prior((priors[0], traced.belief), (priors[1], RESERVED))
+    automation.controller.set_prior((priors[0], traced.belief), (priors[1], RESERVED))
 
     def measured(plan: Plan) -> PeakReading | None:
         need = _taken(traced, workspaces, [plan], expandable, limit)

@@ -21,13 +21,13 @@ from typing import Any, cast
 import torch
 from trace_cases import CPU, Case, all_cases
 
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan, shape_of
 from trainauto.core.process import ENVIRONMENT
 from trainauto.core.units import MIB
 from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.forecast.traced_run import FakeRun
-from trainauto.memory.cost.cost_model import CostModel, shape_of
+from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.release import release_memory
@@ -50,9 +50,9 @@ class InThisProcess:
 def forecast_of(case: Case, run: FakeRun) -> MemoryForecast:
     """Return what six traces between the bounds of the larger plans tell."""
     axes = []
-    for name, unit, multiple in ((LQ_SIZE, "px", case.window_px), (BATCH_SIZE, "samples", 1)):
+    for name, unit, multiple, power in ((LQ_SIZE, "px", case.window_px, 2), (BATCH_SIZE, "samples", 1, 1)):
         values = [plan[name] for plan in case.larger]
-        axes.append(Axis(name, unit, min(values), max(values), multiple))
+        axes.append(Axis(name, unit, min(values), max(values), multiple, power=power))
     return forecast_memory(cast(TraceProcess, InThisProcess(run)), axes)
 
 

@@ -13,7 +13,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, BatchShape, Plan
 from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
 
-AXES = (Axis("lq_size", "px", 8, 64, 8), Axis("batch_size", "samples", 1, 64))
+AXES = (Axis("lq_size", "px", 8, 64, 8, power=2), Axis("batch_size", "samples", 1, 64))
 START = Plan.of(batch_size=4, lq_size=16)
 FACTS = RunFacts(AXES, START, 2)
 ARGUMENTS: dict[str, dict[str, Any]] = {

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import tiny_options, write_options
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan, shape_of
 from trainauto.forecast import feasibility
 from trainauto.forecast.feasibility import what_fits
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import PlanBytes
 from trainauto.forecast.traced_run import FakeRun
-from trainauto.memory.cost.cost_model import CostModel, shape_of
+from trainauto.memory.cost.cost_model import CostModel
 from trainauto.options.load import LoadedOptions, load_options
 
-AXES = (Axis(LQ_SIZE, "px", 64, 128), Axis(BATCH_SIZE, "samples", 2, 8))
+AXES = (Axis(LQ_SIZE, "px", 64, 128, power=2), Axis(BATCH_SIZE, "samples", 2, 8))
 SMALLEST = Plan.of(batch_size=1, lq_size=64)
 
 

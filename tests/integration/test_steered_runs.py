@@ -232,7 +232,7 @@ def test_a_resume_takes_bounds_and_target_from_the_option_file(options: dict[str
     other = {"max_batch_size": 6, "max_lq_size": 25, "target_vram_usage": 0.5, "safety_margin": 0.1}
     with built(steered(options, 30, **other), auto_resume=True) as run:
         found = controller_of(run)
-        crop, batch = found.bounded(())
+        crop, batch = found.controller.bounded(())
         assert (batch.maximum, crop.maximum, found.target_vram_usage, found.safety_margin) == (6, 25, 0.5, 0.1)
         train(run)
     assert plans(step_records(directory()))[-1] == (25, 6)

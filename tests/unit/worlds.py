@@ -123,8 +123,8 @@ def shape(b: int, x: int) -> BatchShape:
 sizes = st.tuples(st.integers(1, 64), st.integers(8, 256))
 
 
-def affine(b: int, x: int, constant: float = 100 * MIB, square: float = 100 * KIB, quartic: float = 0.0) -> float:
-    return constant + square * b * x**2 + quartic * b * x**4
+def affine(b: int, x: int, constant: float = 100 * MIB, linear: float = 100 * KIB, pairwise: float = 0.0) -> float:
+    return constant + linear * b * x**2 + pairwise * b * x**4
 
 
 def a_prior(form: Callable[[int, int], float] = affine) -> Prior:
@@ -156,7 +156,7 @@ def draw(seed: int) -> World:
     small = random.random() < 0.2
     multiple = 8 if kind == "window" else random.choice([1, 2, 4])
     axes = (
-        Axis("lq_size", "px", 32, random.choice([64, 96, 128, 192, 256]), multiple),
+        Axis("lq_size", "px", 32, random.choice([64, 96, 128, 192, 256]), multiple, power=2),
         Axis("batch_size", "samples", 2, random.choice([32, 64])),
     )
     ratio, constant, benchmarked = _beyond_the_trace(random, kind)

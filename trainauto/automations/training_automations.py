@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from trainauto.automations.dynamic_batch_size import DynamicBatchSizeOptimizer
 from trainauto.automations.registry import AUTOMATIONS
-from trainauto.control.documented_interface import DocumentedInterface
 from trainauto.core.automation import Automation
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.process import parse_size_bytes
@@ -45,7 +45,7 @@ class TrainingAutomations:
                     Problem(message, advice='Write it with its unit, e.g. "600MiB" or "1.5GiB".')
                 ) from None
             for automation in self.automations.values():
-                if isinstance(automation, DocumentedInterface):
+                if isinstance(automation, DynamicBatchSizeOptimizer):
                     automation.set_memory_budget(budget_bytes)
 
     def __bool__(self) -> bool:

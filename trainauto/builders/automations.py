@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainauto.automations import AUTOMATIONS, Automation, DynamicBatchSizeOptimizer
+from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.builders.components import build_component, checked_arguments, locate_errors
 from trainauto.builders.memory import BOUNDS, controller_defaults, log_bounds, preset_for
 from trainauto.core.decisions import RunFacts
@@ -66,7 +66,7 @@ class AutomationChoice:
 def is_controller(name: str) -> bool:
     """Say whether the automation called so steers by memory; one that is not registered does not."""
     registered = AUTOMATIONS.get(name) if name in AUTOMATIONS else None
-    return isinstance(registered, type) and issubclass(registered, DynamicBatchSizeOptimizer)
+    return isinstance(registered, type) and issubclass(registered, Automation) and registered.steers_memory
 
 
 def choose_automation(

@@ -114,7 +114,7 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, scan: DatasetScan) -> 
     # Crops grow no further than the smallest image; a file that asks for more gets it, mirrored at the edge.
     largest = max(scan.smallest_lq_px // needs.multiple * needs.multiple, lq_size, needs.minimum)
     capped_by = "the smallest image" if largest <= scan.smallest_lq_px else ""
-    axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple, capped_by)
+    axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple, capped_by, power=2)
     if not axis.admits(lq_size):
         with locate_errors(loaded, ("datasets", "train", "lq_size")):
             raise InputError(

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from trainauto.automations import Automation, DynamicBatchSizeOptimizer
+from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis
 from trainauto.core.run_events import DETAIL, RunSummary
@@ -22,7 +23,7 @@ BAND = TARGET, MARGIN = "target_vram_usage", "safety_margin"
 BOUNDS = (*BAND, "min_batch_size", "max_batch_size", "min_lq_size", "max_lq_size")
 """Arguments of a controller that presets know."""
 
-_PARAMETERS = inspect.signature(DynamicBatchSizeOptimizer).parameters
+_PARAMETERS = inspect.signature(AUTOMATIONS.get("DynamicBatchSizeOptimizer")).parameters
 
 
 def preset_for(device: torch.device, budget_bytes: int | None) -> CardPreset | None:
@@ -127,16 +128,16 @@ def with_memory(
         axes: of the run.
         preset: what fills in for a controller where the option file is silent.
     """
-    controllers = [automation for automation in automations if isinstance(automation, DynamicBatchSizeOptimizer)]
-    lowest = min(controllers, key=lambda controller: controller.target_vram_usage, default=None)
-    target_bytes = int(limit_bytes * lowest.target_vram_usage) if limit_bytes is not None and lowest else None
+    controllers = controllers_of(automations)
+    lowest = min(controllers, key=lambda controller: controller.settings.target_vram_usage, default=None)
+    target_bytes = int(limit_bytes * lowest.settings.target_vram_usage) if limit_bytes is not None and lowest else None
     facts = (*_memory_facts(limit_bytes, lowest, axes, preset), *summary.facts)
     return replace(summary, memory_limit_bytes=limit_bytes, memory_target_bytes=target_bytes, facts=facts)
 
 
 def _memory_facts(
     limit_bytes: int | None,
-    controller: DynamicBatchSizeOptimizer | None,
+    controller: Controller | None,
     axes: Sequence[Axis],
     preset: CardPreset | None,
 ) -> Iterator[tuple[str, str]]:
@@ -148,7 +149,8 @@ def _memory_facts(
     if limit_bytes is None:
         yield "memory", f"{limit}, so there is nothing to fill: batch and crop stay as they are"
         return
-    target, low = controller.target_vram_usage, controller.target_vram_usage - controller.safety_margin
+    settings = controller.settings
+    target, low = settings.target_vram_usage, settings.target_vram_usage - settings.safety_margin
     band = f"{size_text(limit_bytes * low)} to {size_text(limit_bytes * target)} ({low:.0%} to {target:.0%})"
     yield "memory", f"{limit}; peaks are steered to {band}"
     bounds = ", ".join(_bounds_of(axis) for axis in controller.bounded(tuple(axes)))

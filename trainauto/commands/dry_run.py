@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from trainauto.automations import Automation, DynamicBatchSizeOptimizer
+from trainauto.automations import Automation
 from trainauto.build import build_run
 from trainauto.builders.model import channels_of
 from trainauto.commands.doctor_checks.reading_speed import reading
+from trainauto.control.controller import controllers_of
 from trainauto.core.decisions import Decision, Stop
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.engine.loop import train
@@ -82,7 +82,7 @@ class DryRun:
         """
         run = self._run
         channels = channels_of(next(iter(run.model.networks.values())))
-        return reading(run.loader.dataset, run.loader.plan[LQ_SIZE], channels)
+        return reading(run.loader.dataset, run.loader.plan.size, channels)
 
     def close(self) -> None:
         """Take the run down."""
@@ -123,13 +123,10 @@ def _elsewhere(loaded: LoadedOptions, folder: Path) -> LoadedOptions:
 
 def _largest(run: Run) -> dict[str, int] | None:
     """Return the largest batch and crop a controller may go to; ``None`` where there is none."""
-    controllers = [
-        automation for automation in run.journal.automations if isinstance(automation, DynamicBatchSizeOptimizer)
-    ]
+    controllers = controllers_of(run.journal.automations)
     if not controllers:
         return None
-    bounds = {axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)}
-    return {BATCH_SIZE: bounds[BATCH_SIZE], LQ_SIZE: bounds[LQ_SIZE]}
+    return {axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)}
 
 
 def keep_first(validator: Validator) -> None:

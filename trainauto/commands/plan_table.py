@@ -1,7 +1,7 @@
 """What ``python -m trainauto plan`` prints: the plan of each card, the largest batches, what was tried."""
 
 from trainauto.commands.tables import aligned
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import Plan
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
@@ -25,7 +25,7 @@ def table(answer: CardPlans) -> str:
         rows.append(
             (
                 card.preset.name,
-                f"{card.plan[LQ_SIZE]} px",
+                f"{card.plan.size} px",
                 _batch(card, card.plan),
                 size_text(card.expected_bytes),
                 share,
@@ -55,16 +55,16 @@ def table(answer: CardPlans) -> str:
 
 def _frontiers(answer: CardPlans) -> list[str]:
     """Return a table of the largest batch for some crops."""
-    crops = sorted({plan[LQ_SIZE] for card in answer.cards for plan in card.frontier})
+    crops = sorted({plan.size for card in answer.cards for plan in card.frontier})
     some = [crop for crop in crops if crop % 32 == 0] or crops
-    chosen = {card.plan[LQ_SIZE] for card in answer.cards if card.plan}.intersection(crops)
+    chosen = {card.plan.size for card in answer.cards if card.plan}.intersection(crops)
     spaced = some[:: max(1, -(-len(some) // 7))]
     some = sorted([*chosen, *(crop for crop in [*crops[-1:], *spaced] if crop not in chosen)][:MOST_CROPS])
     if not some:
         return []
     rows = []
     for card in answer.cards:
-        largest = {plan[LQ_SIZE]: _batch(card, plan) for plan in card.frontier}
+        largest = {plan.size: _batch(card, plan) for plan in card.frontier}
         rows.append((card.preset.name, *(largest.get(crop, "-") for crop in some)))
     return [
         "largest batch by crop, within the same target:",
@@ -100,7 +100,7 @@ def _explained(text: str) -> list[str]:
 
 
 def _plan_cells(plan: Plan) -> tuple[str, str]:
-    return f"{plan[LQ_SIZE]} px", str(plan.batch_size)
+    return f"{plan.size} px", str(plan.batch_size)
 
 
 def _measured_cells(benchmark: PlanBenchmark) -> tuple[str, str, str]:

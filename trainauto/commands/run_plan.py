@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import plan_of, shape_of, size_axis
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
 from trainauto.forecast.card_plans import CardPlans
-from trainauto.memory.cost.cost_model import CostModel, shape_of
+from trainauto.memory.cost.cost_model import CostModel
 from trainauto.reporting.heat_map import draw_heat_map
 
 
@@ -31,7 +31,7 @@ def as_json(answer: CardPlans) -> str:
         for card in answer.cards
     ]
     traced = [
-        {"batch": size[0], "lq_size": size[1], "live_bytes": trace.peak_bytes, "phases": dict(trace.phase_peaks_bytes)}
+        {"batch": size[0], "size": size[1], "live_bytes": trace.peak_bytes, "phases": dict(trace.phase_peaks_bytes)}
         for size, trace in answer.forecast.traced.items()
     ]
     answered = {"name": answer.name, "network": answer.network, "notes": answer.notes, "traced": traced, "cards": cards}
@@ -41,8 +41,8 @@ def as_json(answer: CardPlans) -> str:
 def draw(answer: CardPlans, path: Path) -> None:
     """Write the heat map of the answer."""
     plans = [plan for card in answer.cards for plan in card.frontier]
-    crop = next(axis for axis in answer.axes if axis.name == LQ_SIZE)
-    crops = sorted({plan[LQ_SIZE] for plan in plans}) or [crop.clamp(crop.minimum)]
+    axis = size_axis(answer.axes)
+    crops = sorted({plan.size for plan in plans}) or [axis.clamp(axis.minimum) if axis else 1]
     crops = crops[:: max(1, len(crops) // 64)]
     most = max((plan.batch_size for plan in plans), default=1)
     batches = list(range(1, most + 1, max(1, most // 64)))
@@ -52,9 +52,9 @@ def draw(answer: CardPlans, path: Path) -> None:
         f"{answer.name}: {answer.network}, expected peak of a step",
         crops,
         batches,
-        lambda batch, side: cost.predict(shape_of(Plan.of(batch_size=batch, lq_size=side))),
-        {card.preset.name: [(plan[LQ_SIZE], plan.batch_size) for plan in card.frontier] for card in answer.cards},
-        {card.preset.name: (card.plan[LQ_SIZE], card.plan.batch_size) for card in answer.cards if card.plan},
+        lambda batch, side: cost.predict(shape_of(plan_of(answer.axes, batch, side))),
+        {card.preset.name: [(plan.size, plan.batch_size) for plan in card.frontier] for card in answer.cards},
+        {card.preset.name: (card.plan.size, card.plan.batch_size) for card in answer.cards if card.plan},
     )
 
 

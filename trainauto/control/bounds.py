@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import Axis, Plan
 
 ANY = 2**31
 
@@ -16,10 +16,12 @@ class Bounds:
 
     Attributes:
         limits: of each axis, smallest and largest value; an axis without any is not bounded.
-        wanted: values that growth is to end at, where something was asked for.
+        known_axes: what a run has that does not say which axes it has, in the order in which they grow.
+        ceilings: values that growth is to end at, where something was asked for.
     """
 
     limits: Mapping[str, tuple[int, int]]
+    known_axes: tuple[Axis, ...] = ()
     ceilings: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -41,15 +43,14 @@ class Bounds:
 
     def clip(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """Return a run's axes within these bounds; what is wanted lowers maxima, never minima."""
-        axes = axes or (Axis(LQ_SIZE, "px", 1, ANY), Axis(BATCH_SIZE, "samples", 1, ANY))
         clipped = []
-        for axis in axes:
+        for axis in axes or self.known_axes:
             low, high = self.of(axis.name)
             high = min(high, axis.maximum)
             low = min(max(low, axis.minimum), high)
             high = max(low, min(high, self.ceilings.get(axis.name, high)))
             capped_by = axis.capped_by if high == axis.maximum else ""
-            clipped.append(Axis(axis.name, axis.unit, low, high, axis.multiple, capped_by))
+            clipped.append(replace(axis, minimum=low, maximum=high, capped_by=capped_by))
         return tuple(clipped)
 
     def apply_minima(self, axes: tuple[Axis, ...], plan: Plan) -> tuple[Axis, ...]:

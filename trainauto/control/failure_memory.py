@@ -16,13 +16,13 @@ Pure bookkeeping in steps of the run: no torch, no clock, no bytes of a device.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from trainauto.control.step_policy import is_blocked, work
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.control.step_policy import is_blocked
+from trainauto.core.plan import Axis, Plan, count_axis, size_axis, work
 
 HELD_PERIODS = 10
 """Periods after which a plan is trusted, or trusted again after a failure."""
@@ -82,13 +82,15 @@ class FailureMemory:
 
     Args:
         period_steps: steps of a period; everything ages in periods.
+        work: what activations grow with, by plan.
 
     Attributes:
         home: the plan that was left for a failure, a spike or a neighbour, to be gone back to; ``None`` at home.
     """
 
-    def __init__(self, period_steps: int) -> None:
+    def __init__(self, period_steps: int, work: Callable[[Plan], int]) -> None:
         self._period = period_steps
+        self._work = work
         self._now = 0
         self._held: dict[Plan, int] = {}
         self._trusted: dict[Plan, None] = {}
@@ -119,12 +121,12 @@ class FailureMemory:
                 self._trusted.pop(next(iter(self._trusted)))
         if self._blocks and steps >= HELD_PERIODS * self._period:
             # It was tried again, and holds: nothing up to it is in doubt any more.
-            self._blocks = [block for block in self._blocks if work(block.plan) > work(healthy)]
+            self._blocks = [block for block in self._blocks if self._work(block.plan) > self._work(healthy)]
 
     @property
     def is_waiting(self) -> bool:
         """Whether home is blocked for now: the run has settled below it, and nothing else is to grow meanwhile."""
-        return self.home is not None and is_blocked(self.home, self.blocked)
+        return self.home is not None and is_blocked(self.home, self.blocked, self._work)
 
     def out_of_memory(self, plan: Plan, *, has_fitted: bool, recovered: bool) -> Answer:
         """Take in that a step ran out of memory.
@@ -157,7 +159,7 @@ class FailureMemory:
 
     def left(self, plan: Plan) -> None:
         """Remember a plan that fits by itself and was left all the same, to go back to it."""
-        if self.home is None or work(plan) > work(self.home):
+        if self.home is None or self._work(plan) > self._work(self.home):
             self.home = plan
 
     def block(self, plan: Plan) -> int:
@@ -178,13 +180,14 @@ class FailureMemory:
             configured_batch: batches shrink down to this before crops do.
         """
         home = self.home
-        if home is None or work(present) >= work(home) or not all(axis.admits(home[axis.name]) for axis in axes):
+        is_above = home is not None and self._work(present) < self._work(home)
+        if home is None or not is_above or not all(axis.admits(home[axis.name]) for axis in axes):
             self.home = None
             return None
-        ceiling = min((work(plan) for plan in self.blocked), default=None)
-        if ceiling is not None and work(home) >= ceiling:
+        ceiling = min((self._work(plan) for plan in self.blocked), default=None)
+        if ceiling is not None and self._work(home) >= ceiling:
             below = largest_below(home, int(ceiling * (1 - NOTCH)), axes, configured_batch)
-            return below if below is not None and work(below) > work(present) else None
+            return below if below is not None and self._work(below) > self._work(present) else None
         return home
 
     def decisive_peak(self, plan: Plan, peaks: Sequence[int], target_bytes: int, margin_bytes: int) -> int:
@@ -262,8 +265,8 @@ class FailureMemory:
 
     def _retried(self, plan: Plan) -> Plan | None:
         """Return the smallest plan whose block has ended, but had blocked this one."""
-        ended = [b.plan for b in self._blocks if b.until <= self._now and work(b.plan) <= work(plan)]
-        return min(ended, key=work, default=None)
+        ended = [b.plan for b in self._blocks if b.until <= self._now and self._work(b.plan) <= self._work(plan)]
+        return min(ended, key=self._work, default=None)
 
     def _is_recent(self, step: int | None, periods: int) -> bool:
         return step is not None and self._now - step <= periods * self._period
@@ -283,22 +286,25 @@ def without_small_spikes(peaks: Sequence[int], target_bytes: int, margin_bytes: 
 
 
 def largest_below(plan: Plan, most: int, axes: Sequence[Axis], configured_batch: int) -> Plan | None:
-    """Return a plan of at most so much work, near to it, with a crop as large as may be; ``None`` if there is none.
+    """Return a plan of at most so much work, near to it, of a size as large as may be; ``None`` if there is none.
 
-    Batches stay at or above the configured one (or that of ``plan``) where a smaller crop allows it.
+    Batches stay at or above the configured one (or that of ``plan``) where a smaller size allows it.
     """
-    crop, batch = (next(axis for axis in axes if axis.name == name) for name in (LQ_SIZE, BATCH_SIZE))
+    count, size = count_axis(axes), size_axis(axes)
+    floors = (count.clamp(min(configured_batch, plan.batch_size)), count.clamp(count.minimum)) if count else (1,)
+    sizes = range(plan.size, size.clamp(size.minimum) - 1, -size.multiple) if size else (1,)
     best: Plan | None = None
-    for floor in (batch.clamp(min(configured_batch, plan.batch_size)), batch.clamp(batch.minimum)):
-        for side in range(plan[LQ_SIZE], crop.clamp(crop.minimum) - 1, -crop.multiple):
+    for floor in floors:
+        for value in sizes:
             # Work is that of the largest forward pass.
-            samples = batch.clamp(min(batch.maximum, plan.micro_batches * (most // side**2)))
-            candidate = plan.changed(lq_size=side, batch_size=samples)
-            if samples < floor or work(candidate) > most:
+            of_one = work(plan.with_batch_size(1).with_micro_batches(1).with_size(value), axes)
+            samples = count.clamp(min(count.maximum, plan.micro_batches * (most // of_one))) if count else 1
+            candidate = plan.with_batch_size(samples).with_size(value)
+            if samples < floor or work(candidate, axes) > most:
                 continue
-            if best is None or work(candidate) > work(best):
+            if best is None or work(candidate, axes) > work(best, axes):
                 best = candidate
-            if work(candidate) >= NEAR * most:
+            if work(candidate, axes) >= NEAR * most:
                 return candidate
         if best is not None:
             return best

@@ -1,29 +1,30 @@
 """Straight to the best plan, one correction, then rest: a pure function of a cost model. No torch, no clock.
 
-The best plan is the one with the largest crop at the configured batch, then with the largest batch at that crop, among
-the plans of the lattice that are *admitted*: their upper quantile stays within target and limit, and they are not as
-large as a plan that failed. Admission is monotone on both axes, so every search is a bisection.
+The best plan is the one that has the configured batch, then the largest value on each axis in their order of growth
+(crops before batches), among the plans of the lattice that are *admitted*: their upper quantile stays within target and
+limit, and they are not as large as a plan that failed. Admission is monotone on every axis, so every search is a
+bisection.
 
 - Before anything was measured: the best plan at once, larger or smaller than the present one.
 - Where plans can be measured before they are trained (probes), the median decides instead of the upper quantile: a
   probe above target costs nothing.
 - Peak within [target - margin, target]: the plan stays.
 - Below: the best plan under what is known by now, if it is worth a change: :data:`CORRECTION_GAIN` more use for the one
-  correction after a jump, :data:`LATER_GAIN` afterwards. A batch below the configured one is restored before crops
-  grow, if need be at the price of some crop, and is worth a change by itself.
+  correction after a jump, :data:`LATER_GAIN` afterwards. A batch below the configured one is restored before anything
+  grows, if need be at the price of some crop, and is worth a change by itself.
 - Above: a jump that was not corrected yet went too far, and the best plan under what is known by now is taken. After
-  that it is pressure: the batch shrinks first, below the configured one if it must, then the crop.
+  that it is pressure: the axis that grew last shrinks first, a batch below the configured one if it must.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from trainauto.control.policy_input import PolicyInput
-from trainauto.control.step_policy import PolicyDecision, is_blocked, work
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.control.policy_input import NO_VALUES, PolicyInput
+from trainauto.control.step_policy import PolicyDecision, is_blocked
+from trainauto.core.plan import Axis, Plan, count_axis, plan_of, shape_of, size_axis
 from trainauto.core.units import size_text
-from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
+from trainauto.memory.cost.cost_model import UPPER, CostModel
 
 CORRECTION_GAIN = 0.02
 """Least growth of use that the one correction after a jump is worth: less is within what peaks vary by."""
@@ -37,9 +38,9 @@ PROBE_GAIN = 0.01
 PROBE_ROOM = 0.01
 """Share of the target that a plan found by probes leaves free: what peaks of one plan vary by from step to step."""
 
-ROUND_PX, ROUND_LOSS, ROUND_REACH = 8, 0.02, 0.9
-"""Crops are rounded to multiples of 8, which kernels and windows like, where that costs at most 2 % of the use; never
-below 90 % of the side."""
+ROUND_TO, ROUND_LOSS, ROUND_REACH = 8, 0.02, 0.9
+"""Sizes are rounded to multiples of 8, which kernels and windows like, where that costs at most 2 % of the use; never
+below 90 % of the size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ class JumpInput(PolicyInput):
         for axis in self.axes:
             if not axis.admits(plan[axis.name]):
                 return f"is outside {axis.minimum} to {axis.maximum}"
-        if is_blocked(plan, self.blocked):
+        if is_blocked(plan, self.blocked, self.work):
             return "is as large as a plan that failed"
         if self.is_probe:
             expected = self.cost.predict(shape_of(plan))
@@ -115,7 +116,7 @@ def decide(now: JumpInput) -> PolicyDecision:
         return _after_probe(now, measured, now.peak_bytes)
     if now.peak_bytes > now.target_bytes:
         above, best = f"{measured} is above the target {now.target:.0%}", best_plan(now) if now.is_fresh_jump else None
-        if best is not None and work(best) < work(now.plan):  # it went too far: pressure is something else
+        if best is not None and now.work(best) < now.work(now.plan):  # it went too far: pressure is something else
             return _explained(now, best, f"{above}: {now.plan} -> {best}")
         return _shrink(now, above)
     # What is measured to fit needs no room for doubt: the median decides here, not the upper quantile.
@@ -136,36 +137,41 @@ def decide(now: JumpInput) -> PolicyDecision:
 
 
 def best_plan(now: JumpInput) -> Plan | None:
-    """Return the admitted plan that is largest by (batch up to the configured one, crop, batch); ``None`` if none is.
+    """Return the admitted plan with most of the configured batch that is then largest on each axis, if there is one.
 
-    The first term says that the configured batch is restored before crops grow; the others are the order of growth.
+    The first term says that the configured batch is restored before anything grows.
     """
-    extents, batches = _values(now.axis(LQ_SIZE)), _values(now.axis(BATCH_SIZE))
+    batches, smallest = now.batch_sizes, now.plan.with_size(now.sizes[0])
     configured = _upto(batches, max(batches[0], now.configured_batch))
-
-    def admits(batch: int, extent: int) -> bool:
-        return now.admits(now.plan.changed(batch_size=batch, lq_size=extent))
-
-    least = _last(configured, lambda batch: admits(batch, extents[0]))
+    least = _last(configured, lambda batch: now.admits(smallest.with_batch_size(batch)))
     if least is None:
         return None
-    extent = _last(extents, lambda value: admits(least, value)) or extents[0]
+    best = smallest.with_batch_size(least)
     rest = batches[batches.index(least) :] if least == configured[-1] else range(least, least + 1)
-    best = now.plan.changed(batch_size=_last(rest, lambda batch: admits(batch, extent)) or least, lq_size=extent)
+    for axis in now.axes:
+        best = _grown(now, best, axis, rest if axis.is_count else axis.values)
     return _rounded(now, best, rest)
 
 
+def _grown(now: JumpInput, plan: Plan, axis: Axis, values: range) -> Plan:
+    """Return a plan with the largest admitted one of these values on an axis; itself where none is."""
+    value = _last(values, lambda value: now.admits(plan.changed(**{axis.name: value})))
+    return plan if value is None else plan.changed(**{axis.name: value})
+
+
 def _rounded(now: JumpInput, best: Plan, batches: range) -> Plan:
-    """Return the plan with the largest round crop that uses nearly as much as the best one, if any does."""
-    axis, side = now.axis(LQ_SIZE), best[LQ_SIZE]
+    """Return the plan of the largest round size that uses nearly as much as the best one, if any does."""
+    axis = size_axis(now.axes)
+    if axis is None:
+        return best
     least_bytes = (1 - ROUND_LOSS) * now.cost.predict(shape_of(best))
-    for extent in range(side // ROUND_PX * ROUND_PX, int(ROUND_REACH * side), -ROUND_PX):
-        if not axis.admits(extent):
+    for size in range(best.size // ROUND_TO * ROUND_TO, int(ROUND_REACH * best.size), -ROUND_TO):
+        if not axis.admits(size):
             continue
-        plan = now.plan.changed(lq_size=extent)
-        batch = _last(batches, lambda value, plan=plan: now.admits(plan.changed(batch_size=value)))  # type: ignore[misc]
-        if batch is not None and now.cost.predict(shape_of(plan.changed(batch_size=batch))) >= least_bytes:
-            return plan.changed(batch_size=batch)
+        plan = now.plan.with_size(size)
+        batch = _last(batches, lambda value, plan=plan: now.admits(plan.with_batch_size(value)))  # type: ignore[misc]
+        if batch is not None and now.cost.predict(shape_of(plan.with_batch_size(batch))) >= least_bytes:
+            return plan.with_batch_size(batch)
     return best
 
 
@@ -178,24 +184,24 @@ def frontier(
     micro_batches: int = 1,
     admits: Callable[[Plan], bool] | None = None,
 ) -> list[Plan]:
-    """Return for each crop the largest batch whose quantile stays within the limit, as far as there is one.
+    """Return for each size the largest batch whose quantile stays within the limit, as far as there is one.
 
     ``admits`` may ask for more than that; what it refuses, it refuses of larger plans, too.
     """
-    by_name = {axis.name: axis for axis in axes}
-    batches = _values(by_name[BATCH_SIZE])
+    count, size = count_axis(axes), size_axis(axes)
+    batches = count.values if count else NO_VALUES
     plans: list[Plan] = []
-    for extent in _values(by_name[LQ_SIZE]):
+    for value in size.values if size else NO_VALUES:
 
-        def fits(batch: int, extent: int = extent) -> bool:
-            plan = Plan.of(micro_batches=micro_batches, batch_size=batch, lq_size=extent)
+        def fits(batch: int, value: int = value) -> bool:
+            plan = plan_of(axes, batch, value, micro_batches)
             return cost.predict(shape_of(plan), quantile) <= limit_bytes and (admits is None or admits(plan))
 
         batch = _last(batches, fits)
         if batch is None:
             break
-        batches = batches[: batches.index(batch) + 1]  # a larger crop admits no larger batch
-        plans.append(Plan.of(micro_batches=micro_batches, batch_size=batch, lq_size=extent))
+        batches = batches[: batches.index(batch) + 1]  # a larger size admits no larger batch
+        plans.append(plan_of(axes, batch, value, micro_batches))
     return plans
 
 
@@ -213,7 +219,7 @@ def _initial_decision(now: JumpInput) -> PolicyDecision:
 def _after_probe(now: JumpInput, measured: str, peak_bytes: int) -> PolicyDecision:
     best = best_plan(now)
     if peak_bytes > (1 - PROBE_ROOM) * now.target_bytes:
-        if best is None or work(best) >= work(now.plan):
+        if best is None or now.work(best) >= now.work(now.plan):
             return _shrink(now, f"{measured} is above the target {now.target:.0%}")
         return _explained(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
     if best is None or best == now.plan or now.cost.predict(shape_of(best)) < (1 + PROBE_GAIN) * peak_bytes:
@@ -237,22 +243,19 @@ def _correct(now: JumpInput, measured: str, peak_bytes: int) -> PolicyDecision:
 
 
 def _shrink(now: JumpInput, why: str) -> PolicyDecision:
-    """Return the largest smaller plan that is admitted: smaller in batch, then at the smallest batch in crop."""
-    batches, extents = _values(now.axis(BATCH_SIZE)), _values(now.axis(LQ_SIZE))
-    smaller = _upto(batches, now.plan.batch_size - 1)
-    batch = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=value)))
-    if batch is not None:
-        why = f"{why}: batch_size {now.plan.batch_size} -> {batch}"
-        return _explained(now, now.plan.changed(batch_size=batch), why, is_pressure=True)
-    least = min(now.plan.batch_size, batches[0])
-    smaller = _upto(extents, now.plan[LQ_SIZE] - 1)
-    extent = _last(smaller, lambda value: now.admits(now.plan.changed(batch_size=least, lq_size=value)))
-    if extent is None:
-        smallest = now.plan.changed(batch_size=least, lq_size=min(now.plan[LQ_SIZE], extents[0]))
-        why = f"{why}, and so is every smaller plan: all axes go to their floor"
-        return _explained(now, smallest, why, is_pressure=True)
-    plan = now.plan.changed(batch_size=least, lq_size=extent)
-    return _explained(now, plan, f"{why}: {now.plan} -> {plan}", is_pressure=True)
+    """Return the largest smaller plan that is admitted: smaller on the axis that grew last, then on that before it."""
+    plan = now.plan
+    for axis in reversed(now.axes):
+        smaller = _upto(axis.values, now.plan[axis.name] - 1)
+        value = _last(smaller, lambda value, plan=plan, axis=axis: now.admits(plan.changed(**{axis.name: value})))  # type: ignore[misc]
+        if value is not None:
+            change = f"{now.plan} -> {plan.changed(**{axis.name: value})}"
+            if plan == now.plan:
+                change = f"{axis.name} {now.plan[axis.name]} -> {value}"
+            return _explained(now, plan.changed(**{axis.name: value}), f"{why}: {change}", is_pressure=True)
+        plan = plan.changed(**{axis.name: min(plan[axis.name], axis.values[0])})
+    why = f"{why}, and so is every smaller plan: all axes go to their floor"
+    return _explained(now, plan, why, is_pressure=True)
 
 
 def _explained(now: JumpInput, plan: Plan, why: str, *, is_pressure: bool = False) -> PolicyDecision:
@@ -267,21 +270,16 @@ def _explained(now: JumpInput, plan: Plan, why: str, *, is_pressure: bool = Fals
 def _why_not_larger(now: JumpInput, plan: Plan) -> str:
     """Say for each axis what stops it, in the order of growth."""
     words = []
-    for name in (LQ_SIZE, BATCH_SIZE):
-        axis = now.axis(name)
-        larger = plan.changed(**{name: plan[name] + axis.multiple})
-        if larger[name] > axis.maximum:
+    count = count_axis(now.axes)
+    for axis in now.axes:
+        larger = plan.changed(**{axis.name: plan[axis.name] + axis.multiple})
+        if larger[axis.name] > axis.maximum:
             words.append(axis.at_bound)
             continue
-        if name == LQ_SIZE:  # crops come first: a batch above the configured one does not stand in their way
-            larger = larger.changed(batch_size=min(plan.batch_size, now.axis(BATCH_SIZE).clamp(now.configured_batch)))
+        if count and not axis.is_count:  # it comes first: a batch above the configured one does not stand in its way
+            larger = larger.with_batch_size(min(plan.batch_size, count.clamp(now.configured_batch)))
         words.append(f"{larger} {now.refusal(larger) or 'would fit'}")
     return "; ".join(words)
-
-
-def _values(axis: Axis) -> range:
-    smallest = axis.clamp(axis.minimum)
-    return range(smallest, max(smallest, axis.maximum) + 1, axis.multiple)
 
 
 def _upto(values: range, most: int) -> range:

@@ -1,22 +1,22 @@
-"""The mechanism of the controller: steps in, decisions out, the same for the engine and for loops of one's own."""
+"""The mechanism of the controller: steps in, decisions out. Pure: no torch, no clock, no loader, no device."""
 
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from trainauto.control.bounds import Bounds
-from trainauto.control.documented_interface import DocumentedInterface
+from trainauto.control.control_settings import ControlSettings
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.failure_memory import FailureMemory, without_small_spikes
 from trainauto.control.period_stats import PeriodStats
 from trainauto.control.planners import Jump, Planner, SmallSteps
 from trainauto.control.policy_input import PolicyInput
-from trainauto.control.step_policy import PolicyDecision, shrunk_after_oom, work
+from trainauto.control.step_policy import PolicyDecision, shrunk_after_oom
 from trainauto.control.throughput_search import ThroughputSearch
 from trainauto.control.vram_statistics import VramStatistics
-from trainauto.core.plan import Axis, Plan
+from trainauto.core.plan import Axis, Plan, size_axis, work
 from trainauto.core.records import PeakReading
 from trainauto.memory.cost.cost_model import CostModel
 
@@ -32,55 +32,77 @@ EARLY_STEPS = 3
 _FIGURES = re.compile(r"[\d.]+")
 
 
-class PeriodController(DocumentedInterface):
+class PeriodController:
     """Decides by what steps took: a few of them after a jump, afterwards whole periods under one plan.
 
     Args:
+        name: of the automation, for log lines.
+        settings: what it goes by.
         bounds: smallest and largest values, by axis.
         effective: samples that every optimizer step is to hold, where somebody says.
-        history_size: whole periods kept for statistics.
+
+    Attributes:
+        bounds: as given; what is asked for may narrow them.
+        axes: of the run, within the bounds.
+        plan: the plan of now, as the controller reasons about plans; ``None`` before anybody has said.
+        configured_batch: samples of the largest forward pass that the run was started with.
+        statistics: figures over the whole run.
+        kind: of the run whose plans were measured: of another one, what was measured is dropped.
     """
 
-    max_adjustments: int
-    policy: Literal["jump", "step"]
-    objective: Literal["memory", "throughput"]
-    warmup_period: bool
-
-    def __init__(self, bounds: Bounds, effective: EffectiveBatch, history_size: int) -> None:
-        super().__init__()
+    def __init__(self, name: str, settings: ControlSettings, bounds: Bounds, effective: EffectiveBatch) -> None:
+        self.name = name
+        self.settings = settings
         self.effective = effective
-        self._bounds = bounds
-        self._run_axes: tuple[Axis, ...] = ()
-        self._axes = bounds.clip(())
+        self.bounds = bounds
+        self.run_axes: tuple[Axis, ...] = ()
+        self.axes = bounds.clip(())
         # Plans are those that EffectiveBatch gives a controller; the run's own are made of them where they leave here.
-        self._plan: Plan | None = None
-        self._configured_batch: int | None = None
+        self.plan: Plan | None = None
+        self.configured_batch: int | None = None
+        self.statistics = VramStatistics(name, settings.vram_history_size)
+        self.kind = ""
         self._seen = PeriodStats()
         self._iteration = 0
         self._cooldown = 0
         self._planner = self._new_planner()
-        self._failures = FailureMemory(self.adjustment_frequency)
-        self._statistics = VramStatistics(self.name, history_size)
+        self._failures = FailureMemory(settings.adjustment_frequency, self.work)
         self._last_sentence = ""
         self._settled: dict[str, Any] | None = None
         self._is_invalidated = False
         self._limit_bytes: int | None = None
-        self.kind = ""
+
+    def work(self, plan: Plan) -> int:
+        """Return what activations grow with under a plan."""
+        return work(plan, self.axes)
 
     def _new_planner(self) -> Planner:
-        return self._for_objective(SmallSteps(self.effective) if self.policy == "step" else Jump(CostModel(None)))
+        if self.settings.policy == "step":
+            return self._for_objective(SmallSteps(self.work, self.effective))
+        return self._for_objective(Jump(CostModel(None, power=self._power)))
+
+    @property
+    def _power(self) -> int:
+        return size.power if (size := size_axis(self.axes)) else 1
+
+    def take_axes(self, axes: tuple[Axis, ...]) -> None:
+        """Take up the axes of the run, within the bounds."""
+        power = self._power
+        self.run_axes, self.axes = axes, self.bounded(axes)
+        if self._power != power:
+            self._planner = self._new_planner()  # what is known was counted in other units
 
     def _for_objective(self, memory: Planner) -> Planner:
-        return ThroughputSearch(memory, self.effective.even) if self.objective == "throughput" else memory
+        return ThroughputSearch(memory, self.effective.even) if self.settings.objective == "throughput" else memory
 
-    def on_peaks_invalidated(self) -> None:
+    def invalidate(self) -> None:
         """Steer by what is measured from now on; plans that failed may be tried again."""
         self._planner, self._is_invalidated = self._new_planner(), True
         self._failures.clear()
         self._cooldown = 0
 
     def after_step(
-        self, plan: Plan, reading: PeakReading, *, is_whole: bool, pixels_per_s: float | None = None
+        self, plan: Plan, reading: PeakReading, *, is_whole: bool, units_per_s: float | None = None
     ) -> PolicyDecision | None:
         """Take in a step; return a decision only if it asks for another plan.
 
@@ -88,35 +110,35 @@ class PeriodController(DocumentedInterface):
             plan: it was trained under, as the controller reasons about plans.
             reading: of the step; it counts in the statistics whatever the step was.
             is_whole: it trained what the plan of now says, without running out of memory.
-            pixels_per_s: how fast it was.
+            units_per_s: how fast it was.
         """
-        self._statistics.see(reading)
+        self.statistics.see(reading)
         self._iteration += 1
         self._cooldown = max(0, self._cooldown - 1)
         self._failures.step(plan if is_whole else None)
         self._see_limit(reading.limit)
-        if self._plan is None:
+        if self.plan is None:
             return None
         if is_whole:
-            if pixels_per_s is not None:
-                self._seen.pixels_per_s.append(pixels_per_s)
+            if units_per_s is not None:
+                self._seen.units_per_s.append(units_per_s)
             self._seen.add(reading)
         if self._iteration % STATUS_EVERY == 0:
-            self._statistics.log_status(self._seen.peaks, self.target_vram_usage)
+            self.statistics.log_status(self._seen.peaks, self.settings.target_vram_usage)
         decision = self._decide_if_due(reading, is_whole=is_whole)
-        if decision is None or decision.plan == self._plan:
+        if decision is None or decision.plan == self.plan:
             return None
-        self._statistics.note_change(self._iteration, self._plan, decision.plan, decision.reason)
+        self.statistics.note_change(self._iteration, self.plan, decision.plan, decision.reason)
         self._settled = None
         return decision
 
     def after_failure(self, failed: Plan, limit_bytes: int | None, *, recovered: bool) -> tuple[bool, str]:
         """Take in that a step ran out of memory; return whether its plan is to shrink, and by which rule."""
-        self._statistics.oom_count += 1
+        self.statistics.oom_count += 1
         has_fitted = self._planner.is_measured(failed)
         answer = self._failures.out_of_memory(failed, has_fitted=has_fitted, recovered=recovered)
         if answer.shrinks:
-            self._cooldown = 2 * self.adjustment_frequency
+            self._cooldown = 2 * self.settings.adjustment_frequency
             if not has_fitted:
                 self._planner.mark_failed(failed, limit_bytes)
         return answer.shrinks, answer.rule
@@ -127,8 +149,24 @@ class PeriodController(DocumentedInterface):
 
     def restart(self, plan: Plan) -> None:
         """Begin a period under a plan."""
-        self._plan = plan
+        self.plan = plan
         self._seen = PeriodStats()
+
+    def leave_for(self, plan: Plan, reason: str) -> None:
+        """Continue with a plan after a failure, and remember the change."""
+        if plan != self.plan:
+            self.statistics.note_change(self._iteration, self.plan, plan, reason)
+            self._settled = None
+        self.restart(plan)
+
+    def expected_of(self, plan: Plan) -> int | None:
+        """Return the peak that is expected of a plan, as the controller reasons about plans."""
+        return self._planner.expected_bytes(plan)
+
+    @property
+    def largest_peak(self) -> int | None:
+        """Bytes of the largest peak of the period so far."""
+        return max(self._seen.peaks, default=None)
 
     def _see_limit(self, limit_bytes: int | None) -> None:
         """Where a resumed run has more memory than before, what failed may be tried again."""
@@ -139,7 +177,7 @@ class PeriodController(DocumentedInterface):
         self._limit_bytes = limit_bytes or self._limit_bytes
 
     def _decide_if_due(self, reading: PeakReading, *, is_whole: bool) -> PolicyDecision | None:
-        plan, limit = self._plan, reading.limit
+        plan, limit = self.plan, reading.limit
         if plan is None or not limit:
             return None
         if (bounded := self._within_maxima(plan)) != plan:
@@ -148,9 +186,9 @@ class PeriodController(DocumentedInterface):
         peaks = self._seen.peaks
         if not is_whole:
             return None
-        if len(peaks) >= self.adjustment_frequency:
+        if len(peaks) >= self.settings.adjustment_frequency:
             return self._decide_on_period(plan, limit)
-        if self.warmup_period and not self._statistics.history:
+        if self.settings.warmup_period and not self.statistics.history:
             return None
         if self._planner.can_predict():
             # A run that resumes with more memory, or under options that need other memory, chooses anew at once.
@@ -158,17 +196,20 @@ class PeriodController(DocumentedInterface):
             return self._even(self._planner.decide(self._period(limit)))
         if self._planner.awaits_correction() and len(peaks) == EARLY_STEPS:
             # The first step of a plan may take less or more than all others, so the largest peak stands for them.
-            target_bytes, margin_bytes = int(self.target_vram_usage * limit), int(self.safety_margin * limit)
+            target_bytes, margin_bytes = (
+                int(self.settings.target_vram_usage * limit),
+                int(self.settings.safety_margin * limit),
+            )
             peak = without_small_spikes(peaks, target_bytes, margin_bytes)
-            few = replace(self._period(limit), peak_bytes=peak, typical_bytes=peak, pixels_per_s=None)
+            few = replace(self._period(limit), peak_bytes=peak, typical_bytes=peak, units_per_s=None)
             return self._even(self._planner.decide(few))
         return None
 
     def _decide_on_period(self, plan: Plan, limit_bytes: int) -> PolicyDecision:
         """Decide after a whole period; the plan that was left comes back before anything else grows."""
-        peaks, target_bytes = self._seen.peaks, int(self.target_vram_usage * limit_bytes)
-        self._statistics.history.append(max(peaks) / limit_bytes)
-        peak = self._failures.decisive_peak(plan, peaks, target_bytes, int(self.safety_margin * limit_bytes))
+        peaks, target_bytes = self._seen.peaks, int(self.settings.target_vram_usage * limit_bytes)
+        self.statistics.history.append(max(peaks) / limit_bytes)
+        peak = self._failures.decisive_peak(plan, peaks, target_bytes, int(self.settings.safety_margin * limit_bytes))
         period = replace(self._period(limit_bytes), peak_bytes=peak)
         fits = self._failures.fits_by_itself(plan, peaks, target_bytes)
         if fits and period.typical_bytes is not None and period.typical_bytes > target_bytes:
@@ -190,18 +231,18 @@ class PeriodController(DocumentedInterface):
         self._say_why_it_stays(plan, decision)
         self._seen = PeriodStats()
         if peak <= target_bytes and self._failures.home is None:
-            self._settled = {"plan": plan.to_dict(), "conditions": self._conditions(limit_bytes, self._axes)}
+            self._settled = {"plan": plan.to_dict(), "conditions": self._conditions(limit_bytes, self.axes)}
         return decision
 
     def _conditions(self, limit_bytes: int, axes: tuple[Axis, ...]) -> dict[str, Any]:
         """Return what decides, beside the network, where a run settles; as JSON gives it back."""
         return {
             "limit_bytes": limit_bytes,
-            "target": self.target_vram_usage,
-            "margin": self.safety_margin,
+            "target": self.settings.target_vram_usage,
+            "margin": self.settings.safety_margin,
             "axes": [[axis.name, axis.minimum, axis.maximum, axis.multiple] for axis in axes],
-            "configured_batch": self._configured_batch,
-            "objective": self.objective,
+            "configured_batch": self.configured_batch,
+            "objective": self.settings.objective,
             "samples": self.effective.samples,
         }
 
@@ -216,7 +257,7 @@ class PeriodController(DocumentedInterface):
     ) -> PolicyDecision:
         """Return the plan just below one that has been blocked, where that is enough, instead of a much smaller one."""
         near = self._failures.way_back(decision.plan, period.axes, period.configured_batch)
-        if near is None or near == period.plan or peak_bytes * work(near) > target_bytes * work(period.plan):
+        if near is None or near == period.plan or peak_bytes * self.work(near) > target_bytes * self.work(period.plan):
             return decision
         expected = self._planner.expected_bytes(near)
         reason = f"peak {peak_bytes / period.limit_bytes:.1%} is a little above the target: {period.plan} -> {near}"
@@ -231,46 +272,51 @@ class PeriodController(DocumentedInterface):
 
     def _period(self, limit_bytes: int) -> PolicyInput:
         """Return what was seen of the present plan, which may be nothing yet."""
-        if self._plan is None:
-            raise RuntimeError("set_current_parameters() comes before the first decision")
+        if self.plan is None:
+            raise RuntimeError("no plan was said to be trained")
         return PolicyInput(
-            plan=self._plan,
-            peak_bytes=max(self._seen.peaks, default=None),
+            plan=self.plan,
+            peak_bytes=self.largest_peak,
             # The typical peak is what the plan needs, so that one spike shrinks it once and is then forgotten.
             typical_bytes=self._seen.typical_peak,
             limit_bytes=limit_bytes,
-            target=self.target_vram_usage,
-            margin=self.safety_margin,
-            axes=self._reachable_axes(self._plan),
-            configured_batch=self._configured_batch or self._plan.batch_size,
+            target=self.settings.target_vram_usage,
+            margin=self.settings.safety_margin,
+            axes=self._reachable_axes(self.plan),
+            configured_batch=self.configured_batch or self.plan.batch_size,
             blocked=self._failures.blocked,
-            may_grow=self._cooldown == 0 and len(self._statistics.changes) < self.max_adjustments,
+            may_grow=self._cooldown == 0 and len(self.statistics.changes) < self.settings.max_adjustments,
             reserved_bytes=self._seen.typical_reserved,
             available_bytes=self._seen.available,
             flushes=self._seen.flushes,
-            pixels_per_s=self._seen.typical_pixels_per_s,
+            units_per_s=self._seen.typical_units_per_s,
         )
 
     def _even(self, decision: PolicyDecision) -> PolicyDecision:
         return replace(decision, plan=self.effective.even(decision.plan))
 
     def _within_maxima(self, plan: Plan) -> Plan:
-        highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self._axes}
+        highest = {axis.name: min(plan[axis.name], axis.clamp(axis.maximum)) for axis in self.axes}
         return plan.changed(**highest)
 
     def _reachable_axes(self, plan: Plan) -> tuple[Axis, ...]:
         """Return the bounds; a run that starts below a minimum grows to it from where it is."""
-        return self._bounds.apply_minima(self._axes, plan)
+        return self.bounds.apply_minima(self.axes, plan)
+
+    def limit_to(self, values: Mapping[str, int]) -> None:
+        """Go to these values as far as memory admits, and no further; a larger plan shrinks to them."""
+        self.bounds.ceilings = dict(values)
+        self.axes = self.bounds.clip(self.run_axes)
 
     def bounded(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """Return a run's axes within the bounds of the options; what is asked for lowers maxima, never minima."""
-        return self._bounds.clip(axes)
+        return self.bounds.clip(axes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs; bounds and switches come from the option file."""
         return {
-            "plan": self._plan.to_dict() if self._plan else None,
-            "configured_batch": self._configured_batch,
+            "plan": self.plan.to_dict() if self.plan else None,
+            "configured_batch": self.configured_batch,
             "iteration": self._iteration,
             "cooldown": self._cooldown,
             "seen": self._seen.state_dict(),
@@ -280,13 +326,13 @@ class PeriodController(DocumentedInterface):
             "kind": self.kind,
             "steering": self._planner.state_dict(),
             "failures": self._failures.state_dict(),
-            "statistics": self._statistics.state_dict(),
+            "statistics": self.statistics.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
-        self._plan = Plan.from_dict(state["plan"]) if state["plan"] else None
-        self._configured_batch = state["configured_batch"]
+        self.plan = Plan.from_dict(state["plan"]) if state["plan"] else None
+        self.configured_batch = state["configured_batch"]
         self._iteration, self._cooldown = int(state["iteration"]), int(state["cooldown"])
         self._seen, self._settled = PeriodStats.from_state(state["seen"]), state["settled"]
         self._is_invalidated = bool(state["has_forgotten"])
@@ -299,4 +345,4 @@ class PeriodController(DocumentedInterface):
         else:
             logger.warning("%s: options that memory depends on have changed: what was measured is dropped", self.name)
             self._settled = None
-        self._statistics.load_state_dict(state["statistics"])
+        self.statistics.load_state_dict(state["statistics"])

@@ -17,14 +17,14 @@ class PeriodStats:
         reserved: what the allocator held at most in each step, where that is known.
         flushed_steps: how many of them continued only after the allocator had given back what it kept.
         available: the least that it could have held in any of them; ``None`` where nobody says.
-        pixels_per_s: high-quality pixels that each step trained in a second.
+        units_per_s: units of work (pixels, tokens) that each step trained in a second.
     """
 
     peaks: list[int] = field(default_factory=list)
     reserved: list[int] = field(default_factory=list)
     flushed_steps: int = 0
     available: int | None = None
-    pixels_per_s: list[float] = field(default_factory=list)
+    units_per_s: list[float] = field(default_factory=list)
 
     def add(self, reading: PeakReading) -> None:
         """Take in the reading of a step."""
@@ -51,9 +51,9 @@ class PeriodStats:
         return int(median(self.reserved)) if self.reserved else None
 
     @property
-    def typical_pixels_per_s(self) -> float | None:
+    def typical_units_per_s(self) -> float | None:
         """How fast the plan is."""
-        return median(self.pixels_per_s) if self.pixels_per_s else None
+        return median(self.units_per_s) if self.units_per_s else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume in mid-period needs."""
@@ -62,7 +62,7 @@ class PeriodStats:
             "reserved": list(self.reserved),
             "flushed_steps": self.flushed_steps,
             "available": self.available,
-            "pixels_per_s": list(self.pixels_per_s),
+            "units_per_s": list(self.units_per_s),
         }
 
     @classmethod
@@ -73,5 +73,5 @@ class PeriodStats:
             [int(held) for held in state["reserved"]],
             int(state.get("flushed_steps", 0)),  # earlier versions counted flushes
             state["available"],
-            [float(rate) for rate in state["pixels_per_s"]],
+            [float(rate) for rate in state.get("units_per_s", state.get("pixels_per_s", []))],
         )

@@ -3,15 +3,15 @@
 Both get the same events and are asked the same question; what they know between two questions is theirs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from trainauto.control import jump_policy, step_policy
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import Measured, PolicyDecision
-from trainauto.core.plan import BatchShape, Plan
-from trainauto.memory.cost.cost_model import CostModel, shape_of
+from trainauto.core.plan import BatchShape, Plan, shape_of
+from trainauto.memory.cost.cost_model import CostModel
 
 REMEMBERED_PLANS = 12
 """Peaks of so many plans are kept: old ones were measured under other neighbours and fragmentation."""
@@ -55,10 +55,12 @@ class SmallSteps:
     """``policy: step``: one axis at a time, 2 to 8 values by headroom.
 
     Args:
+        work: what activations grow with, by plan.
         effective: of a run whose steps hold so many samples; the batch then goes from one division of them to the next.
     """
 
-    def __init__(self, effective: EffectiveBatch | None = None) -> None:
+    def __init__(self, work: Callable[[Plan], int], effective: EffectiveBatch | None = None) -> None:
+        self._work = work
         self._effective = effective or EffectiveBatch()
         self._typical_bytes: dict[Plan, int] = {}
 
@@ -72,9 +74,8 @@ class SmallSteps:
 
     def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say so where the expected peak stays at or below the target."""
-        return bool(self._typical_bytes) and Measured(self._typical_bytes).expected_bytes(
-            plan
-        ) <= period.target * _left(period)
+        expected = self.expected_bytes(plan)
+        return expected is not None and expected <= period.target * _left(period)
 
     def decide(self, period: PolicyInput) -> PolicyDecision:
         """Take in a period and take one step, or stay."""
@@ -85,7 +86,7 @@ class SmallSteps:
         while len(self._typical_bytes) > REMEMBERED_PLANS:
             self._typical_bytes.pop(next(iter(self._typical_bytes)))
         values = {**vars(period), "limit_bytes": _left(period)}
-        now = step_policy.StepInput(**values, measured=Measured(self._typical_bytes))
+        now = step_policy.StepInput(**values, measured=Measured(self._typical_bytes, self._work))
         decision = step_policy.decide(now)
         grows = decision.plan.batch_size > period.plan.batch_size
         if grows and self._effective.even(decision.plan) == period.plan:
@@ -107,7 +108,7 @@ class SmallSteps:
 
     def expected_bytes(self, plan: Plan) -> int | None:
         """Return what follows from the periods measured so far."""
-        return Measured(self._typical_bytes).expected_bytes(plan) if self._typical_bytes else None
+        return Measured(self._typical_bytes, self._work).expected_bytes(plan) if self._typical_bytes else None
 
     def mark_failed(self, plan: Plan, limit_bytes: int | None) -> None:
         """Nothing: what failed is in the next period's ``blocked``."""
@@ -140,7 +141,7 @@ class Jump:
 
     def __init__(self, cost: CostModel, reserved: CostModel | None = None) -> None:
         self.cost = cost
-        self.reserved = reserved or CostModel(None)
+        self.reserved = reserved or CostModel(None, power=cost.power)
         self._jumped = self._corrected = False
         self._measured: set[Plan] = set()
 

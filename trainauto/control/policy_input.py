@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from trainauto.core.plan import Axis, Plan
+from trainauto.core.plan import Axis, Plan, count_axis, size_axis, work
+
+NO_VALUES = range(1, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +18,7 @@ class PolicyInput:
         limit_bytes: bytes this process may use.
         target: share of the limit that peaks are steered to.
         margin: width of the band below target that is left alone.
-        axes: bounds and multiples, batch and crop.
+        axes: bounds and multiples, in the order in which they grow.
         configured_batch: the batch of the option file.
         blocked: plans that failed; nothing as large as one of them is tried again.
         may_grow: whether growth is allowed at all now.
@@ -24,7 +26,7 @@ class PolicyInput:
         available_bytes: the least it could have held: free memory and own reserved memory, less headroom; ``None``
             where nobody bounds it.
         flushes: most steps continued only after the allocator had given back what it kept, which takes their time.
-        pixels_per_s: how fast the plan was; ``None`` where that was not measured for a whole period.
+        units_per_s: how fast the plan was, in units of work (pixels, tokens); ``None`` before a whole period.
         probes_left: of a plan that was measured without being trained: how many more may be; ``None`` elsewhere.
     """
 
@@ -41,7 +43,7 @@ class PolicyInput:
     reserved_bytes: int | None = None
     available_bytes: int | None = None
     flushes: bool = False
-    pixels_per_s: float | None = None
+    units_per_s: float | None = None
     probes_left: int | None = None
 
     @property
@@ -54,6 +56,18 @@ class PolicyInput:
         """Whether the next plan will be measured before it is trained, so that it may be the one that just fits."""
         return bool(self.probes_left)
 
-    def axis(self, name: str) -> Axis:
-        """Return an axis by name."""
-        return next(axis for axis in self.axes if axis.name == name)
+    def work(self, plan: Plan) -> int:
+        """Return what activations grow with under a plan."""
+        return work(plan, self.axes)
+
+    @property
+    def batch_sizes(self) -> range:
+        """Admissible batches; 1 where no axis counts samples."""
+        axis = count_axis(self.axes)
+        return axis.values if axis else NO_VALUES
+
+    @property
+    def sizes(self) -> range:
+        """Admissible sizes; 1 where no axis is one."""
+        axis = size_axis(self.axes)
+        return axis.values if axis else NO_VALUES

@@ -1,15 +1,15 @@
 """Small steps towards a memory target: a pure function of what was measured. No torch, no clock, no state of the run.
 
 The band [target - margin, target] is left alone. Below it the plan grows: first the batch back to its configured size,
-then the crop, then the batch. Above it the plan shrinks: first the batch, then the crop. Growth is admitted only where
+then its axes in their order of growth. Above it the plan shrinks in the reverse order. Growth is admitted only where
 the expected peak stays at or below target; where nothing admitted is left, the plan stays, and the reason says why.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from trainauto.control.policy_input import PolicyInput
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import MIB
 
 SMALLEST_STEP, LARGEST_STEP = 2, 8
@@ -17,11 +17,6 @@ STEP_PER_HEADROOM = 40
 """Growth of an axis for the whole memory as headroom: 5 % of it gives a step of 2, 20 % one of 8 (E20's range)."""
 
 SHRINK_AFTER_OOM = 0.25
-
-
-def work(plan: Plan) -> int:
-    """Return what activations grow with: pixels of the low-quality crops in one forward pass."""
-    return plan.forward_batch_size * plan[LQ_SIZE] ** 2
 
 
 def shrunk_after_oom(plan: Plan, axes: Sequence[Axis]) -> Plan | None:
@@ -37,12 +32,18 @@ def shrunk_after_oom(plan: Plan, axes: Sequence[Axis]) -> Plan | None:
 
 @dataclass(frozen=True)
 class Measured:
-    """Peaks seen so far: for each plan the typical peak of its last whole period, in bytes."""
+    """Peaks seen so far.
 
-    typical_bytes: Mapping[Plan, int] = field(default_factory=dict)
+    Attributes:
+        typical_bytes: for each plan the typical peak of its last whole period.
+        work: what activations grow with, by plan.
+    """
+
+    typical_bytes: Mapping[Plan, int]
+    work: Callable[[Plan], int]
 
     def expected_bytes(self, plan: Plan) -> int:
-        """Return the peak to expect of a plan: affine in :func:`work` through what was measured.
+        """Return the peak to expect of a plan: affine in its work through what was measured.
 
         Below the smallest and with a single measurement the peak is taken as proportional, which overestimates growth:
         a constant part (weights, optimizer) does not grow. The largest residual of the fit is added.
@@ -52,10 +53,10 @@ class Measured:
         """
         if plan in self.typical_bytes:
             return self.typical_bytes[plan]
-        points = sorted((work(other), peak) for other, peak in self.typical_bytes.items())
+        points = sorted((self.work(other), peak) for other, peak in self.typical_bytes.items())
         if not points:
             raise ValueError("no peak was measured yet")
-        x, (x_last, peak_last) = work(plan), points[-1]
+        x, (x_last, peak_last) = self.work(plan), points[-1]
         count = len(points)
         mean_x, mean_y = sum(p[0] for p in points) / count, sum(p[1] for p in points) / count
         spread = sum((p[0] - mean_x) ** 2 for p in points)
@@ -119,33 +120,33 @@ def decide(now: StepInput) -> PolicyDecision:
 
 def _grow(now: StepInput, measured: str) -> PolicyDecision:
     # A batch that pressure has made smaller comes back before crops grow again.
-    order = [BATCH_SIZE] if now.plan.batch_size < now.configured_batch else [LQ_SIZE, BATCH_SIZE]
+    restored = [axis for axis in now.axes if axis.is_count and now.plan.batch_size < now.configured_batch]
     refusals = []
-    for name in order:
-        larger = _step_up(now, name)
+    for axis in restored or now.axes:
+        larger = _step_up(now, axis)
         if isinstance(larger, Plan):
             expected = now.measured.expected_bytes(larger)
-            reason = f"{measured} is below the band: {name} {now.plan[name]} -> {larger[name]}"
+            reason = f"{measured} is below the band: {axis.name} {now.plan[axis.name]} -> {larger[axis.name]}"
             return PolicyDecision(larger, reason, expected)
         refusals.append(larger)
     return PolicyDecision(now.plan, f"{measured} is below the band, but {'; '.join(refusals)}")
 
 
-def _step_up(now: StepInput, name: str) -> Plan | str:
+def _step_up(now: StepInput, axis: Axis) -> Plan | str:
     """Return the largest admitted growth of one axis, or why there is none."""
-    axis, value = now.axis(name), now.plan[name]
+    value = now.plan[axis.name]
     headroom = now.target - now.usage
     step = max(SMALLEST_STEP, min(LARGEST_STEP, int(headroom * STEP_PER_HEADROOM)))
-    if name == BATCH_SIZE and value < now.configured_batch:
+    if axis.is_count and value < now.configured_batch:
         step = min(step, now.configured_batch - value)
     step = max(axis.multiple, step // axis.multiple * axis.multiple)
     why = axis.at_bound
     while step >= axis.multiple:
-        candidate = now.plan.changed(**{name: value + step})
+        candidate = now.plan.changed(**{axis.name: value + step})
         if not axis.admits(value + step):
             why = axis.at_bound
         elif refused := refusal(now, candidate):
-            why = f"{name} {value + step} {refused}"
+            why = f"{axis.name} {value + step} {refused}"
         else:
             return candidate
         step -= axis.multiple
@@ -157,31 +158,31 @@ def refusal(now: StepInput, plan: Plan) -> str | None:
     expected = now.measured.expected_bytes(plan)
     if expected > now.target * now.limit_bytes:
         return f"is expected to peak at {expected / now.limit_bytes:.1%}, above the target {now.target:.0%}"
-    if is_blocked(plan, now.blocked):
+    if is_blocked(plan, now.blocked, now.work):
         return "is as large as a plan that failed"
     return None
 
 
 def _shrink(now: StepInput, measured: str) -> PolicyDecision:
-    for name in (BATCH_SIZE, LQ_SIZE):
-        axis, value = now.axis(name), now.plan[name]
+    for axis in reversed(now.axes):
+        value = now.plan[axis.name]
         floor = axis.clamp(axis.minimum)
         if value <= floor:
             continue
         smaller = value
         while smaller > floor:
             smaller = max(floor, axis.clamp(smaller - max(SMALLEST_STEP, axis.multiple)))
-            candidate = now.plan.changed(**{name: smaller})
+            candidate = now.plan.changed(**{axis.name: smaller})
             # Proportional from the peak itself: what exceeded the target may be more than the typical peak.
-            expected = now.peak_bytes * work(candidate) / max(1, work(now.plan))
+            expected = now.peak_bytes * now.work(candidate) / max(1, now.work(now.plan))
             typical_bytes = now.measured.typical_bytes.get(candidate)
             if (typical_bytes if typical_bytes is not None else expected) <= now.target * now.limit_bytes:
                 break
-        reason = f"{measured} is above the target {now.target:.0%}: {name} {value} -> {smaller}"
+        reason = f"{measured} is above the target {now.target:.0%}: {axis.name} {value} -> {smaller}"
         return PolicyDecision(candidate, reason, int(expected), is_pressure=True)
     return PolicyDecision(now.plan, f"{measured} is above the target {now.target:.0%}, but every axis is at its floor")
 
 
-def is_blocked(plan: Plan, blocked: Iterable[Plan]) -> bool:
+def is_blocked(plan: Plan, blocked: Iterable[Plan], work: Callable[[Plan], int]) -> bool:
     """Say whether a plan asks for as much work as one that failed."""
     return any(work(plan) >= work(failed) for failed in blocked)

@@ -1,4 +1,4 @@
-"""``objective: throughput``: the smallest batch that trains as many pixels a second as the largest one.
+"""``objective: throughput``: the smallest batch that trains as many units (pixels, tokens) a second as the largest one.
 
 A batch beyond the point where the device is busy costs memory and generalisation and wins no time. Memory decides
 first; from the plan it settles at, the batch is halved as long as that is not slower, then the edge is searched between
@@ -12,7 +12,7 @@ from typing import Any
 from trainauto.control.planners import Planner
 from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import PolicyDecision, is_blocked
-from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.core.plan import Plan, count_axis
 
 PLATEAU = 0.05
 """Share of the best speed that a smaller batch may lack: less is within what periods vary by."""
@@ -61,18 +61,18 @@ class ThroughputSearch:
             if self._rest is None:
                 self._start_over()
             return decision
-        if is_at_rest or period.pixels_per_s is None or not (period.may_grow or is_seeking):
+        if is_at_rest or period.units_per_s is None or not (period.may_grow or is_seeking):
             return decision
         if self._rest is not None:
             self._start_over()  # memory has settled elsewhere: what is fastest is sought from there
-        return self._seek(period, period.pixels_per_s)
+        return self._seek(period, period.units_per_s)
 
-    def _seek(self, period: PolicyInput, pixels_per_s: float) -> PolicyDecision:
+    def _seek(self, period: PolicyInput, units_per_s: float) -> PolicyDecision:
         """Take in how fast a plan is; return the next one to look at, or the smallest that is as fast as any."""
-        self._speeds[period.plan] = pixels_per_s
+        self._speeds[period.plan] = units_per_s
         open_to_it = [plan for plan in self._speeds if _may_be_taken(plan, period)]
         fastest = max(open_to_it, key=lambda plan: self._speeds[plan])
-        words = f"{pixels_per_s / 1e6:.2f} Mpixel/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
+        words = f"{units_per_s / 1e6:.2f} million units/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
         fast = [plan for plan in open_to_it if self._speeds[plan] >= (1 - PLATEAU) * self._speeds[fastest]]
         best = min(fast, key=lambda plan: plan.batch_size)
         if (smaller := self._between(period, best)) is not None:
@@ -124,7 +124,9 @@ class ThroughputSearch:
 
     def _between(self, period: PolicyInput, best: Plan) -> Plan | None:
         """Return a plan between the best one and what is known to be slower; ``None`` where they are close enough."""
-        axis = next(axis for axis in period.axes if axis.name == BATCH_SIZE)
+        axis = count_axis(period.axes)
+        if axis is None:
+            return None
         floor = max(axis.clamp(axis.minimum), min(period.configured_batch, best.batch_size))
         slower = max((plan.batch_size for plan in self._speeds if plan.batch_size < best.batch_size), default=0)
         batch = max(floor, axis.clamp((slower + best.batch_size) // 2))
@@ -140,4 +142,4 @@ def _may_be_taken(plan: Plan, period: PolicyInput) -> bool:
         return True
     within = all(axis.admits(plan[axis.name]) for axis in period.axes)
     grows = plan.batch_size > period.plan.batch_size
-    return within and (period.may_grow or not grows) and not is_blocked(plan, period.blocked)
+    return within and (period.may_grow or not grows) and not is_blocked(plan, period.blocked, period.work)

@@ -1,20 +1,11 @@
 """Base of all automations: one event, one method, each doing nothing until it is overridden."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from trainauto.core.decisions import Decision, PlanChange, RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord, ValidationRecord
-
-
-class PlannedLoader(Protocol):
-    """What ``DynamicBatchSizeOptimizer.set_dynamic_wrappers`` needs of a loader."""
-
-    plan: Plan
-
-    def update_plan(self, plan: Plan) -> None:
-        """Draw under another plan."""
 
 
 class Automation:
@@ -23,10 +14,12 @@ class Automation:
     Attributes:
         name: key of its state in checkpoints, and of its switch in option files.
         priority: automations are asked in rising order; of two decisions of a kind in one step the later wins.
+        steers_memory: whether it chooses plans by memory; its ``controller`` is then one of :mod:`trainauto.control`.
     """
 
     name = ""
     priority = 100
+    steers_memory = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

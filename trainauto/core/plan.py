@@ -204,15 +204,14 @@ def size_axis(axes: Iterable[Axis]) -> Axis | None:
 
 def plan_of(axes: Iterable[Axis], batch_size: int, size: int, micro_batches: int = 1) -> Plan:
     """Return a plan on these axes; what none of them stands for is left out."""
-    return Plan.of(
-        micro_batches=micro_batches, **{axis.name: batch_size if axis.is_count else size for axis in axes}
-    )
+    return Plan.of(micro_batches=micro_batches, **{axis.name: batch_size if axis.is_count else size for axis in axes})
 
 
 def work(plan: Plan, axes: Iterable[Axis]) -> int:
     """Return what activations grow with in one forward pass: samples times size, to the power of its axis."""
     axis = size_axis(axes)
-    return plan.forward_batch_size * plan.size ** (axis.power if axis else 1)
+    units: int = plan.size ** (axis.power if axis else 1)
+    return plan.forward_batch_size * units
 
 
 def shape_of(plan: Plan) -> BatchShape:

@@ -7,11 +7,11 @@ from typing import Any
 
 from trainauto.control.jump_policy import frontier
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import Axis, Plan, count_axis, plan_of, shape_of, size_axis, work
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
 from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.forecast.trace_process import TraceProcess
-from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
+from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.options.load import LoadedOptions
 
 SERVER = "trainauto.forecast.benchmark_worker"
@@ -20,7 +20,7 @@ BUILD_TIMEOUT_S = 300.0
 MOST_STEP_S = 30.0
 """Plans whose step would take longer are not tried."""
 PLAN_TIMEOUT_S = 20 * MOST_STEP_S
-MOST_CROPS = 8
+MOST_SIZES = 8
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def benchmark_plans(loaded: LoadedOptions, axes: Sequence[Axis], forecast: Memor
 
     Args:
         loaded: the option file of the run.
-        axes: crop and batch with their bounds.
+        axes: of the run, with their bounds.
         forecast: traces as on CUDA; on a CPU it is traced anew, as it is there.
 
     Raises:
@@ -87,7 +87,9 @@ def benchmark_plans(loaded: LoadedOptions, axes: Sequence[Axis], forecast: Memor
         plans = spread_plans(cost, axes, first["limit_bytes"])
         if not plans:
             raise InputError(f"not even {smallest} fits on {first['device']}, by what is predicted")
-        return DeviceBenchmark(first["device"], first["limit_bytes"], tuple(_benchmark_all(benchmarker, cost, plans)))
+        return DeviceBenchmark(
+            first["device"], first["limit_bytes"], tuple(_benchmark_all(benchmarker, cost, plans, axes))
+        )
     finally:
         benchmarker.end()
 
@@ -97,16 +99,16 @@ def spread_plans(cost: CostModel, axes: Sequence[Axis], limit_bytes: int | None,
 
     Args:
         cost: what plans need.
-        axes: crop and batch with their bounds.
+        axes: of the run, with their bounds.
         limit_bytes: what the upper quantile of a plan must not pass; ``None`` for no limit.
         most: number of plans.
     """
-    by_name = {axis.name: axis for axis in axes}
-    crop, batch = by_name[LQ_SIZE], by_name[BATCH_SIZE]
-    low, high = crop.clamp(crop.minimum), crop.clamp(crop.maximum)
-    crops = {crop.clamp(low + (high - low) * part // (MOST_CROPS - 1)) for part in range(MOST_CROPS)}
-    batches = {batch.clamp(min(batch.maximum, batch.minimum * 2**power)) for power in range(12)}
-    plans = [Plan.of(batch_size=samples, lq_size=side) for samples in batches for side in crops]
+    count, size = count_axis(axes), size_axis(axes)
+    low, high = (size.values[0], size.values[-1]) if size else (1, 1)
+    sizes = {low + (high - low) * part // (MOST_SIZES - 1) for part in range(MOST_SIZES)}
+    sizes = {size.clamp(value) for value in sizes} if size else sizes
+    batches = {count.clamp(min(count.maximum, count.minimum * 2**power)) for power in range(12)} if count else {1}
+    plans = [plan_of(axes, samples, value) for samples in batches for value in sizes]
     if limit_bytes is not None:
         plans = [plan for plan in plans if cost.predict(shape_of(plan), UPPER) <= limit_bytes]
         plans += frontier(cost, axes, limit_bytes)
@@ -119,9 +121,9 @@ def spread_plans(cost: CostModel, axes: Sequence[Axis], limit_bytes: int | None,
         wanted = exp(least + (largest - least) * part / max(1, most - 1))
         left = [plan for plan in plans if plan not in chosen]
         if left:
-            # Of plans that need as much, the one with the larger crop.
-            chosen.append(min(left, key=lambda plan: (round(abs(log(needs[plan] / wanted)), 2), -plan[LQ_SIZE])))
-    return sorted(chosen, key=lambda plan: (needs[plan], plan[LQ_SIZE]))
+            # Of plans that need as much, the one of the larger size.
+            chosen.append(min(left, key=lambda plan: (round(abs(log(needs[plan] / wanted)), 2), -plan.size)))
+    return sorted(chosen, key=lambda plan: (needs[plan], plan.size))
 
 
 class PlanBenchmarker:
@@ -162,12 +164,14 @@ class PlanBenchmarker:
             self._worker.end()
 
 
-def _benchmark_all(benchmarker: PlanBenchmarker, cost: CostModel, plans: Sequence[Plan]) -> list[PlanBenchmark]:
+def _benchmark_all(
+    benchmarker: PlanBenchmarker, cost: CostModel, plans: Sequence[Plan], axes: Sequence[Axis]
+) -> list[PlanBenchmark]:
     benchmarks: list[PlanBenchmark] = []
     for plan in plans:
         shape = shape_of(plan)
         benchmark = PlanBenchmark(plan, cost.predict(shape), cost.predict(shape, UPPER))
-        seconds = expected_seconds(plan, benchmarks)
+        seconds = expected_seconds(plan, benchmarks, axes)
         if seconds > MOST_STEP_S:
             benchmarks.append(replace(benchmark, failed=f"not tried, a step would take {seconds:.0f} s"))
             continue
@@ -179,18 +183,18 @@ def _benchmark_all(benchmarker: PlanBenchmarker, cost: CostModel, plans: Sequenc
     return benchmarks
 
 
-def expected_seconds(plan: Plan, benchmarks: Sequence[PlanBenchmark]) -> float:
+def expected_seconds(plan: Plan, benchmarks: Sequence[PlanBenchmark], axes: Sequence[Axis]) -> float:
     """Return how long a step should take: by the line through the two largest benchmarks; 0 before there are two.
 
     A small plan's time is mostly what every step takes: one alone tells nothing.
     """
-    times = sorted((_pixels(benchmark.plan), benchmark.seconds) for benchmark in benchmarks if not benchmark.failed)
+
+    def whole(plan: Plan) -> int:
+        return work(plan.with_micro_batches(1), axes)  # of the step, not of its largest forward pass
+
+    times = sorted((whole(benchmark.plan), benchmark.seconds) for benchmark in benchmarks if not benchmark.failed)
     known = times[-2:]
     if len(known) < 2 or known[0][0] == known[1][0]:
         return 0.0
     (fewer, shorter), (more, longer) = known
-    return longer + max(0.0, longer - shorter) / (more - fewer) * (_pixels(plan) - more)
-
-
-def _pixels(plan: Plan) -> int:
-    return plan.batch_size * plan[LQ_SIZE] ** 2
+    return longer + max(0.0, longer - shorter) / (more - fewer) * (whole(plan) - more)

@@ -3,19 +3,18 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 
-from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.builders.automations import CONTROLLER, choose_automation, is_controller
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
+from trainauto.control.controller import Controller, controllers_of
 from trainauto.control.jump_policy import JumpInput, decide, frontier
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BATCH_SIZE, Axis, Plan
+from trainauto.core.plan import Axis, Plan, count_axis, shape_of
 from trainauto.core.process import unknown_to_predictions
 from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
@@ -23,7 +22,7 @@ from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, benchmark_plans
 from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.forecast.trace_process import TraceProcess
-from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
+from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.options.cards import CardPreset, card_by_words, find_card
 from trainauto.options.load import LoadedOptions
 
@@ -48,7 +47,7 @@ class CardPlan:
         expected_bytes: its expected peak of allocated bytes.
         most_bytes: what the peak stays within with 99 % probability.
         reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
-        frontier: for each crop the largest batch that is admitted as the plan is.
+        frontier: for each size the largest batch that is admitted as the plan is.
         largest_batch: bound of batches, whatever would fit.
     """
 
@@ -159,7 +158,7 @@ def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
     return [*named, *sized]
 
 
-def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...]) -> DynamicBatchSizeOptimizer:
+def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...]) -> Controller:
     """Return the controller a run on this card would have: the option file's settings, else the card's.
 
     Raises:
@@ -169,7 +168,8 @@ def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...])
     name = next((name for name in active if is_controller(name)), CONTROLLER)
     arguments = active[name].arguments if name in active else {}
     facts = RunFacts(axes, first_plan(loaded.options), loaded.options.scale)
-    return cast(DynamicBatchSizeOptimizer, choose_automation(loaded, name, arguments, card, facts).build(loaded))
+    (controller,) = controllers_of([choose_automation(loaded, name, arguments, card, facts).build(loaded)])
+    return controller
 
 
 def _under_budget(card: CardPreset, budget_bytes: int) -> CardPreset:
@@ -193,7 +193,7 @@ def _on_card(
     loaded: LoadedOptions,
     card: CardPreset,
     memory_bytes: int,
-    controller: DynamicBatchSizeOptimizer,
+    controller: Controller,
     axes: tuple[Axis, ...],
     forecast: MemoryForecast,
 ) -> CardPlan:
@@ -204,8 +204,8 @@ def _on_card(
     now = JumpInput(
         plan=first,
         limit_bytes=limit_bytes,
-        target=controller.target_vram_usage,
-        margin=controller.safety_margin,
+        target=controller.settings.target_vram_usage,
+        margin=controller.settings.safety_margin,
         axes=axes,
         configured_batch=first.batch_size,
         cost=cost,
@@ -219,12 +219,12 @@ def _on_card(
     return CardPlan(
         card,
         memory_bytes,
-        controller.target_vram_usage,
+        controller.settings.target_vram_usage,
         decision.plan if fits else None,
         decision.reason,
         expected,
         most,
         max(expected, reserved.predict(shape)),
         tuple(frontier(cost, axes, now.target_bytes, micro_batches=first.micro_batches, admits=now.admits)),
-        now.axis(BATCH_SIZE).maximum,
+        count.maximum if (count := count_axis(axes)) else 1,
     )

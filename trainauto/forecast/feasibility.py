@@ -4,11 +4,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import Axis, Plan, plan_of, shape_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.forecast.memory_forecast import MemoryForecast
 from trainauto.forecast.trace_process import Segments, TraceProcess
-from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
+from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
 
@@ -49,22 +49,22 @@ def what_fits(
     Args:
         loaded: the run's options.
         forecast: of the run.
-        axes: crop and batch with their bounds.
+        axes: of the run, with their bounds.
         device_type: where it runs.
         limit_bytes: what it may use.
         world_size: how many processes train it together.
     """
-    side = next(axis.clamp(axis.minimum) for axis in axes if axis.name == LQ_SIZE)
-    smallest = Plan.of(**{BATCH_SIZE: 1, LQ_SIZE: side})
+    size = size_axis(axes)
+    smallest = plan_of(axes, 1, size.clamp(size.minimum) if size else 1)
     cost = CostModel(*forecast.peaks_on(device_type))
     expected, most = (cost.predict(shape_of(smallest), quantile) for quantile in (0.5, UPPER))
     if expected <= limit_bytes:
         return Feasibility()
     advice, may_help = _advice(loaded, forecast, smallest, device_type, expected, limit_bytes, world_size)
     logger.warning(
-        "one sample of %d px is expected to peak at %.0f MiB (99 %% within %.0f), above the limit of %.0f: the run "
+        "one sample%s is expected to peak at %.0f MiB (99 %% within %.0f), above the limit of %.0f: the run "
         "will hardly begin. %s",
-        side,
+        f" of {smallest.size} {size.unit}" if size else "",
         expected / MIB,
         most / MIB,
         limit_bytes / MIB,
@@ -93,7 +93,7 @@ def _advice(
             checkpointed = tracer.trace(smallest)
     except TraceError as error:
         return f"What gradient checkpointing would save is not known ({error}). {otherwise}", True
-    saved = forecast.live.bytes(smallest.batch_size, smallest[LQ_SIZE]) - checkpointed.peak_bytes
+    saved = forecast.live.bytes(smallest.batch_size, smallest.size) - checkpointed.peak_bytes
     what = f"With gradient checkpointing it is {(expected - saved) / MIB:.0f} MiB"
     if expected - saved > limit_bytes:
         return f"{what}, which does not fit either. {otherwise}", False

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from trainauto.core.files import write_json_atomically
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import Axis, Plan, count_axis, plan_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
-from trainauto.memory.cost.traced_fit import Prior, Size, fit_prior, reserved_prior
+from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
 from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class MemoryForecast:
         live: bytes that a step holds at its peak, weights and optimizer included.
         reserved: the least with which torch's CUDA allocator need not flush for it; ``None`` without a card.
         persistent_bytes: what is held between steps: weights, optimizer state, averages.
-        traced: the traced plans, by forward batch and crop.
+        traced: the traced plans, by forward batch and size.
         kernels: what they take beyond a trace, see :data:`~trainauto.memory.cost.ratio_prior.Kernels`.
         seconds: how long the traces took.
     """
@@ -44,9 +44,9 @@ class MemoryForecast:
     kernels: Kernels = "usual"
 
     @classmethod
-    def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float) -> "MemoryForecast":
+    def of(cls, traced: dict[Size, PlanBytes], window_px: int, seconds: float, power: int = SIDE) -> "MemoryForecast":
         """Fit what traced plans tell; extents are padded to multiples of ``window_px`` by the network."""
-        live = fit_prior({size: plan_bytes.phase_peaks_bytes for size, plan_bytes in traced.items()}, window_px)
+        live = fit_prior({size: plan_bytes.phase_peaks_bytes for size, plan_bytes in traced.items()}, window_px, power)
         reserved = {
             size: plan_bytes.reserved_bytes
             for size, plan_bytes in traced.items()
@@ -66,7 +66,7 @@ class MemoryForecast:
         plans = [
             {
                 "batch": batch,
-                "lq_size": side,
+                "size": side,
                 "live_bytes": plan_bytes.peak_bytes,
                 "with_copies_bytes": plan_bytes.peak_with_copies_bytes,
                 "phases": dict(plan_bytes.phase_peaks_bytes),
@@ -78,6 +78,7 @@ class MemoryForecast:
             "seconds": round(self.seconds, 3),
             "persistent_bytes": self.persistent_bytes,
             "window_px": self.live.window_px,
+            "power": self.live.power,
             "kernels": self.kernels,
             "traced": plans,
         }
@@ -93,7 +94,7 @@ class MemoryForecast:
         if kernels not in ON_CARD:
             raise ValueError(f"kernels are {' or '.join(ON_CARD)}, not {kernels!r}")
         traced = {
-            (int(record["batch"]), int(record["lq_size"])): PlanBytes(
+            (int(record["batch"]), int(record["size"] if "size" in record else record["lq_size"])): PlanBytes(
                 persistent,
                 int(record["live_bytes"]),
                 {str(phase): int(peak) for phase, peak in record["phases"].items()},
@@ -104,13 +105,14 @@ class MemoryForecast:
             )
             for record in content["traced"]
         }
-        return cls.of(traced, int(content["window_px"]), float(content["seconds"]))
+        power = int(content.get("power", SIDE))  # not in files of earlier versions
+        return cls.of(traced, int(content["window_px"]), float(content["seconds"]), power)
 
     def spans(self, axes: Sequence[Axis]) -> bool:
         """Say whether nothing within the bounds lies far beyond what was traced."""
         return all(
             batch <= max(size[0] for size in self.traced) and side <= max(size[1] for size in self.traced)
-            for batch, side in ((plan.forward_batch_size, plan[LQ_SIZE]) for plan in spread(axes))
+            for batch, side in ((plan.forward_batch_size, plan.size) for plan in spread(axes))
         )
 
     def peaks_on(self, device_type: str) -> tuple[Prior, RatioPrior]:
@@ -148,16 +150,16 @@ def forecast_memory(tracer: TraceProcess, axes: Sequence[Axis], device_type: str
 
     Args:
         tracer: of the run's option file.
-        axes: crop and batch with their bounds; traces of a batch above 64 would tell nothing new.
+        axes: of the run, with their bounds; traces of a batch above 64 would tell nothing new.
         device_type: where the run trains: on a CPU a budget counts from what is held before the first step.
 
     Raises:
         TraceError: the model cannot be traced.
     """
     plans = spread(axes)
-    traced = {(plan.forward_batch_size, plan[LQ_SIZE]): tracer.trace(plan) for plan in plans}
-    window_px = next(axis.multiple for axis in axes if axis.name == LQ_SIZE)
-    forecast = MemoryForecast.of(traced, window_px, sum(plan_bytes.seconds for plan_bytes in traced.values()))
+    traced = {(plan.forward_batch_size, plan.size): tracer.trace(plan) for plan in plans}
+    size, seconds = size_axis(axes), sum(plan_bytes.seconds for plan_bytes in traced.values())
+    forecast = MemoryForecast.of(traced, size.multiple if size else 1, seconds, size.power if size else 1)
     logger.info(
         "traced %s in %.1f s: weights, averages and optimizer hold %.1f MiB%s; the fit is within %.2f%%",
         counted(len(traced), "plan"),
@@ -182,14 +184,16 @@ def warn_if_doubtful(forecast: MemoryForecast) -> None:
 
 def spread(axes: Sequence[Axis], largest_batch: int = 64) -> list[Plan]:
     """Return six plans that span the bounds; fewer where bounds lie close together."""
-    crop, batch = (next(axis for axis in axes if axis.name == name) for name in (LQ_SIZE, BATCH_SIZE))
-    low, middle, high = _three(crop, crop.maximum)
-    few, some, many = _three(batch, min(batch.maximum, max(batch.minimum, largest_batch)))
+    count, size = count_axis(axes), size_axis(axes)
+    low, middle, high = _three(size, size.maximum if size else 1)
+    few, some, many = _three(count, min(count.maximum, max(count.minimum, largest_batch)) if count else 1)
     corners = [(few, low), (some, low), (many, low), (few, middle), (some, middle), (few, high)]
-    return list(dict.fromkeys(Plan.of(batch_size=samples, lq_size=side) for samples, side in corners))
+    return list(dict.fromkeys(plan_of(axes, samples, value) for samples, value in corners))
 
 
-def _three(axis: Axis, maximum: int) -> tuple[int, int, int]:
+def _three(axis: Axis | None, maximum: int) -> tuple[int, int, int]:
+    if axis is None:
+        return 1, 1, 1
     low, high = axis.clamp(axis.minimum), axis.clamp(maximum)
     return low, axis.clamp((low + high) // 2), high
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
 from trainauto.data.image_crops import ImageCrops
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
@@ -209,7 +209,7 @@ def _leave_gradients(optimizers: Iterable[Optimizer]) -> None:
 
 def empty_batch(plan: Plan, workload: Workload) -> Batch:
     """Return a batch as it leaves the loader, on the CPU, of the plan's size; its values are not set."""
-    tensors = workload.dummy(plan.batch_size, plan[LQ_SIZE])
+    tensors = workload.dummy(plan.batch_size, plan.size)
     names = ("",) * plan.batch_size
     return Batch(tensors, workload, names, 0, plan, plan, workload.shape(tensors), workload.units(tensors))
 

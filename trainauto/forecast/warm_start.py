@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import trainauto
-from trainauto.automations import Automation, DynamicBatchSizeOptimizer
+from trainauto.control.controller import Controller, controllers_of
+from trainauto.core.automation import Automation
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
@@ -54,7 +55,7 @@ class WarmStart:
     configured_samples: int
     forecast: MemoryForecast | None = None
     calibration: Calibration | None = None
-    controller: DynamicBatchSizeOptimizer | None = None
+    controller: Controller | None = None
     refused: bool = False
     checkpointing_may_help: bool = True
 
@@ -92,13 +93,12 @@ def prepare_warm_start(
         calibrated: start from what an earlier run learned, and keep what this one does.
         tracer: a process that traces, started before.
     """
-    controllers = (automation for automation in automations if isinstance(automation, DynamicBatchSizeOptimizer))
-    if (controller := next(controllers, None)) is None:
+    if (controller := next(iter(controllers_of(automations)), None)) is None:
         return WarmStart(facts.plan, facts.plan.batch_size)
     plan = controller.initial_plan(facts.plan)
     calibration = Calibration(kind)
     controller.kind = calibration.digest
-    if limit_bytes is None or controller.policy != "jump":
+    if limit_bytes is None or controller.settings.policy != "jump":
         return WarmStart(plan, plan.batch_size)
     state = calibration.read() if calibrated else None
     axes = controller.bounded(facts.axes)
@@ -119,7 +119,7 @@ def prepare_warm_start(
 
 
 def _settled_plan(
-    controller: DynamicBatchSizeOptimizer, state: dict[str, Any] | None, facts: RunFacts, limit_bytes: int
+    controller: Controller, state: dict[str, Any] | None, facts: RunFacts, limit_bytes: int
 ) -> Plan | None:
     """Load the calibration of an earlier run into the controller; return the plan it settled at, if that holds here."""
     try:

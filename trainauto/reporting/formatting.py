@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
+from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import Progress, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.core.units import size_text
@@ -216,10 +216,10 @@ def prediction_cells(row: PlanPeak) -> list[str]:
 
 
 def plan_text(plan: Plan) -> str:
-    """Return a plan in a few columns, e.g. ``16x64`` (samples x pixels), ``16/2x64`` in two micro-batches."""
+    """Return a plan in a few columns, e.g. ``16x64`` (samples x size), ``16/2x64`` in two micro-batches."""
     pieces = f"/{plan.pieces}" if plan.pieces > 1 else ""
-    if {name for name, _ in plan.values} == {BATCH_SIZE, LQ_SIZE}:
-        return f"{plan.batch_size}{pieces}x{plan[LQ_SIZE]}"
+    if len(plan.values) == 2 and BATCH_SIZE in plan:
+        return f"{plan.batch_size}{pieces}x{plan.size}"
     return " ".join(f"{name} {value}{pieces if name == BATCH_SIZE else ''}" for name, value in plan.values)
 
 

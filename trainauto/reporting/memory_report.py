@@ -10,7 +10,7 @@ from typing import Any
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import read_lines, to_json
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
@@ -261,17 +261,20 @@ def _traced(report: MemoryReport, width: int) -> list[str]:
         measured = [
             row.typical_bytes
             for row in report.plans
-            if (row.plan.forward_batch_size, row.plan[LQ_SIZE]) == (trace["batch"], trace["lq_size"])
-            and row.typical_bytes
+            if (row.plan.forward_batch_size, row.plan.size) == (trace["batch"], _size_of(trace)) and row.typical_bytes
         ]
         sizes = [*phases, trace["live_bytes"]]
         at_peak = [None if size is None else size - (persistent_bytes if on_cpu else 0) for size in sizes]
         cells = ["-" if size is None else size_text(size) for size in [*at_peak, max(measured, default=None)]]
-        rows.append([f"{trace['batch']}x{trace['lq_size']}", *cells])
+        rows.append([f"{trace['batch']}x{_size_of(trace)}", *cells])
     seconds = report.foresight.get("seconds", 0.0)
     head = [f"traced before the first step: {counted(len(traced), 'plan')} in {seconds:.1f} s; peak of each phase"]
     less = " (counted without them, as measured peaks are on a CPU)" if on_cpu else ""
     return [*head, *table(rows), *pairs_lines([("held", f"{size_text(persistent_bytes)} between steps{less}")], width)]
+
+
+def _size_of(trace: Mapping[str, Any]) -> int:
+    return int(trace["size"] if "size" in trace else trace["lq_size"])  # as earlier versions wrote it
 
 
 def _validated(rows: Sequence[Validated]) -> list[str]:

@@ -11,7 +11,7 @@ from trainauto.memory.cost.ratio_prior import ALLOCATED, RESERVED
 from trainauto.memory.cost.traced_fit import Prior, fit_prior
 
 LIMIT = 12 * 2**30
-AXES = (Axis("lq_size", "px", 8, 512, 1), Axis("batch_size", "samples", 1, 128))
+AXES = (Axis("lq_size", "px", 8, 512, 1, power=2), Axis("batch_size", "samples", 1, 128))
 START = Plan.of(batch_size=8, lq_size=64)
 LOOKAHEAD = 8
 GRID = [(2, 32), (2, 128), (16, 32), (16, 128), (2, 256), (64, 64)]
@@ -29,7 +29,7 @@ def traced(more: float = 1.0) -> Prior:
 def controller(policy: str, **arguments: Any) -> DynamicBatchSizeOptimizer:
     """Return one with the documents' defaults; what kernels need beyond the trace is 3 %."""
     one = DynamicBatchSizeOptimizer(policy=policy, **arguments)  # type: ignore[arg-type]
-    one.set_prior((traced(1 / 1.03), ALLOCATED), (traced(1.02), RESERVED))
+    one.controller.set_prior((traced(1 / 1.03), ALLOCATED), (traced(1.02), RESERVED))
     return one
 
 

@@ -3,7 +3,7 @@
 from trainauto.control.bounds import Bounds
 from trainauto.core.plan import Axis
 
-CROP = Axis("lq_size", "px", 8, 100, 4, "the smallest image")
+CROP = Axis("lq_size", "px", 8, 100, 4, "the smallest image", power=2)
 
 
 def test_the_smallest_image_is_named_where_it_is_what_caps() -> None:
@@ -12,4 +12,4 @@ def test_the_smallest_image_is_named_where_it_is_what_caps() -> None:
     )
     assert wide.at_bound == open_.at_bound == "lq_size is at its bound 100 (the smallest image)"
     assert narrow.at_bound == "lq_size is at its bound 64"
-    assert Axis("lq_size", "px", 8, 100, 4) == CROP, "it is the same axis"
+    assert Axis("lq_size", "px", 8, 100, 4, power=2) == CROP, "it is the same axis"

@@ -3,19 +3,19 @@
 import inspect
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from trainauto.automations import DynamicBatchSizeOptimizer
-from trainauto.control.step_policy import work
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError
-from trainauto.core.plan import Axis, BatchShape, Plan
+from trainauto.core.plan import Axis, BatchShape, Plan, work
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
 
 LIMIT = 2**30
-AXES = (Axis("lq_size", "px", 8, 200, 4), Axis("batch_size", "samples", 1, 64))
+AXES = (Axis("lq_size", "px", 8, 200, 4, power=2), Axis("batch_size", "samples", 1, 64))
 START = Plan.of(batch_size=4, lq_size=32)
 FREQUENCY, LOOKAHEAD = 10, 4
 
@@ -144,11 +144,13 @@ def test_out_of_memory_shrinks_both_waits_and_is_remembered() -> None:
     simulation.run(2 * FREQUENCY - 1)
     assert len(simulation.changes) == 1  # the cooldown is twice a period
     simulation.run(18 * FREQUENCY)
-    failed = work(Plan.of(batch_size=8, lq_size=40))
+    failed = work(Plan.of(batch_size=8, lq_size=40), AXES)
     assert len(simulation.changes) > 1
-    assert all(work(later.plan) < failed for _, later in simulation.changes[1:])
+    assert all(work(later.plan, AXES) < failed for _, later in simulation.changes[1:])
     simulation.run(3000)
-    assert work(simulation.plan) > failed  # it was something else that took the memory: nothing is blocked for ever
+    assert (
+        work(simulation.plan, AXES) > failed
+    )  # it was something else that took the memory: nothing is blocked for ever
     assert automation.get_vram_stats()["oom_recovery_count"] == 1
 
 
@@ -238,7 +240,7 @@ def test_bounds_are_checked_before_the_run() -> None:
     with pytest.raises(ValueError, match="safety_margin"):
         DynamicBatchSizeOptimizer(safety_margin=0.9)
     with pytest.raises(InputError, match=r"no lq_size lies in 32\.\.256"):
-        DynamicBatchSizeOptimizer().check(RunFacts((Axis("lq_size", "px", 8, 24, 8),), START, 2))
+        DynamicBatchSizeOptimizer().check(RunFacts((Axis("lq_size", "px", 8, 24, 8, power=2),), START, 2))
 
 
 def test_status_lines_say_peak_and_target(caplog: pytest.LogCaptureFixture) -> None:
@@ -336,11 +338,11 @@ LESS_OFTEN = {"adjustment_frequency": 500, "safety_margin": 0.15}
 def test_numbers_of_the_documented_examples_are_taken(arguments: dict[str, Any]) -> None:
     """C23, C24 (files with the old keys alone), C41, C42."""
     automation = DynamicBatchSizeOptimizer(**arguments)
-    kept = {**vars(automation), "vram_history_size": automation._statistics.history.maxlen}
-    for axis in automation.bounded(()):
+    kept = asdict(automation.controller.settings)
+    for axis in automation.controller.bounded(()):
         kept |= {f"min_{axis.name}": axis.minimum, f"max_{axis.name}": axis.maximum}
     assert {name: kept[name] for name in arguments} == arguments
-    axes = (Axis("lq_size", "px", 8, 512, 4), Axis("batch_size", "samples", 1, 64))
+    axes = (Axis("lq_size", "px", 8, 512, 4, power=2), Axis("batch_size", "samples", 1, 64))
     automation.check(RunFacts(axes, Plan.of(batch_size=4, lq_size=64)))
 
 

@@ -22,7 +22,7 @@ def plan(batch: int, side: int) -> Plan:
 def fresh(start: Plan = START, more: float = 1 / 1.03, **arguments: Any) -> DynamicBatchSizeOptimizer:
     """Return a controller at the beginning of a run, whose trace says ``more`` times what is needed."""
     one = DynamicBatchSizeOptimizer(**arguments)
-    one.set_prior((traced(more), ALLOCATED))
+    one.controller.set_prior((traced(more), ALLOCATED))
     one.on_run_start(RunFacts(AXES, start, 2))
     return one
 
@@ -122,7 +122,7 @@ def test_a_start_below_the_smallest_crop_grows_out_of_it(policy: str, is_traced:
     """It stuck at its crop with a false reason (step), or at 8 % use (jump without a trace)."""
     one = DynamicBatchSizeOptimizer(policy=policy, min_lq_size=64, adjustment_frequency=10)  # type: ignore[arg-type]
     if is_traced:
-        one.set_prior((traced(), ALLOCATED))
+        one.controller.set_prior((traced(), ALLOCATED))
     run = PlayedRun(one, start=plan(4, 16)).run(600)
     assert run.plan["lq_size"] >= 64
     assert need(run.plan) > 0.7 * LIMIT

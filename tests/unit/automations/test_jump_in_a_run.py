@@ -10,9 +10,9 @@ from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.control.planners import Jump
 from trainauto.control.policy_input import PolicyInput
 from trainauto.core.decisions import PlanChange, RunFacts
-from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.plan import BatchShape, Plan, shape_of
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
-from trainauto.memory.cost.cost_model import CostModel, shape_of
+from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import ALLOCATED, RESERVED, UPPER
 from trainauto.memory.cost.traced_fit import Prior, fit_prior
 
@@ -26,7 +26,7 @@ def prior(more: float = 1.0) -> Prior:
 
 def jumping(**arguments: Any) -> DynamicBatchSizeOptimizer:
     one = controller(policy="jump", max_lq_size=64, max_batch_size=48, **arguments)
-    one.set_prior((prior(), ALLOCATED), (prior(1.05), RESERVED))
+    one.controller.set_prior((prior(), ALLOCATED), (prior(1.05), RESERVED))
     return one
 
 
@@ -88,31 +88,31 @@ def test_a_flushed_cache_counts_as_too_much() -> None:
 
 def test_an_earlier_run_is_taken_up_where_it_settled() -> None:
     first = Steps(jumping())
-    assert first.one.calibration_state() is None
+    assert first.one.controller.calibration_state() is None
     first.run(400)
-    learned = first.one.calibration_state()
+    learned = first.one.controller.calibration_state()
     assert learned is not None
     one = jumping()
-    plan = one.load_calibration(learned, FACTS, LIMIT)
+    plan = one.controller.load_calibration(learned, FACTS, LIMIT)
     assert plan == first.plan
     second = Steps(one, plan)
     second.run(400)
     assert second.changes == []
-    assert second.one.calibration_state()["plan"] == learned["plan"]
+    assert second.one.controller.calibration_state()["plan"] == learned["plan"]
 
 
 @pytest.mark.parametrize("change", ["limit", "target", "bounds", "batch"])
 def test_under_other_conditions_only_what_was_measured_is_taken(change: str) -> None:
     first = Steps(jumping())
     first.run(400)
-    learned = first.one.calibration_state()
+    learned = first.one.controller.calibration_state()
     assert learned is not None
     one = jumping(**({"target_vram_usage": 0.6} if change == "target" else {}))
     facts = FACTS if change != "batch" else RunFacts(AXES, START.changed(batch_size=6), 2)
     if change == "bounds":
         facts = RunFacts((AXES[0], AXES[1].__class__("batch_size", "samples", 1, 8)), START, 2)
     limit = LIMIT // 2 if change == "limit" else LIMIT
-    assert one.load_calibration(learned, facts, limit) is None
+    assert one.controller.load_calibration(learned, facts, limit) is None
     assert abs(one.expected_bytes(first.plan) / memory(first.plan) - 1) < 0.01
     steps = Steps(one, facts.plan)
     steps.run(1)
@@ -124,7 +124,7 @@ def test_what_was_measured_is_forgotten_when_plans_need_something_else(policy: s
     """Gradient checkpointing was switched on: the run grows again, past plans that had failed, and keeps no record."""
     one = controller(policy=policy, max_lq_size=64, max_batch_size=48)
     if policy == "jump":
-        one.set_prior((prior(8), ALLOCATED))  # so much more is needed without it
+        one.controller.set_prior((prior(8), ALLOCATED))  # so much more is needed without it
     one.on_run_start(FACTS)
     for _ in range(2):
         one.on_out_of_memory(OutOfMemory(1, START, BatchShape(4, 32), "g", "no memory", 2, LIMIT))
@@ -132,14 +132,14 @@ def test_what_was_measured_is_forgotten_when_plans_need_something_else(policy: s
     assert one.expected_bytes(START) is None
     resumed = controller(policy=policy, max_lq_size=64, max_batch_size=48)
     if policy == "jump":
-        resumed.set_prior((prior(8), ALLOCATED))
+        resumed.controller.set_prior((prior(8), ALLOCATED))
     resumed.load_state_dict(one.state_dict())
     for each in (one, resumed):
         steps = Steps(each, Plan.of(batch_size=2, lq_size=16))
         steps.run(1500)
         assert steps.plan["lq_size"] == 64
         assert 0.75 * LIMIT <= memory(steps.plan) <= 0.85 * LIMIT
-        assert each.calibration_state() is None
+        assert each.controller.calibration_state() is None
 
 
 @pytest.mark.parametrize("policy", ["jump", "step"])
@@ -174,14 +174,14 @@ def test_a_larger_card_is_filled_after_a_resume(policy: str) -> None:
 
 def test_what_was_measured_under_other_options_is_dropped() -> None:
     one = Steps(jumping())
-    one.one.kind = "fp32"
+    one.one.controller.kind = "fp32"
     one.run(60)
     other = jumping()
-    other.kind = "bf16"
+    other.controller.kind = "bf16"
     before = other.expected_bytes(START)
     other.load_state_dict(one.one.state_dict())
     assert other.expected_bytes(START) == before
-    assert other.calibration_state() is None
+    assert other.controller.calibration_state() is None
 
 
 def test_the_search_for_speed_begins_anew_under_other_conditions() -> None:
@@ -189,11 +189,11 @@ def test_the_search_for_speed_begins_anew_under_other_conditions() -> None:
     one.on_run_start(FACTS)
     for _ in range(200):
         one.on_step_end(record_of(START, LIMIT))
-    learned = one.calibration_state()
+    learned = one.controller.calibration_state()
     assert learned is not None
     assert learned["steering"]["rest"] is not None
     again = controller(policy="jump", max_lq_size=32, max_batch_size=16, objective="throughput")
-    assert again.load_calibration(learned, FACTS, LIMIT // 2) is None
+    assert again.controller.load_calibration(learned, FACTS, LIMIT // 2) is None
     assert again.state_dict()["steering"]["rest"] is None
 
 

@@ -18,7 +18,7 @@ CARD = find_card("NVIDIA GeForce RTX 4090", 24 * GIB)
 
 
 def facts(lq_size: int = 16, batch_size: int = 4, multiple: int = 1) -> RunFacts:
-    axes = (Axis("lq_size", "px", multiple, 512, multiple), Axis("batch_size", "samples", 1, 1024))
+    axes = (Axis("lq_size", "px", multiple, 512, multiple, power=2), Axis("batch_size", "samples", 1, 1024))
     return RunFacts(axes, Plan.of(lq_size=lq_size, batch_size=batch_size), 2)
 
 
@@ -34,7 +34,7 @@ def test_the_target_is_a_share_of_the_limit(limit: int | None, shares: list[floa
 
 
 def test_the_start_says_what_is_filled_and_between_which_bounds() -> None:
-    axes = (Axis("lq_size", "px", 4, 50, 4, "the smallest image"), Axis("batch_size", "samples", 1, 1024))
+    axes = (Axis("lq_size", "px", 4, 50, 4, "the smallest image", power=2), Axis("batch_size", "samples", 1, 1024))
     controller = DynamicBatchSizeOptimizer(target_vram_usage=0.8, safety_margin=0.1, min_lq_size=8, max_batch_size=16)
     told = with_memory(a_summary(facts=(("seed", "1"),)), 10 * GIB, [controller], axes, SMALL).facts
     assert told == (

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from trainauto.automations import DynamicBatchSizeOptimizer, TrainingAutomations
-from trainauto.control.step_policy import work
 from trainauto.core.errors import InputError
-from trainauto.core.plan import Plan
+from trainauto.core.plan import Axis, Plan, work
 from trainauto.core.records import PeakReading
 
 LIMIT = 2**30
 FREQUENCY = 10
+AXES = (Axis("lq_size", "px", 16, 128, power=2), Axis("batch_size", "samples", 2, 64))
 
 
 def memory(batch: int, side: int) -> int:
@@ -160,7 +160,7 @@ def test_recovery_keeps_the_floors_and_remembers_what_failed() -> None:
     assert (automation.current_batch_size, automation.current_lq_size) == (2, 16)
     loader.sizes = [(2, 16)]
     documented_loop(automation, loader, 19 * FREQUENCY)
-    failed = work(Plan.of(batch_size=8, lq_size=64))
+    failed = work(Plan.of(batch_size=8, lq_size=64), AXES)
     assert len(loader.sizes) > 3
     assert all(batch * side**2 < failed for batch, side in loader.sizes)
     documented_loop(automation, loader, 60 * FREQUENCY)

@@ -36,7 +36,7 @@ def test_without_a_target_plans_are_the_runs_own() -> None:
 @pytest.mark.parametrize("policy", ["step", "jump"])
 def test_every_step_of_a_run_has_the_samples(policy: str) -> None:
     one = controller(policy=policy, target_batch_size=48, max_lq_size=96, max_batch_size=64)
-    plan = one.initial_plan(Plan.of(batch_size=4, lq_size=32))
+    plan = one.controller.initial_plan(Plan.of(batch_size=4, lq_size=32))
     assert plan == Plan.of(batch_size=48, micro_batches=12, lq_size=32)
     simulation = Simulation(one, plan)
     simulation.run(1500, lambda plan, step: memory(plan.changed(batch_size=plan.forward_batch_size)))
@@ -57,7 +57,7 @@ def test_every_step_of_a_run_has_the_samples(policy: str) -> None:
 def test_a_target_below_the_minimum_bounds_the_forward_pass() -> None:
     one = controller(target_batch_size=3, min_batch_size=8, max_batch_size=64)
     one.check(RunFacts(AXES, Plan.of(batch_size=3, lq_size=32)))
-    batch = one.bounded(AXES)[1]
+    batch = one.controller.bounded(AXES)[1]
     assert (batch.minimum, batch.maximum) == (3, 3)
 
 
@@ -66,7 +66,7 @@ def test_a_failure_leaves_it_awake(policy: str) -> None:
     """Half of 32 in two pieces is 16 at once, and not the 24 that a quarter less would be: it knows its plan again."""
     one = controller(policy=policy, target_batch_size=32, max_lq_size=28, min_batch_size=1)
     plan = Plan.of(batch_size=32, lq_size=32)
-    assert one.effective.next_larger(plan) is None
+    assert one.controller.effective.next_larger(plan) is None
     simulation = Simulation(one, plan)
     event = OutOfMemory(1, plan, BatchShape(32, 32), "g", "no memory", 2, LIMIT)
     change = one.on_out_of_memory(event)
@@ -80,7 +80,7 @@ def test_a_failure_leaves_it_awake(policy: str) -> None:
 
 def test_a_resumed_run_takes_up_another_target() -> None:
     one = controller(target_batch_size=32)
-    Simulation(one, one.initial_plan(Plan.of(batch_size=4, lq_size=32))).run(15)
+    Simulation(one, one.controller.initial_plan(Plan.of(batch_size=4, lq_size=32))).run(15)
     resumed = controller(target_batch_size=64)
     resumed.load_state_dict(one.state_dict())
     simulation = Simulation(resumed, Plan.of(batch_size=32, lq_size=32, micro_batches=8))

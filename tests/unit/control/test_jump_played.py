@@ -9,8 +9,8 @@ import pytest
 from tests.unit.worlds import FIRST_TEST_SEED, MARGIN, TARGET, World, worlds
 from trainauto.control.jump_policy import JumpInput, decide
 from trainauto.control.step_policy import shrunk_after_oom
-from trainauto.core.plan import Plan
-from trainauto.memory.cost.cost_model import CostModel, fit_prior, shape_of
+from trainauto.core.plan import Plan, shape_of
+from trainauto.memory.cost.cost_model import CostModel, fit_prior
 
 
 def a_plan(b: int, x: int) -> Plan:
@@ -97,7 +97,7 @@ def play(world: World, traced: bool, periods: int = 12) -> tuple[Plan, int, int,
     cost = CostModel(
         fit_prior(world.traced(), world.window_px) if traced else None,
         window_px=world.window_px,
-        quartic=world.kind == "global",
+        pairwise=world.kind == "global",
     )
     plan, peak, blocked = start(world), None, []
     if not traced and world.of(plan, 0) > TARGET * world.limit:

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from tests.unit.worlds import DOUBTFUL, GIB, KIB, MARGIN, MIB, TARGET, TRACED
 from trainauto.control.jump_policy import CORRECTION_GAIN, LATER_GAIN, JumpInput, best_plan, decide, frontier
-from trainauto.core.plan import Axis, Plan
-from trainauto.memory.cost.cost_model import CostModel, fit_prior, shape_of
+from trainauto.core.plan import Axis, Plan, shape_of
+from trainauto.memory.cost.cost_model import CostModel, fit_prior
 from trainauto.memory.cost.ratio_prior import PROCESS, RESERVED, UPPER
 
-AXES = (Axis("lq_size", "px", 32, 160, 4), Axis("batch_size", "samples", 2, 24))
+AXES = (Axis("lq_size", "px", 32, 160, 4, power=2), Axis("batch_size", "samples", 2, 24))
 LIMIT = 8 * GIB
 
 
-def a_cost(constant: float = 100, square: float = 100, **options: Any) -> CostModel:
-    form = {(b, x): {"backward": constant * MIB + square * KIB * b * x**2} for b, x in TRACED}
+def a_cost(constant: float = 100, linear: float = 100, **options: Any) -> CostModel:
+    form = {(b, x): {"backward": constant * MIB + linear * KIB * b * x**2} for b, x in TRACED}
     return CostModel(fit_prior(form), **{"belief": DOUBTFUL, **options})
 
 
@@ -63,7 +63,14 @@ plans = st.builds(lambda b, s: a_plan(b, 4 * s), st.integers(2, 24), st.integers
 
 @st.composite
 def situations(draw: st.DrawFn) -> JumpInput:
-    lq = Axis("lq_size", "px", draw(st.integers(16, 64)), draw(st.integers(64, 128)), draw(st.sampled_from([1, 4, 8])))
+    lq = Axis(
+        "lq_size",
+        "px",
+        draw(st.integers(16, 64)),
+        draw(st.integers(64, 128)),
+        draw(st.sampled_from([1, 4, 8])),
+        power=2,
+    )
     batch = Axis("batch_size", "samples", draw(st.integers(1, 4)), draw(st.integers(4, 16)), 1)
     plan = Plan.of(
         batch_size=batch.clamp(draw(st.integers(1, 16))),
@@ -105,7 +112,7 @@ def admitted(now: JumpInput, plan: Plan) -> bool:
 @given(situations())
 def test_the_best_plan_is_that_of_brute_force(now: JumpInput) -> None:
     everything = [plan for plan in lattice(now.axes, now.plan.micro_batches) if admitted(now, plan)]
-    configured = now.axis("batch_size").clamp(now.configured_batch)
+    configured = now.axes[1].clamp(now.configured_batch)
     best = max(everything, key=lambda p: (min(p.batch_size, configured), p["lq_size"], p.batch_size), default=None)
     if best is None:
         assert best_plan(now) is None
@@ -156,7 +163,7 @@ def test_few_predictions_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     predict = CostModel.predict
     monkeypatch.setattr(CostModel, "predict", lambda self, *given: asked.append(1) or predict(self, *given))
-    axes = (Axis("lq_size", "px", 32, 256), Axis("batch_size", "samples", 2, 64))
+    axes = (Axis("lq_size", "px", 32, 256, power=2), Axis("batch_size", "samples", 2, 64))
     found = decide(situation(a_plan(4, 48), axes=axes))
     assert found.plan["lq_size"] > 100
     assert len(asked) < 40
@@ -167,9 +174,9 @@ def test_crops_grow_first_then_the_batch() -> None:
     assert first.plan == a_plan(
         4, 116
     )  # 5.24 GiB expected, as much as 6.16 of the 6.8 of the target: 120 may need more
-    wide = decide(situation(a_plan(4, 48), cost=a_cost(square=50)))
+    wide = decide(situation(a_plan(4, 48), cost=a_cost(linear=50)))
     assert wide.plan == a_plan(4, 160)  # the bound, and a fifth sample would not fit
-    wider = decide(situation(a_plan(4, 48), cost=a_cost(square=20)))
+    wider = decide(situation(a_plan(4, 48), cost=a_cost(linear=20)))
     assert wider.plan.batch_size == 10
     assert "lq_size is at its bound 160" in wider.reason
 
@@ -237,7 +244,7 @@ def test_a_peak_a_little_above_the_target_costs_one_sample() -> None:
     cost = a_cost(belief=PROCESS)
     plan = a_plan(64, 32)
     cost.observe(shape_of(plan), int(0.83 * LIMIT))
-    axes = (Axis("lq_size", "px", 32, 32), Axis("batch_size", "samples", 2, 64))
+    axes = (Axis("lq_size", "px", 32, 32, power=2), Axis("batch_size", "samples", 2, 64))
     found = decide(situation(plan, cost=cost, peak_bytes=int(0.86 * LIMIT), axes=axes)).plan
     assert found == a_plan(63, 32)
 
@@ -263,8 +270,8 @@ def test_nothing_known_nothing_done() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(10, 3000), st.floats(20, 400), st.integers(1, 3))
-def test_the_frontier_is_the_edge_of_what_fits(constant: float, square: float, micro_batches: int) -> None:
-    cost = a_cost(constant, square)
+def test_the_frontier_is_the_edge_of_what_fits(constant: float, linear: float, micro_batches: int) -> None:
+    cost = a_cost(constant, linear)
     edge = frontier(cost, AXES, LIMIT, micro_batches=micro_batches)
     fitting = [p for p in lattice(AXES, micro_batches) if cost.predict(shape_of(p), UPPER) <= LIMIT]
     largest: dict[int, Plan] = {}

@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainauto.control.step_policy import Measured, PolicyDecision, StepInput, decide, shrunk_after_oom, work
-from trainauto.core.plan import Axis, Plan
+from trainauto.control.step_policy import Measured, PolicyDecision, StepInput, decide, shrunk_after_oom
+from trainauto.core.plan import Axis, Plan, work
 
-AXES = (Axis("lq_size", "px", 16, 128, 4), Axis("batch_size", "samples", 2, 32))
+AXES = (Axis("lq_size", "px", 16, 128, 4, power=2), Axis("batch_size", "samples", 2, 32))
 LIMIT = 1000 * 2**20
 
 
 def peak_of(plan: Plan, constant: float = 40e6, per_pixel: float = 3000.0) -> int:
-    return int(constant + per_pixel * work(plan))
+    return int(constant + per_pixel * work(plan, AXES))
 
 
 def situation(plan: Plan, peak: int | None = None, **changes: object) -> StepInput:
@@ -24,7 +24,7 @@ def situation(plan: Plan, peak: int | None = None, **changes: object) -> StepInp
         "margin": 0.05,
         "axes": AXES,
         "configured_batch": 4,
-        "measured": Measured({plan: measured}),
+        "measured": Measured({plan: measured}, lambda plan: work(plan, AXES)),
     }
     return StepInput(**{**facts, **changes})  # type: ignore[arg-type]
 
@@ -40,13 +40,13 @@ def test_what_a_decision_may_do(plan: Plan, usage: float) -> None:
     assert all(axis.admits(found.plan[axis.name]) for axis in AXES)
     assert found.reason
     if usage > 0.85:
-        assert work(found.plan) <= work(plan)
+        assert work(found.plan, AXES) <= work(plan, AXES)
         assert found.plan["lq_size"] == plan["lq_size"] or plan.batch_size == 2
         assert found.plan != plan or (plan.batch_size, plan["lq_size"]) == (2, 16)
     elif usage >= 0.80:
         assert found.plan == plan
     else:
-        assert work(found.plan) >= work(plan)
+        assert work(found.plan, AXES) >= work(plan, AXES)
         grown = [axis.name for axis in AXES if found.plan[axis.name] > plan[axis.name]]
         assert len(grown) <= 1
         if found.plan != plan:
@@ -115,9 +115,9 @@ def test_out_of_memory_shrinks_both_axes_and_ends_at_the_floors(plan: Plan) -> N
 
 @given(st.lists(plans, min_size=2, max_size=8, unique=True), plans)
 def test_expectation_follows_an_affine_memory(known: list[Plan], asked: Plan) -> None:
-    measured = Measured({plan: peak_of(plan) for plan in known})
+    measured = Measured({plan: peak_of(plan) for plan in known}, lambda plan: work(plan, AXES))
     expected = measured.expected_bytes(asked)
-    if len({work(plan) for plan in known}) > 1:
+    if len({work(plan, AXES) for plan in known}) > 1:
         assert abs(expected - peak_of(asked)) <= 0.01 * peak_of(asked) + 4096
-    elif work(asked) > work(known[0]):
+    elif work(asked, AXES) > work(known[0], AXES):
         assert expected >= peak_of(asked) - 4096  # proportional is the cautious guess upwards

@@ -20,7 +20,7 @@ def play(
 ) -> tuple[Plan, list[PlanChange]]:
     """Train on that device; once, memory may be taken for a step, or a step fail under whatever plan there is then."""
     automation = controller(objective="throughput", **{"max_lq_size": 64, "max_batch_size": 48, **arguments})
-    plan, changes = automation.initial_plan(START), []
+    plan, changes = automation.controller.initial_plan(START), []
     automation.on_run_start(RunFacts(AXES, plan, 2))
     for step in range(steps):
         if step == fails_at:

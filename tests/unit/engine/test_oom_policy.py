@@ -23,7 +23,7 @@ from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
 from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.step_outcome import DoesNotFit, Failure
 
-AXES = (Axis(LQ_SIZE, "px", 8, 64), Axis(BATCH_SIZE, "samples", 1, 16))
+AXES = (Axis(LQ_SIZE, "px", 8, 64, power=2), Axis(BATCH_SIZE, "samples", 1, 16))
 
 
 @pytest.fixture

@@ -251,7 +251,7 @@ def test_what_a_pass_hands_on_is_of_all_samples_whatever_pieces_either_runs_in(f
 
 def test_a_second_pass_that_fits_in_no_pieces_goes_on_with_smaller_crops() -> None:
     """The first pass has stepped: it neither steps again nor is undone."""
-    crops = [Axis(LQ_SIZE, "px", 4, 64, 4)]
+    crops = [Axis(LQ_SIZE, "px", 4, 64, 4, power=2)]
     small = TwoPasses({"g": 99, "d": 0.3})
     batch = batch_of(4)
     outcome = step(small, batch, StepSettings(axes=crops))
@@ -262,7 +262,7 @@ def test_a_second_pass_that_fits_in_no_pieces_goes_on_with_smaller_crops() -> No
 
 
 def test_a_second_pass_that_fits_no_crop_either_ends_the_step() -> None:
-    settings = StepSettings(axes=[Axis(LQ_SIZE, "px", 4, 64, 4)])
+    settings = StepSettings(axes=[Axis(LQ_SIZE, "px", 4, 64, 4, power=2)])
     outcome = optimize_parameters(TwoPasses({"g": 99, "d": -1}), batch_of(4), settings)
     assert isinstance(outcome, DoesNotFit)
     assert outcome.pass_name == "d"
@@ -352,9 +352,9 @@ def test_a_replayed_step_stays_one_step_where_there_is_less_memory() -> None:
     """On a smaller card even the first pass goes on with smaller crops: giving the batch back would add steps."""
     small = model()
     small._losses["limited"] = SmallCrops(3)
-    given_back = optimize_parameters(small, batch_of(2), StepSettings(axes=[Axis(LQ_SIZE, "px", 1, 64)]))
+    given_back = optimize_parameters(small, batch_of(2), StepSettings(axes=[Axis(LQ_SIZE, "px", 1, 64, power=2)]))
     assert isinstance(given_back, DoesNotFit)
-    outcome = step(small, batch_of(2), StepSettings(axes=[Axis(LQ_SIZE, "px", 1, 64)], may_requeue=False))
+    outcome = step(small, batch_of(2), StepSettings(axes=[Axis(LQ_SIZE, "px", 1, 64, power=2)], may_requeue=False))
     assert outcome.pieces == {"g": MicrobatchSplit(2, 3)}
 
 

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan, shape_of
 from trainauto.forecast.benchmark_plans import PlanBenchmark, expected_seconds, spread_plans
-from trainauto.memory.cost.cost_model import UPPER, CostModel, shape_of
+from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.traced_fit import Piece, Prior
 
 MIB = 1024**2
 
 
 def axes(most_batch: int = 64, most_px: int = 256, multiple: int = 1) -> tuple[Axis, Axis]:
-    return Axis(LQ_SIZE, "px", 8, most_px, multiple), Axis(BATCH_SIZE, "samples", 1, most_batch)
+    return Axis(LQ_SIZE, "px", 8, most_px, multiple, power=2), Axis(BATCH_SIZE, "samples", 1, most_batch)
 
 
 def model_of(square: float) -> CostModel:
@@ -53,9 +53,9 @@ def test_time_is_foretold_from_two_plans_and_not_from_one() -> None:
         return PlanBenchmark(Plan.of(batch_size=batch, lq_size=10), 1, 1, 1, seconds, failed)
 
     far = Plan.of(batch_size=100, lq_size=10)
-    assert expected_seconds(far, [tried(1, 5.0)]) == 0.0
-    assert expected_seconds(far, [tried(1, 1.0), tried(10, 2.0)]) == pytest.approx(12.0)
-    assert expected_seconds(far, [tried(1, 1.0), tried(10, 2.0), tried(20, 0.0, "out of memory")]) == pytest.approx(
-        12.0
-    )
-    assert expected_seconds(far, [tried(1, 3.0), tried(10, 2.0)]) == 2.0  # noise
+    assert expected_seconds(far, [tried(1, 5.0)], axes()) == 0.0
+    assert expected_seconds(far, [tried(1, 1.0), tried(10, 2.0)], axes()) == pytest.approx(12.0)
+    assert expected_seconds(
+        far, [tried(1, 1.0), tried(10, 2.0), tried(20, 0.0, "out of memory")], axes()
+    ) == pytest.approx(12.0)
+    assert expected_seconds(far, [tried(1, 3.0), tried(10, 2.0)], axes()) == 2.0  # noise

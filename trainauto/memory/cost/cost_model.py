@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
+from trainauto.core.plan import BatchShape
 from trainauto.memory.cost.ratio_prior import ALLOCATED, FREEDOM, MEASURED, UPPER, RatioPrior, student4
-from trainauto.memory.cost.traced_fit import Prior, Size, fit_prior, measured_prior, padded, within
+from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, measured_prior, padded, within
 
 Floats = NDArray[np.float64]
 
-__all__ = ["UPPER", "CostModel", "Prior", "fit_prior", "shape_of"]
+__all__ = ["UPPER", "CostModel", "Prior", "fit_prior"]
 
 REMEMBERED_SIZES = 12
 """Sizes whose peaks are kept: older ones were measured under other neighbours and fragmentation."""
@@ -90,20 +90,33 @@ class CostModel:
         prior: fitted to traced plans; ``None`` to live by measured peaks alone.
         belief: how far the prior is trusted; by default that of allocated bytes, or of measured peaks without a prior.
         window_px: the network pads extents to multiples of this (without a prior, which knows).
-        quartic: without a prior, memory may grow with extent^4; ``False`` where no attention is written out, which
-            saves a change or two: the first guess from one plan is bolder.
+        pairwise: without a prior, memory may grow with all pairs of units (pixels, tokens); ``False`` where no
+            attention is written out, which saves a change or two: the first guess from one plan is bolder.
+        power: memory follows the size to this power (without a prior, which knows): a side 2, tokens 1.
     """
 
     def __init__(
-        self, prior: Prior | None, belief: RatioPrior | None = None, *, window_px: int = 1, quartic: bool = True
+        self,
+        prior: Prior | None,
+        belief: RatioPrior | None = None,
+        *,
+        window_px: int = 1,
+        pairwise: bool = True,
+        power: int = SIDE,
     ) -> None:
         self.prior = prior
         self.belief = belief or (MEASURED if prior is None else ALLOCATED)
-        self._window_px, self._quartic = prior.window_px if prior else window_px, quartic
+        self._window_px, self._pairwise = prior.window_px if prior else window_px, pairwise
+        self._power = power
         self._peaks: dict[Size, _Peak] = {}
         self._failures: list[_Failure] = []
         self._fallback: Prior | None = None
         self._curves: dict[float, list[float]] = {}
+
+    @property
+    def power(self) -> int:
+        """To which power memory follows the size."""
+        return self.prior.power if self.prior else self._power
 
     @property
     def can_predict(self) -> bool:
@@ -183,10 +196,10 @@ class CostModel:
 
     def _measured_prior(self) -> Prior:
         peaks = {size: peak.bytes for size, peak in self._peaks.items()}
-        prior = measured_prior(peaks, self._window_px, self._quartic)
+        prior = measured_prior(peaks, self._window_px, self._pairwise, self._power)
         # A failure that the peaks did not predict is a point of its own: the need is at least the limit there.
         short = {f.size: float(f.limit) for f in self._failures if prior.bytes(*f.size) < f.limit}
-        return measured_prior(short | peaks, self._window_px, self._quartic) if short else prior
+        return measured_prior(short | peaks, self._window_px, self._pairwise, self._power) if short else prior
 
     def _between(self, size: Size, need: float, quantile: float) -> float:
         """Bound a need by the plans that were measured: no larger one needs less, no smaller one more."""
@@ -257,8 +270,3 @@ class CostModel:
         scale = self.belief.constant_scale_bytes
         share: Floats = scale / (np.exp(w) + FREEDOM * scale)
         return share
-
-
-def shape_of(plan: Plan) -> BatchShape:
-    """Return what memory sees of a plan: its largest forward pass."""
-    return BatchShape(samples=plan.forward_batch_size, extent=plan[LQ_SIZE], images=plan.forward_batch_size)

@@ -1,12 +1,13 @@
 """What a step should need, before anything was measured: bytes as a function of forward batch and extent.
 
-With b samples in the largest forward pass, crops of x pixels a side, and x rounded up to the network's window, each
-phase of a step (forward and backward, optimizer) peaks at
+With b samples in the largest forward pass, x their size rounded up to the network's window, and u = x^power (pixels of
+a crop, whose size is a side: power 2; tokens of a row: power 1), each phase of a step (forward and backward, optimizer)
+peaks at
 
-    constant + square * b * x^2 + quartic * b * x^4
+    constant + linear * b * u + pairwise * b * u^2
 
-and the step at the largest of its phases. Activations give the square term. Attention that writes out its matrix gives
-the quartic one, which is fitted only where the other two leave a residual. One line through everything would be wrong
+and the step at the largest of its phases. Activations give the linear term. Attention that writes out its matrix gives
+the pairwise one, which is fitted only where the other two leave a residual. One line through everything would be wrong
 by 18 % below the kink where the optimizer stops being the peak. By phase, four traces of at most 8 samples of 64 pixels
 predicted traces of 4 times the pixels, crops of 256 among them, to 0.01 % (RRDB, SPAN, Swin, global attention).
 """
@@ -18,12 +19,15 @@ from math import ceil
 import numpy as np
 
 Size = tuple[int, int]
-"""Samples in the largest forward pass, and side of a sample in pixels."""
+"""Samples in the largest forward pass, and size of a sample: the side of a crop in pixels, or tokens."""
+
+SIDE = 2
+"""Power of a side: what most priors here are made for."""
 
 Term = Callable[[Size], float]
 
 TRACED_TOLERANCE = 0.002
-"""Largest relative residual at which a phase needs no quartic term (traces of seven networks left less than 0.01 %)."""
+"""Largest relative residual at which a phase needs no pairwise term (traces of seven networks left under 0.01 %)."""
 
 ASSUMED_CONSTANT = 0.5
 """Share of a lone known peak that is taken as constant below it; above it all of it grows. Both overestimate."""
@@ -40,17 +44,16 @@ CAUTION = 0.25
 
 @dataclass(frozen=True)
 class Piece:
-    """Peak of one phase; ``square`` and ``quartic`` are never negative, ``constant`` may be (a CPU's baseline)."""
+    """Peak of one phase; ``linear`` and ``pairwise`` are never negative, ``constant`` may be (a CPU's baseline)."""
 
     phase: str
     constant: float
-    square: float = 0.0
-    quartic: float = 0.0
+    linear: float = 0.0
+    pairwise: float = 0.0
 
-    def bytes(self, size: Size) -> float:
-        """Return the peak at a size whose extent is padded already."""
-        batch, extent = size
-        return self.constant + self.square * batch * extent**2 + self.quartic * batch * extent**4
+    def bytes(self, samples: int, units: int) -> float:
+        """Return the peak of so many samples of so many units (pixels, tokens) each, padded already."""
+        return self.constant + self.linear * samples * units + self.pairwise * samples * units**2
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Prior:
         residual: largest relative difference between the pieces and what they were fitted to.
         lumps_bytes: the same in bytes where lumps of memory are the reason, so that larger plans are missed by no more;
             0 where the difference grows with the plan.
+        power: memory follows the size to this power: a side 2, tokens 1.
     """
 
     pieces: tuple[Piece, ...]
@@ -71,11 +75,12 @@ class Prior:
     window_px: int = 1
     residual: float = 0.0
     lumps_bytes: float = 0.0
+    power: int = SIDE
 
     def bytes(self, batch: int, extent: int) -> float:
         """Return the expected peak of a step."""
         size = padded((batch, extent), self.window_px)
-        fitted = max(piece.bytes(size) for piece in self.pieces)
+        fitted = _highest(self.pieces, size, self.power)
         # Known peaks below and above bound it: monotone, and exact at the known sizes themselves.
         above = min((peak for traced, peak in self.exact.items() if within(size, traced)), default=fitted)
         below = max((peak for traced, peak in self.exact.items() if within(traced, size)), default=0.0)
@@ -87,15 +92,16 @@ def within(size: Size, other: Size) -> bool:
     return size[0] <= other[0] and size[1] <= other[1]
 
 
-def fit_prior(points: Mapping[Size, Mapping[str, float]], window_px: int = 1) -> Prior:
+def fit_prior(points: Mapping[Size, Mapping[str, float]], window_px: int = 1, power: int = SIDE) -> Prior:
     """Fit a prior to traced plans.
 
-    Three plans of different work find the square term, four the quartic one. A single plan serves too: growth from it
+    Three plans of different work find the linear term, four the pairwise one. A single plan serves too: growth from it
     is then taken as proportional, which overestimates.
 
     Args:
         points: for each (forward batch, extent), the peak bytes of every phase.
         window_px: the network pads extents to multiples of this.
+        power: memory follows the size to this power.
 
     Raises:
         ValueError: there is no point, or no phase.
@@ -107,13 +113,14 @@ def fit_prior(points: Mapping[Size, Mapping[str, float]], window_px: int = 1) ->
     totals = {size: float(max(phases.values())) for size, phases in traced.items()}
     for phase in sorted({phase for phases in traced.values() for phase in phases}):
         peaks = {size: float(phases[phase]) for size, phases in traced.items() if phase in phases}
-        fitted = _fitted(phase, peaks)
+        in_units = _in_units(peaks, power)
+        fitted = _fitted(phase, in_units)
         # A phase that never is the peak and has another form (a kink of its own) would only mislead beyond the points.
-        if max(_worst(piece, peaks) for piece in fitted) <= TRACED_TOLERANCE or any(
+        if max(_worst(piece, in_units) for piece in fitted) <= TRACED_TOLERANCE or any(
             peak == totals[size] for size, peak in peaks.items()
         ):
             pieces += fitted
-    return _assembled(pieces, totals, window_px)
+    return _assembled(pieces, totals, window_px, power)
 
 
 def reserved_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
@@ -140,14 +147,14 @@ def reserved_prior(live: Prior, peaks: Mapping[Size, float]) -> Prior:
     share = max(1.0, slope)
     constant = max(0.0, float(reserved_bytes.mean() - share * live_bytes.mean()))
     pieces = [
-        Piece(piece.phase, constant + share * piece.constant, share * piece.square, share * piece.quartic)
+        Piece(piece.phase, constant + share * piece.constant, share * piece.linear, share * piece.pairwise)
         for piece in live.pieces
     ]
-    missed = max(abs(max(piece.bytes(size) for piece in pieces) - peak) for size, peak in reserved.items())
-    return replace(_assembled(pieces, reserved, live.window_px), lumps_bytes=missed)
+    missed = max(abs(_highest(pieces, size, live.power) - peak) for size, peak in reserved.items())
+    return replace(_assembled(pieces, reserved, live.window_px, live.power), lumps_bytes=missed)
 
 
-def measured_prior(peaks: Mapping[Size, float], window_px: int = 1, quartic: bool = False) -> Prior:
+def measured_prior(peaks: Mapping[Size, float], window_px: int = 1, pairwise: bool = False, power: int = SIDE) -> Prior:
     """Make do with measured peaks where nothing could be traced.
 
     The need is a maximum of rising lines, so the secant through two plans is a lower bound beyond the larger one, and
@@ -156,7 +163,8 @@ def measured_prior(peaks: Mapping[Size, float], window_px: int = 1, quartic: boo
     Args:
         peaks: measured bytes by (forward batch, extent); a few per cent of caution is the business of who asks.
         window_px: the network pads extents to multiples of this.
-        quartic: attention is written out: fit batch * x^4 from the third plan on, assume it before.
+        pairwise: attention is written out: fit batch * u^2 from the third plan on, assume it before.
+        power: memory follows the size to this power.
 
     Raises:
         ValueError: there is no peak.
@@ -168,14 +176,15 @@ def measured_prior(peaks: Mapping[Size, float], window_px: int = 1, quartic: boo
     if not measured:
         raise ValueError("no peak was measured yet")
     piece = None
-    works = [_pixels(size) for size in measured]
-    if quartic and len(measured) >= 3 and max(works) >= APART * min(works):
-        piece = _least_squares("measured", measured, (_pixels, _pairs)) or _least_squares(
-            "measured", measured, (_pixels,)
+    in_units = _in_units(measured, power)
+    works = [_units(size) for size in in_units]
+    if pairwise and len(measured) >= 3 and max(works) >= APART * min(works):
+        piece = _least_squares("measured", in_units, (_units, _pairs)) or _least_squares(
+            "measured", in_units, (_units,)
         )
-    terms = (_pixels, _pairs) if quartic else (_pixels,)
-    pieces = [piece] if piece else [line for term in terms for line in _extrapolated(measured, term)]
-    return _assembled(pieces, measured, window_px)
+    terms = (_units, _pairs) if pairwise else (_units,)
+    pieces = [piece] if piece else [line for term in terms for line in _extrapolated(in_units, term)]
+    return _assembled(pieces, measured, window_px, power)
 
 
 def padded(size: Size, window_px: int) -> Size:
@@ -183,35 +192,44 @@ def padded(size: Size, window_px: int) -> Size:
     return int(size[0]), ceil(size[1] / window_px) * window_px
 
 
-def _pixels(size: Size) -> float:
-    return float(size[0] * size[1] ** 2)
+def _in_units(peaks: Mapping[Size, float], power: int) -> dict[Size, float]:
+    """Return peaks by samples and units of a sample, instead of by its size."""
+    return {(batch, extent**power): peak for (batch, extent), peak in peaks.items()}
+
+
+def _units(size: Size) -> float:
+    return float(size[0] * size[1])
 
 
 def _pairs(size: Size) -> float:
-    return float(size[0] * size[1] ** 4)
+    return float(size[0] * size[1] ** 2)
 
 
-def _assembled(pieces: Sequence[Piece], peaks: Mapping[Size, float], window_px: int) -> Prior:
+def _highest(pieces: Sequence[Piece], size: Size, power: int) -> float:
+    return max(piece.bytes(size[0], size[1] ** power) for piece in pieces)
+
+
+def _assembled(pieces: Sequence[Piece], peaks: Mapping[Size, float], window_px: int, power: int) -> Prior:
     exact = {size: max(1.0, *(peak for other, peak in peaks.items() if within(other, size))) for size in peaks}
-    residual = max(abs(max(piece.bytes(size) for piece in pieces) / peak - 1) for size, peak in exact.items())
-    return Prior(tuple(pieces), exact, window_px, residual)
+    residual = max(abs(_highest(pieces, size, power) / peak - 1) for size, peak in exact.items())
+    return Prior(tuple(pieces), exact, window_px, residual, power=power)
 
 
 def _fitted(phase: str, peaks: Mapping[Size, float]) -> Sequence[Piece]:
-    if len({_pixels(size) for size in peaks}) == 1:
-        return _from_single_peak(phase, peaks, _pixels)
-    plain = _least_squares(phase, peaks, (_pixels,))
+    if len({_units(size) for size in peaks}) == 1:
+        return _from_single_peak(phase, peaks, _units)
+    plain = _least_squares(phase, peaks, (_units,))
     if plain is None:  # it falls with work: a constant, seen with noise
         return [Piece(phase, max(peaks.values()))]
     candidates = [plain]
     if _worst(plain, peaks) > TRACED_TOLERANCE:
-        alternatives = (_least_squares(phase, peaks, terms) for terms in ((_pairs,), (_pixels, _pairs)))
+        alternatives = (_least_squares(phase, peaks, terms) for terms in ((_pairs,), (_units, _pairs)))
         candidates += [piece for piece in alternatives if piece is not None]
     return [min(candidates, key=lambda piece: _worst(piece, peaks))]
 
 
 def _worst(piece: Piece, peaks: Mapping[Size, float]) -> float:
-    return max(abs(piece.bytes(size) / max(1.0, peak) - 1) for size, peak in peaks.items())
+    return max(abs(piece.bytes(*size) / max(1.0, peak) - 1) for size, peak in peaks.items())
 
 
 def _least_squares(phase: str, peaks: Mapping[Size, float], terms: Sequence[Term]) -> Piece | None:
@@ -223,7 +241,7 @@ def _least_squares(phase: str, peaks: Mapping[Size, float], terms: Sequence[Term
     if rank < table.shape[1] or min(solution[1:]) < 0:
         return None
     slopes = dict(zip(terms, (float(value) for value in (solution / scales)[1:]), strict=True))
-    return Piece(phase, float(solution[0]), slopes.get(_pixels, 0.0), slopes.get(_pairs, 0.0))
+    return Piece(phase, float(solution[0]), slopes.get(_units, 0.0), slopes.get(_pairs, 0.0))
 
 
 def _from_single_peak(phase: str, peaks: Mapping[Size, float], term: Term) -> list[Piece]:
@@ -252,4 +270,4 @@ def _extrapolated(peaks: Mapping[Size, float], term: Term) -> list[Piece]:
 
 
 def _line(phase: str, constant: float, slope: float, term: Term) -> Piece:
-    return Piece(phase, constant, slope) if term is _pixels else Piece(phase, constant, quartic=slope)
+    return Piece(phase, constant, slope) if term is _units else Piece(phase, constant, pairwise=slope)

@@ -23,8 +23,8 @@ from tests.unit.worlds import (
     sizes,
     worlds,
 )
-from trainauto.core.plan import BatchShape, Plan
-from trainauto.memory.cost.cost_model import REMEMBERED_PERIODS, REMEMBERED_SIZES, CostModel, fit_prior, shape_of
+from trainauto.core.plan import BatchShape, Plan, shape_of
+from trainauto.memory.cost.cost_model import REMEMBERED_PERIODS, REMEMBERED_SIZES, CostModel, fit_prior
 from trainauto.memory.cost.ratio_prior import ALLOCATED, PROCESS, RESERVED, UPPER, RatioPrior, student4
 from trainauto.memory.cost.traced_fit import reserved_prior
 

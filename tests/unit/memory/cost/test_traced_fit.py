@@ -24,11 +24,11 @@ from trainauto.memory.cost.traced_fit import TRACED_TOLERANCE, fit_prior, measur
     sizes,
 )
 def test_phases_are_found_from_six_small_plans(
-    constant: float, square: float, quartic: float, optimizer: float, window: int, asked: tuple[int, int]
+    constant: float, linear: float, pairwise: float, optimizer: float, window: int, asked: tuple[int, int]
 ) -> None:
     def phases(b: int, x: int) -> dict[str, float]:
         x = math.ceil(x / window) * window
-        return {"backward": affine(b, x, constant * MIB, square * KIB, quartic), "optimizer": optimizer * MIB}
+        return {"backward": affine(b, x, constant * MIB, linear * KIB, pairwise), "optimizer": optimizer * MIB}
 
     prior = fit_prior({size: phases(*size) for size in TRACED}, window)
     assert prior.residual < TRACED_TOLERANCE
@@ -47,7 +47,7 @@ def test_a_window_costs_what_it_pads_to() -> None:
 def test_known_points_win_and_more_never_costs_less(
     points: dict[tuple[int, int], float], one: tuple[int, int], other: tuple[int, int]
 ) -> None:
-    for prior in (fit_prior({k: {"all": v} for k, v in points.items()}), measured_prior(points, quartic=True)):
+    for prior in (fit_prior({k: {"all": v} for k, v in points.items()}), measured_prior(points, pairwise=True)):
         for size in points:
             smaller = [peak for known, peak in points.items() if known[0] <= size[0] and known[1] <= size[1]]
             assert prior.bytes(*size) == pytest.approx(max(smaller))
@@ -56,12 +56,12 @@ def test_known_points_win_and_more_never_costs_less(
         assert prior.bytes(*low) <= prior.bytes(*other)
 
 
-def test_a_quartic_term_is_there_only_where_the_residual_asks() -> None:
+def test_a_pairwise_term_is_there_only_where_the_residual_asks() -> None:
     wobble = dict(zip(TRACED, (1.002, 0.998, 1.001, 0.999, 1.0015, 0.9985), strict=True))
     plain = fit_prior({size: {"backward": affine(*size) * wobble[size]} for size in TRACED})
-    assert [piece.quartic for piece in plain.pieces] == [0.0]
-    attention = a_prior(lambda b, x: affine(b, x, quartic=96.0))
-    assert attention.pieces[0].quartic == pytest.approx(96.0, rel=1e-6)
+    assert [piece.pairwise for piece in plain.pieces] == [0.0]
+    attention = a_prior(lambda b, x: affine(b, x, pairwise=96.0))
+    assert attention.pieces[0].pairwise == pytest.approx(96.0, rel=1e-6)
 
 
 def test_lumps_are_counted_in_bytes_and_doubted_where_they_are_large() -> None:
@@ -84,16 +84,16 @@ def test_lumps_are_counted_in_bytes_and_doubted_where_they_are_large() -> None:
     assert doubt(16, 256) < 0.01
 
 
-@pytest.mark.parametrize("quartic", [0.0, 16.0])
-def test_reserved_bytes_have_the_form_of_live_ones_and_are_no_less(quartic: float) -> None:
+@pytest.mark.parametrize("pairwise", [0.0, 16.0])
+def test_reserved_bytes_have_the_form_of_live_ones_and_are_no_less(pairwise: float) -> None:
     def form(b: int, x: int) -> float:
-        return affine(b, x, 4 * MIB, 5 * KIB, quartic)
+        return affine(b, x, 4 * MIB, 5 * KIB, pairwise)
 
     live = a_prior(form)
     taken = reserved_prior(live, {size: 1.05 * form(*size) + 6 * MIB for size in TRACED})
     assert taken.bytes(16, 128) == pytest.approx(1.05 * form(16, 128) + 6 * MIB, rel=1e-6)
     less = reserved_prior(live, {size: 0.9 * form(*size) for size in TRACED})
-    assert less.pieces[0].bytes((16, 128)) == pytest.approx(form(16, 128), rel=1e-6)
+    assert less.pieces[0].bytes(16, 128**2) == pytest.approx(form(16, 128), rel=1e-6)
     alone = reserved_prior(live, {(4, 48): form(4, 48) + 9 * MIB})
     assert alone.bytes(16, 128) == pytest.approx(form(16, 128) + 9 * MIB, rel=1e-6)
     with pytest.raises(ValueError, match="at least one traced plan"):

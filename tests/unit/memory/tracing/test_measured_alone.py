@@ -8,7 +8,7 @@ from trainauto.memory.cost.ratio_prior import UPPER, RatioPrior
 
 
 def test_two_measured_plans_give_a_line_and_five_to_ten_per_cent() -> None:
-    cost = CostModel(None, quartic=False)
+    cost = CostModel(None, pairwise=False)
     assert not cost.can_predict
     for size in ((4, 48), (4, 112)):
         cost.observe(shape(*size), int(affine(*size)))
@@ -20,7 +20,7 @@ def test_two_measured_plans_give_a_line_and_five_to_ten_per_cent() -> None:
 @pytest.mark.parametrize("hidden", [0.0, 60 * MIB, -20 * MIB])  # what a CPU's baseline holds: all, none, too much
 def test_one_measured_plan_is_cautious_where_a_baseline_hides_the_constant(hidden: float) -> None:
     peaks = [(size, affine(*size, hidden, 100 * KIB)) for size in ((4, 32), (4, 64), (8, 64))]
-    cost = CostModel(None, quartic=False)
+    cost = CostModel(None, pairwise=False)
     cost.observe(shape(*peaks[0][0]), int(peaks[0][1]))
     for size, peak in peaks[1:]:
         assert peak <= cost.predict(shape(*size), UPPER)
@@ -37,9 +37,9 @@ def test_a_belief_carries_the_weights_that_a_baseline_holds() -> None:
 
 def test_attention_that_may_be_written_out_is_expected_and_found_from_the_third_plan() -> None:
     def attention(b: int, x: int) -> float:
-        return affine(b, x, quartic=96.0)
+        return affine(b, x, pairwise=96.0)
 
-    bold, careful = CostModel(None, quartic=False), CostModel(None)
+    bold, careful = CostModel(None, pairwise=False), CostModel(None)
     for size in ((4, 32), (4, 48)):
         bold.observe(shape(*size), int(attention(*size)))
         careful.observe(shape(*size), int(attention(*size)))
@@ -51,9 +51,9 @@ def test_attention_that_may_be_written_out_is_expected_and_found_from_the_third_
 
 
 def test_a_failure_that_the_peaks_did_not_foretell_bends_the_line() -> None:
-    cost = CostModel(None, quartic=False)
-    cost.observe(shape(2, 32), int(affine(2, 32, quartic=96.0)))
-    failed = int(0.8 * affine(2, 138, quartic=96.0))
+    cost = CostModel(None, pairwise=False)
+    cost.observe(shape(2, 32), int(affine(2, 32, pairwise=96.0)))
+    failed = int(0.8 * affine(2, 138, pairwise=96.0))
     assert cost.predict(shape(2, 138)) < failed
     between = cost.predict(shape(2, 120))
     cost.observe_failure(shape(2, 138), failed)
