@@ -16,7 +16,7 @@ PACKAGE = "trainauto"
 LONGEST_FILE = 500  # lines
 LONGEST_MODULE = 350  # lines of a file of the package
 LONGEST_FUNCTION = 50  # lines of a function of the package
-NETWORKS = "trainauto/archs"  # networks are written down layer by layer, however many there are
+NETWORKS = "trainauto/tasks/sr/archs"  # networks are written down layer by layer, however many there are
 LONGEST_LOOP = 100  # lines of these functions together: whoever reads them knows what training does
 LOOP = {
     "trainauto/engine/loop.py": ("train", "train_until_done", "train_step"),

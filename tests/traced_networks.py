@@ -16,7 +16,7 @@ NETWORKS = textwrap.dedent(
     import numpy as np
     import torch
     from torch import nn
-    from trainauto.archs import ARCHS
+    from trainauto.tasks.sr.archs import ARCHS
 
     class Net(nn.Module):
         def __init__(self, scale=2):

@@ -27,7 +27,6 @@ from trainauto.engine.run import Frequencies, Run
 from trainauto.forecast.memory_forecast import keep_forecast
 from trainauto.forecast.warm_start import WarmStart, broadcast_warm_start, kind_of_run, prepare_warm_start
 from trainauto.models.base_model import BaseModel
-from trainauto.models.validation import Validator
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
@@ -39,6 +38,7 @@ from trainauto.reporting.startup_log import StartupLog
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import write_run_metadata
+from trainauto.tasks.sr.models.run_validator import RunValidator
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ def _sinks(options: Options, directory: RunDirectory, ranks: Communicator) -> Se
     return default_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
 
 
-def _validators(parts: RunParts, directory: RunDirectory, *, in_step: bool) -> list[Validator]:
+def _validators(parts: RunParts, directory: RunDirectory, *, in_step: bool) -> list[RunValidator]:
     device = parts.precision.device
     return [
         build_validator(parts.loaded, dataset, parts.metrics, parts.network, device, directory, in_step=in_step)

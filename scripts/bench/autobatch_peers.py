@@ -32,12 +32,12 @@ import torch  # noqa: E402
 from autobatch_cases import ENOUGH_STEPS, FIRST_BATCH, NETWORKS, RATE, SCALE, STEADY_STEPS, Case  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from trainauto.archs import ARCHS  # noqa: E402
-from trainauto.data.image_io import read_image  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.memory.monitor import budget, onednn  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
 from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
+from trainauto.tasks.sr.archs import ARCHS  # noqa: E402
+from trainauto.tasks.sr.data.image_io import read_image  # noqa: E402
 
 SAMPLES = 8192
 TRIAL_STEPS = 3

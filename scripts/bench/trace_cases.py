@@ -15,18 +15,18 @@ import yaml
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from trainauto.archs import ARCHS
 from trainauto.builders.model import build_model, build_network, choose_precision
 from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.workload import Tensors
-from trainauto.data.image_crops import ImageCrops
 from trainauto.forecast.traced_run import FakeRun, TracedModel, empty_batch
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
+from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 VOCABULARY = 512
 CPU = torch.device("cpu")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainauto.archs import ARCHS, SPAN, SwinIR, is_discriminator
-from trainauto.archs.padding import pad_to_multiple
-from trainauto.archs.span_arch import Conv3XC
 from trainauto.core.plan import SizeRequirements
+from trainauto.tasks.sr.archs import ARCHS, SPAN, SwinIR, is_discriminator
+from trainauto.tasks.sr.archs.padding import pad_to_multiple
+from trainauto.tasks.sr.archs.span_arch import Conv3XC
 
 SMALL = {
     "compact": {"num_feat": 8, "num_conv": 2},

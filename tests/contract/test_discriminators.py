@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainauto.archs import ARCHS, is_discriminator
-from trainauto.archs.spectral_norm import SpectralNormConv2d
+from trainauto.tasks.sr.archs import ARCHS, is_discriminator
+from trainauto.tasks.sr.archs.spectral_norm import SpectralNormConv2d
 
 SMALL = {"unetdiscriminatorsn": {"num_feat": 4}}
 """Arguments that make each discriminator small; every registered one has an entry."""

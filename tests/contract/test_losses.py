@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainauto.losses import LOSSES, GANLoss, WeightedLoss
+from trainauto.tasks.sr.losses import LOSSES, GANLoss, WeightedLoss
 
 ALIASES = ("l1", "mse", "charbonnier", "ssim")
 IMAGE_LOSSES = [name for name in LOSSES if not issubclass(LOSSES.get(name), GANLoss)]
-"""Losses that compare an image with its reference; GANLoss has tests of its own (tests/unit/losses)."""
+"""Losses that compare an image with its reference; GANLoss has tests of its own (tests/unit/tasks/sr/losses)."""
 
 
 def images(samples: int = 5, channels: int = 3, side: int = 16) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainauto.archs import ARCHS
+from trainauto.tasks.sr.archs import ARCHS
 
 CASES = json.loads((Path(__file__).parent / "arch_outputs.json").read_text())
 NOT_LEARNED = ("attn_mask", "relative_position_index", "no_norm", "eval_conv.weight", "eval_conv.bias")

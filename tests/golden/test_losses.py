@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.golden.test_metrics import photograph
-from trainauto.losses import LOSSES
-from trainauto.losses.ssim_loss import gaussian_window
-from trainauto.metrics.psnr_ssim import calculate_ssim
+from trainauto.tasks.sr.losses import LOSSES
+from trainauto.tasks.sr.losses.ssim_loss import gaussian_window
+from trainauto.tasks.sr.metrics.psnr_ssim import calculate_ssim
 
 Images = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ def test_values_are_the_pinned_ones(name: str) -> None:
 
 
 def test_every_loss_is_pinned() -> None:
-    assert set(LOSSES) - {"GANLoss"} == set(PINNED)  # GANLoss compares no images: see tests/unit/losses
+    assert set(LOSSES) - {"GANLoss"} == set(PINNED)  # GANLoss compares no images: see tests/unit/tasks/sr/losses
 
 
 def test_charbonnier_is_smooth_where_eps_is_large() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from trainauto.archs import ARCHS
+from trainauto.tasks.sr.archs import ARCHS
 
 MANIFESTS = Path(__file__).parent / "manifests"
 NETWORKS = {

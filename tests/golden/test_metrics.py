@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from skimage import color, data
 
 from trainauto.core.errors import InputError
-from trainauto.metrics import METRICS, better_is_higher, register_metric
-from trainauto.metrics.psnr_ssim import calculate_psnr, calculate_ssim
+from trainauto.tasks.sr.metrics import METRICS, better_is_higher, register_metric
+from trainauto.tasks.sr.metrics.psnr_ssim import calculate_psnr, calculate_ssim
 
 PINNED = Path(__file__).with_name("metrics.json")
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "camera")

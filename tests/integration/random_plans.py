@@ -21,23 +21,23 @@ set_environment()  # torch reads it when it is loaded
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
 from trainauto.core.plan import LQ_SIZE, BatchShape, Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
-from trainauto.data.image_crops import ImageCrops  # noqa: E402
 from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.engine.snapshot import StepSnapshot  # noqa: E402
 from trainauto.engine.step_outcome import Stepped  # noqa: E402
-from trainauto.losses.pixel_loss import L1Loss  # noqa: E402
 from trainauto.memory.monitor import budget  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
 from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
 from trainauto.memory.monitor.release import release_memory  # noqa: E402
 from trainauto.models import SRModel  # noqa: E402
 from trainauto.optim.precision import Precision  # noqa: E402
+from trainauto.tasks.sr.archs import ARCHS  # noqa: E402
+from trainauto.tasks.sr.data.image_crops import ImageCrops  # noqa: E402
+from trainauto.tasks.sr.losses.pixel_loss import L1Loss  # noqa: E402
 
 MIB = 1024**2
 CPU = torch.device("cpu")

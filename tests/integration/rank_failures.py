@@ -22,22 +22,22 @@ set_environment()
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from trainauto.archs import ARCHS  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective  # noqa: E402
 from trainauto.core.plan import BatchShape, Plan  # noqa: E402
-from trainauto.data.image_crops import ImageCrops  # noqa: E402
 from trainauto.distributed.communicator import Communicator, TorchCommunicator, init_distributed  # noqa: E402
 from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
 from trainauto.engine.snapshot import StepSnapshot  # noqa: E402
 from trainauto.engine.step import optimize_parameters, parameters_of  # noqa: E402
 from trainauto.engine.step_outcome import DoesNotFit  # noqa: E402
-from trainauto.losses.pixel_loss import MSELoss  # noqa: E402
 from trainauto.memory.monitor import budget  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
 from trainauto.memory.monitor.release import release_memory  # noqa: E402
 from trainauto.models import SRModel  # noqa: E402
 from trainauto.optim.precision import Precision  # noqa: E402
+from trainauto.tasks.sr.archs import ARCHS  # noqa: E402
+from trainauto.tasks.sr.data.image_crops import ImageCrops  # noqa: E402
+from trainauto.tasks.sr.losses.pixel_loss import MSELoss  # noqa: E402
 
 MIB = 1024**2
 CPU = torch.device("cpu")

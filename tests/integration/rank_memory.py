@@ -10,7 +10,6 @@ from pathlib import Path
 from trainauto.builders.distributed_setup import parallel_of
 from trainauto.builders.model import build_model, build_network, choose_precision
 from trainauto.core.plan import Plan
-from trainauto.data.image_crops import ImageCrops
 from trainauto.distributed.communicator import Communicator, init_distributed
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
@@ -19,6 +18,7 @@ from trainauto.forecast.traced_run import empty_batch
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.models.base_model import BaseModel
 from trainauto.options.load import LoadedOptions, load_options
+from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 STEPS = 3  # DistributedDataParallel makes its buckets anew in the second
 

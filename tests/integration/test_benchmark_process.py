@@ -21,7 +21,7 @@ NETWORK = textwrap.dedent(
     """
     import os
     from torch import nn
-    from trainauto.archs import ARCHS
+    from trainauto.tasks.sr.archs import ARCHS
 
     @ARCHS.register("ends_on_large_crops")
     class EndsOnLargeCrops(nn.Module):

@@ -23,7 +23,7 @@ Write = Callable[..., Path]
 PLUGIN_NETWORK = """
 import torch
 from torch import nn
-from trainauto.archs import ARCHS
+from trainauto.tasks.sr.archs import ARCHS
 
 @ARCHS.register("my_net")
 class MyNet(nn.Module):
@@ -234,7 +234,7 @@ def _line_number(file: Path, text: str) -> int:
 
 
 def _forget_plugins() -> None:
-    from trainauto.archs import ARCHS
+    from trainauto.tasks.sr.archs import ARCHS
 
     for name in ("fixed", "broken_plugin"):
         sys.modules.pop(name, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import run_directory, tiny_options, train, write_options
-from tests.unit.data.test_damaged_images import damage_middle
+from tests.unit.tasks.sr.data.test_damaged_images import damage_middle
 from trainauto.cli import main
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")

@@ -189,7 +189,7 @@ def test_onnx_needs_its_packages(
 def test_a_network_that_onnx_cannot_hold_ends_with_1(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("trainauto.models.onnx_file.LIMIT", -1.0)
+    monkeypatch.setattr("trainauto.tasks.sr.models.onnx_file.LIMIT", -1.0)
     assert main(["export", "experiments/made", "out.onnx", "--size", "24x32"]) == 1
     assert "it is not kept" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["experiments"]

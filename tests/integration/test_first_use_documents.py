@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from trainauto.cli import _parser
-from trainauto.data.image_files import IMAGE_SUFFIXES
+from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

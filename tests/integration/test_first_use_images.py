@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from tests.integration.commands import command, run_directory, step_records, tiny_options, train, write_options
-from tests.unit.data.test_image_sets import save_turned
+from tests.unit.tasks.sr.data.test_image_sets import save_turned
 
 SIZE_PX = 48, 72
 """Height and width of a low-quality image as it is seen: no square, and a quarter turn does not fit the other one."""

@@ -20,8 +20,8 @@ def test_an_image_of_90_megapixels_is_read_without_a_word(tmp_path: Path, suffix
     # A process of its own, with warnings as they are: pytest makes errors of all.
     read = f"""
 from trainauto.data import GTImageDataset
-from trainauto.data.image_io import read_header, read_image
-from trainauto.data.large_images import read_picture
+from trainauto.tasks.sr.data.image_io import read_header, read_image
+from trainauto.tasks.sr.data.large_images import read_picture
 header = read_header("a{suffix}")
 assert (header.height_px, header.width_px) == (9000, 10000)
 assert GTImageDataset(".", scale=2).scan().samples == 2

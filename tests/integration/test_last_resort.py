@@ -22,8 +22,8 @@ from tests.integration.commands import (
 from trainauto.build import build_run
 from trainauto.engine.loop import train as train_run
 from trainauto.engine.run import Run
-from trainauto.losses import LOSSES
 from trainauto.options.load import load_options
+from trainauto.tasks.sr.losses import LOSSES
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")
 

@@ -10,7 +10,7 @@ from tests.integration.commands import tiny_options, train, write_options
 NETWORKS = """
 import torch
 from torch import nn
-from trainauto.archs import ARCHS
+from trainauto.tasks.sr.archs import ARCHS
 
 
 class Base(nn.Module):

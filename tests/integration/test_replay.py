@@ -22,10 +22,10 @@ from tests.integration.commands import (
     train,
     write_options,
 )
-from trainauto.archs.unet_discriminator_arch import UNetDiscriminatorSN
 from trainauto.cli import main
 from trainauto.engine.checkpoint import Checkpoints
-from trainauto.losses.pixel_loss import L1Loss
+from trainauto.tasks.sr.archs.unet_discriminator_arch import UNetDiscriminatorSN
+from trainauto.tasks.sr.losses.pixel_loss import L1Loss
 
 Write = Callable[..., Path]
 CONTROLLER = {"policy": "step", "min_batch_size": 2, "max_batch_size": 16, "min_lq_size": 8, "max_lq_size": 64}

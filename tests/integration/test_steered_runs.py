@@ -22,11 +22,11 @@ from trainauto.core.plan import Plan
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
 from trainauto.engine.run_errors import NothingFitsError
-from trainauto.losses import LOSSES
 from trainauto.memory.monitor.meter import resident_bytes
 from trainauto.optim.ema import Ema
 from trainauto.options.load import load_options
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.sr.losses import LOSSES
 
 pytestmark = pytest.mark.usefixtures("children_uncovered")
 

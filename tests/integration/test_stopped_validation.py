@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("children_uncovered")
 SLOW_METRIC = """
 import os, time
 from pathlib import Path
-from trainauto.metrics import METRICS
+from trainauto.tasks.sr.metrics import METRICS
 
 @METRICS.register("slow_metric")
 def slow_metric(image, reference):

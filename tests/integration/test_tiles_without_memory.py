@@ -8,7 +8,7 @@ import pytest
 REAL = """
 import resource, torch
 from torch import nn
-from trainauto.models.tiles import TiledEnlarger
+from trainauto.tasks.sr.models.tiles import TiledEnlarger
 torch.manual_seed(0)
 torch.set_num_threads(1)
 net = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 12, 3, padding=1), nn.PixelShuffle(2))

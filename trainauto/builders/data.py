@@ -16,15 +16,16 @@ from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
-from trainauto.data import DATASETS, DatasetScan, DynamicDataLoader, DynamicDataset
-from trainauto.metrics import METRICS, better_is_higher
-from trainauto.models.tiles import TiledEnlarger
-from trainauto.models.validation import Validator
+from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.optim.precision import Precision
 from trainauto.options.component_arguments import check_arguments
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Options, TrainDataset, ValDataset
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.sr.data import DATASETS
+from trainauto.tasks.sr.metrics import METRICS, better_is_higher
+from trainauto.tasks.sr.models.run_validator import RunValidator
+from trainauto.tasks.sr.models.tiles import TiledEnlarger
 
 logger = logging.getLogger(__name__)
 
@@ -193,13 +194,13 @@ def build_validator(
     directory: RunDirectory,
     *,
     in_step: bool = False,
-) -> Validator:
+) -> RunValidator:
     """Return what validates one set; ``in_step``: ranks run the network together, and none may change its tiles."""
     val = loaded.options.val
     tiles = TiledEnlarger(
         loaded.options.scale, val.tile_size, val.tile_overlap, requirements_of(network), may_shrink=not in_step
     )
-    return Validator(
+    return RunValidator(
         dataset,
         {name: metric for name, (metric, _) in metrics.items()},
         {name: higher for name, (_, higher) in metrics.items()},

@@ -7,11 +7,11 @@ from typing import Any
 from torch import nn
 
 from trainauto.core.errors import InputError
-from trainauto.losses import GANLoss
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Component, Options
 from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.options.validation_errors import Finding, in_file_order
+from trainauto.tasks.sr.losses import GANLoss
 
 KEYS = (
     ("network_d",),

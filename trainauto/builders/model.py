@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainauto.archs import ARCHS, is_discriminator
-from trainauto.archs.legacy_keys import modern_keys
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.core.errors import InputError, Problem
@@ -21,10 +19,8 @@ from trainauto.core.plan import SizeRequirements
 from trainauto.core.process import without_garbage_collection
 from trainauto.core.run_events import LengthUnit
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
-from trainauto.losses import LOSSES
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.tracing.host_reads import place_of_error
-from trainauto.models import MODELS
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, in_words
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
@@ -34,6 +30,10 @@ from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.schema import Component, Options
+from trainauto.tasks.sr.archs import ARCHS, is_discriminator
+from trainauto.tasks.sr.archs.legacy_keys import modern_keys
+from trainauto.tasks.sr.losses import LOSSES
+from trainauto.tasks.sr.models import MODELS
 
 logger = logging.getLogger(__name__)
 

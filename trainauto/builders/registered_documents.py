@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from trainauto.archs import ARCHS
 from trainauto.automations import AUTOMATIONS
 from trainauto.core.registry import Registry
-from trainauto.data import DATASETS
-from trainauto.losses import LOSSES
-from trainauto.metrics import METRICS
-from trainauto.models import MODELS
 from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.options.reference_documents import json_schema, markdown_reference
+from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.data import DATASETS
+from trainauto.tasks.sr.losses import LOSSES
+from trainauto.tasks.sr.metrics import METRICS
+from trainauto.tasks.sr.models import MODELS
 
 
 def registries() -> dict[str, Registry[Any]]:

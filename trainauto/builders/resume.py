@@ -50,7 +50,7 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
     is_same = not any(line.startswith("val.val_freq:") for line in changes)
     if every and step and ((is_same and step % every == 0) or run.finished):
         made = run.ranks.broadcast_object(lambda: _made_validations(run, directory))
-        run.missed = [validator for validator in run.validators if validator.dataset.name not in made]
+        run.missed = [validator for validator in run.validators if validator.name not in made]
     for line in changes:
         logger.warning("%s%s", CHANGED, line)
     if changes and run.controls.stop_reason:
@@ -64,7 +64,7 @@ def _made_validations(run: Run, directory: RunDirectory) -> list[str]:
     """Return the sets that were validated after the last step; the score of the first one is noted, if nobody has."""
     step, metric = run.progress.steps, run.frequencies.best_metric
     made = validated_sets(directory, step)
-    first = run.validators[0].dataset.name if run.validators else ""
+    first = run.validators[0].name if run.validators else ""
     with suppress(KeyError, TypeError, ValueError):  # validated by another metric, or by none
         score = Best(step, float(made[first]["metrics"][metric]), f"{first}/{metric}")
         run.checkpoints.note_score(score, better_is_higher=made[first]["better_is_higher"][metric])

@@ -10,8 +10,8 @@ from trainauto.core.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
-    from trainauto.inference.load_network import LoadedNetwork
     from trainauto.options.schema import Options
+    from trainauto.tasks.sr.inference.load_network import LoadedNetwork
 
 Commands = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
@@ -84,8 +84,8 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Loaded
         InputError: as :func:`check_network`, or what is named cannot be used.
         CheckpointError: the weights of the run are damaged.
     """
-    from trainauto.inference.load_network import load_network, network_from_weights
     from trainauto.options.load import load_options
+    from trainauto.tasks.sr.inference.load_network import load_network, network_from_weights
 
     check_network(parsed)
     if parsed.run is not None:

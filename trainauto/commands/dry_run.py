@@ -20,9 +20,9 @@ from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
-from trainauto.models.validation import Validator
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.reporting.formatting import decision_lines
+from trainauto.tasks.sr.models.validation import Validator
 
 
 class DryRun:
@@ -98,7 +98,8 @@ class DryRun:
         run.reporter = recorder
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
-            keep_first(validator)
+            if isinstance(validator, Validator):
+                keep_first(validator)
         every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
         run.frequencies = replace(run.frequencies, validate=every, save=0)
         with self._stack:

@@ -20,8 +20,8 @@ from trainauto.commands.common_arguments import check_free, named_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.core.units import KIB, MIB, size_text
-from trainauto.data.image_io import read_image
-from trainauto.inference.load_network import AVERAGES, WEIGHTS, LoadedNetwork
+from trainauto.tasks.sr.data.image_io import read_image
+from trainauto.tasks.sr.inference.load_network import AVERAGES, WEIGHTS, LoadedNetwork
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
 """Of those that ship inside scikit-image: what ONNX files are compared on."""
@@ -108,7 +108,7 @@ def _write_pth(trained: LoadedNetwork, file: Path, *, half: bool) -> list[str]:
 def _write_onnx(trained: LoadedNetwork, file: Path, *, half: bool, size_px: tuple[int, int] | None) -> list[str]:
     import onnxruntime
 
-    from trainauto.models.onnx_file import INPUT, OPSET, OUTPUT, write_onnx
+    from trainauto.tasks.sr.models.onnx_file import INPUT, OPSET, OUTPUT, write_onnx
 
     written = write_onnx(
         trained.network,

@@ -19,11 +19,17 @@ from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
 from trainauto.core.records import ValidationRecord
 from trainauto.core.words import counted
-from trainauto.inference.evaluate import always_validating, measure, network_to_measure, with_images, with_sets_of
-from trainauto.inference.load_network import load_network
 from trainauto.options.load import LoadedOptions, LoadedTest
 from trainauto.reporting.formatting import WIDTH, duration, table
 from trainauto.reporting.step_stats import gain_over_bicubic
+from trainauto.tasks.sr.inference.evaluate import (
+    always_validating,
+    measure,
+    network_to_measure,
+    with_images,
+    with_sets_of,
+)
+from trainauto.tasks.sr.inference.load_network import load_network
 
 LONGEST_NAME = 24
 """Columns of an image's name; of a longer one the end is shown."""

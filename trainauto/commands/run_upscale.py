@@ -16,11 +16,11 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_memory_limit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
-from trainauto.data.image_files import IMAGE_SUFFIXES, images_below
-from trainauto.data.large_images import ImageWriter, read_picture
-from trainauto.inference.load_network import LoadedNetwork
-from trainauto.inference.upscale import TileFigures, Upscaler, limited_meter
 from trainauto.memory.tracing.fake_tensors import warm_up
+from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, images_below
+from trainauto.tasks.sr.data.large_images import ImageWriter, read_picture
+from trainauto.tasks.sr.inference.load_network import LoadedNetwork
+from trainauto.tasks.sr.inference.upscale import TileFigures, Upscaler, limited_meter
 
 
 @dataclass(frozen=True)

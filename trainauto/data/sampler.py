@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import LQ_SIZE, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data.dynamic_dataset import SampleKey
-from trainauto.data.geometry import splitmix64
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class DynamicBatchSampler:
 
 
 def _splitmix64_array(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Do :func:`~trainauto.data.geometry.splitmix64` on an array (unsigned arithmetic wraps, as intended)."""
+    """Do :func:`~trainauto.core.hashing.splitmix64` on an array (unsigned arithmetic wraps, as intended)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

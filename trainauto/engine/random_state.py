@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainauto.data.geometry import splitmix64
+from trainauto.core.hashing import splitmix64
 
 
 def seed_everything(seed: int) -> None:

@@ -24,9 +24,9 @@ from trainauto.engine.reduce import check_same_weights
 from trainauto.engine.replay_script import FreeScript
 from trainauto.engine.signals import StopSignals
 from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.validation_set import ValidationSet
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.models.base_model import BaseModel
-from trainauto.models.validation import Validator
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
 from trainauto.storage.run_lock import RunLock
@@ -70,7 +70,7 @@ class Run:
     axes: tuple[Axis, ...]
     schedule: RateSchedule
     journal: DecisionJournal
-    validators: Sequence[Validator]
+    validators: Sequence[ValidationSet]
     checkpoints: Checkpoints
     reporter: ReporterLike
     meter: MemoryMeter
@@ -87,7 +87,7 @@ class Run:
     limit_bytes: int | None = None
     ranks: Communicator = SINGLE_PROCESS
     lock: RunLock = field(default_factory=RunLock)
-    missed: Sequence[Validator] = ()
+    missed: Sequence[ValidationSet] = ()
     resume_command: str = ""
     snapshot: StepSnapshot = field(init=False)
     _saved_state: str = field(init=False, default="")

@@ -6,12 +6,11 @@ from dataclasses import replace
 from trainauto.core.errors import Saving, have_saved, saving_before
 from trainauto.core.records import ValidationRecord
 from trainauto.engine.checkpoint import Best
-from trainauto.engine.distributed_validation import run_on_all_ranks
 from trainauto.engine.run import Run
 from trainauto.engine.validation_room import lack_of_room
+from trainauto.engine.validation_set import ValidationSet
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
-from trainauto.models.validation import Validator
 
 
 def validate_if_due(run: Run) -> None:
@@ -23,7 +22,7 @@ def validate_if_due(run: Run) -> None:
     validate(run, run.validators)
 
 
-def validate(run: Run, validators: Sequence[Validator]) -> None:
+def validate(run: Run, validators: Sequence[ValidationSet]) -> None:
     """Run validation sets. Whatever is wrong with one, every step so far is whole: an error says to save.
 
     Raises:
@@ -35,7 +34,7 @@ def validate(run: Run, validators: Sequence[Validator]) -> None:
                 break  # a signal: saving comes first
         release_memory(run.model.device)
     except Exception as error:
-        ending = lack_of_room(run) if is_out_of_memory(error) else error
+        ending = lack_of_room(run, validator) if is_out_of_memory(error) else error
         # Of several ranks only those that all have heard of it save.
         have_saved(ending, max(saving_before(error), Saving.ALONE))
         if ending is error:
@@ -43,10 +42,10 @@ def validate(run: Run, validators: Sequence[Validator]) -> None:
         raise ending from None
 
 
-def _validate_set(run: Run, validator: Validator) -> bool:
+def _validate_set(run: Run, validator: ValidationSet) -> bool:
     """Run one set, and report it; say whether it was run to its end."""
     with run.meter.window() as window:  # no step is under way: windows of training begin and end with theirs
-        result = run_on_all_ranks(run, validator)
+        result = validator.validate(run.model, run.progress.steps, run.ranks, run.signals)
     if result is None:
         return False
     record, pictures = replace(result[0], peak=window.reading), result[1]

@@ -14,7 +14,6 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import Plan
 from trainauto.core.words import counted
-from trainauto.data.image_crops import ImageCrops
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.engine.snapshot import StepSnapshot
@@ -26,6 +25,7 @@ from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.options.load import load_options
+from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 MEASURED_STEPS = 3
 """After one that chooses kernels; one where a step takes long."""

@@ -13,7 +13,6 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
-from trainauto.data.image_crops import ImageCrops
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
@@ -27,6 +26,7 @@ from trainauto.memory.tracing.workspaces import Libraries, card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
 from trainauto.options.load import LoadedOptions
+from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 logger = logging.getLogger(__name__)
 

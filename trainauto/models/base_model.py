@@ -4,10 +4,10 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from trainauto.core.batch import Batch
@@ -17,11 +17,17 @@ from trainauto.core.records import ValidationRecord
 from trainauto.core.run_events import Picture
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, Blocks, blocks_of, is_on, switch_on
 from trainauto.models.parallel import Networks, Optimizers, has_shards, is_sharded, load_shards, save_shards
-from trainauto.models.validation import ValidationGroup, Validator
 from trainauto.models.weights import load_weights, save_weights
 from trainauto.optim.ema import Ema
 
 logger = logging.getLogger(__name__)
+
+
+class ModelValidator(Protocol):
+    """What a model is validated by."""
+
+    def run_model(self, model: Any, step: int, group: Any) -> tuple[ValidationRecord, list[Picture]] | None:
+        """Validate a model after ``step``; ``None`` if it was stopped."""
 
 
 class BaseModel(ABC):
@@ -43,13 +49,6 @@ class BaseModel(ABC):
     @abstractmethod
     def objectives(self) -> Sequence[Objective]:
         """Return what one step minimises, in order. The same objects every step: they hold loss-scaling state."""
-
-    @abstractmethod
-    def enlarge(self, lq: Tensor) -> Tensor:
-        """Map images (N, C, h, w) in [0, 1] to (N, C, h * scale, w * scale), as a finished network would.
-
-        Without gradients, in evaluation mode, with averaged weights where there are some.
-        """
 
     def compiled_graphs(self) -> int | None:
         """Return how many graphs ``torch.compile`` has made so far; ``None`` where nothing is compiled."""
@@ -104,10 +103,10 @@ class BaseModel(ABC):
             average.update(self.networks[name], average_share)
 
     def validation(
-        self, validator: Validator, step: int, judges: ValidationGroup | None = None
+        self, validator: ModelValidator, step: int, group: Any = None
     ) -> tuple[ValidationRecord, list[Picture]] | None:
-        """Run one validation set; ``None`` if the judges wanted to stop."""
-        return validator.run(self.enlarge, step, judges)
+        """Run one validation set, together with the other processes of a group; ``None`` if it was stopped."""
+        return validator.run_model(self, step, group)
 
     def save(self, folder: Path) -> None:
         """Write the weights of every network and average as safetensors, e.g. ``net_g.safetensors``.

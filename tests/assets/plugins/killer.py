@@ -16,8 +16,8 @@ from torch import Tensor
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.core.decisions import Decision
 from trainauto.core.records import StepRecord
-from trainauto.losses import LOSSES
-from trainauto.losses.pixel_loss import L1Loss
+from trainauto.tasks.sr.losses import LOSSES
+from trainauto.tasks.sr.losses.pixel_loss import L1Loss
 
 HERE = Path(__file__).parent
 PLANNED = json.loads((HERE / "kills.json").read_text())

@@ -55,7 +55,7 @@ def test_long_files_are_found(tmp_path: Path, write: Write, capsys: pytest.Captu
 def test_long_functions_are_found_but_in_networks(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
     write("trainauto/fits.py", "def run():\n" + "    x = 1\n" * 49)
     write("trainauto/long.py", "class Long:\n    async def run(self):\n" + "        x = 1\n" * 50)
-    write("trainauto/archs/net_arch.py", "def forward():\n" + "    x = 1\n" * 300)
+    write("trainauto/tasks/sr/archs/net_arch.py", "def forward():\n" + "    x = 1\n" * 300)
     write("tests/long.py", "def test():\n" + "    x = 1\n" * 90)
     assert breaches(tmp_path, capsys) == [str(Path("trainauto/long.py")) + ":2: run() has 51 lines, more than 50"]
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tests.integration.commands import gan_options, tiny_options, write_options
-from trainauto.archs import UNetDiscriminatorSN
 from trainauto.builders.model import build_model, build_network
 from trainauto.core.errors import InputError
 from trainauto.models import MODELS, SRGANModel, SRModel
@@ -17,6 +16,7 @@ from trainauto.models.base_model import BaseModel
 from trainauto.models.weights import save_weights
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
+from trainauto.tasks.sr.archs import UNetDiscriminatorSN
 
 CPU = Precision(torch.device("cpu"))
 Build = Callable[..., BaseModel]

@@ -111,7 +111,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
 
 def test_what_plugins_bring(tmp_path: Path, listing: Listing, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "listed_plugin.py").write_text(
-        "from torch import nn\nfrom trainauto.losses import LOSSES\n\n\n"
+        "from torch import nn\nfrom trainauto.tasks.sr.losses import LOSSES\n\n\n"
         "@LOSSES.register('listed_loss')\nclass Listed(nn.Module):\n"
         '    """Listed only.\n\n    Args:\n        strength: how much of it.\n    """\n\n'
         "    def __init__(self, strength: float = 0.25):\n        super().__init__()\n\n\n"

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from trainauto.archs import ARCHS
 from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.core.plugins import import_installed_plugins, import_plugin
 from trainauto.core.registry import Registry
+from trainauto.tasks.sr.archs import ARCHS
 
 PACKAGE = """
 from torch import nn
-from trainauto.archs import ARCHS
+from trainauto.tasks.sr.archs import ARCHS
 @ARCHS.register("announced_net")
 class Announced(nn.Module): ...
 """

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from trainauto.archs import ARCHS
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import StepRecord
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.models import SRModel
 from trainauto.optim.precision import Precision
+from trainauto.tasks.sr.archs import ARCHS
 
 CPU = torch.device("cpu")
 PLAN = Plan.of(batch_size=1, lq_size=8)

@@ -14,12 +14,12 @@ from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.workload import split
-from trainauto.data.image_crops import ImageCrops
 from trainauto.engine.step import PLAIN, StepSettings, optimize_parameters
 from trainauto.engine.step_outcome import Stepped
 from trainauto.models import SRModel
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.precision import Precision
+from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 CPU = torch.device("cpu")
 

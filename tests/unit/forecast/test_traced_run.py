@@ -71,7 +71,7 @@ def test_a_step_for_every_plan_is_enough(options: Callable[..., Path]) -> None:
 
 
 def _compact_parameters() -> list[torch.nn.Parameter]:
-    from trainauto.archs import ARCHS
+    from trainauto.tasks.sr.archs import ARCHS
 
     return list(ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2).parameters())
 

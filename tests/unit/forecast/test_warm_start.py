@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from trainauto.archs import ARCHS
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
@@ -20,6 +19,7 @@ from trainauto.forecast.trace_process import PlanBytes, TraceProcess, TraceProce
 from trainauto.forecast.warm_start import WarmStart, kind_of_run, prepare_warm_start
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions, load_options
+from trainauto.tasks.sr.archs import ARCHS
 
 OPTIONS = Path(__file__).parents[2] / "assets" / "valid_options.yml"
 CPU = torch.device("cpu")

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from tests.unit.engine.test_snapshot import fail_for_real
 from tests.unit.engine.test_step import batch_of, step
-from trainauto.archs import ARCHS
-from trainauto.archs.spectral_norm import SpectralNormConv2d
 from trainauto.engine.step import StepSettings
 from trainauto.models import SRModel
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, blocks_of, segments_of, switch_on
 from trainauto.optim.precision import Precision
+from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.archs.spectral_norm import SpectralNormConv2d
 
 CPU = torch.device("cpu")
 

@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 
-from trainauto.archs import ARCHS
 from trainauto.automations import AUTOMATIONS
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.registry import Registry
 from trainauto.data import DATASETS
-from trainauto.losses import LOSSES
-from trainauto.metrics import METRICS
 from trainauto.models import MODELS
 from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.options.component_arguments import check_arguments
@@ -19,6 +16,9 @@ from trainauto.options.lookup import fields_of, sections
 from trainauto.options.schema import Component, Options
 from trainauto.options.signatures import arguments_model
 from trainauto.options.yaml_file import parse_yaml
+from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.losses import LOSSES
+from trainauto.tasks.sr.metrics import METRICS
 
 Problems = Callable[..., tuple[Problem, ...]]
 

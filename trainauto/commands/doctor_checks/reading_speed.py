@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.data.dynamic_dataset import DynamicDataset, SampleKey
-from trainauto.data.image_io import image_size_px, read_image
+from trainauto.tasks.sr.data.image_io import image_size_px, read_image
 
 MOST_IMAGES = 20
 MOST_SECONDS = 3.0

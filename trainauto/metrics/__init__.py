@@ -1,6 +1,0 @@
-"""Metrics by name."""
-
-from trainauto.metrics import psnr_ssim
-from trainauto.metrics.registry import METRICS, Metric, better_is_higher, register_metric
-
-__all__ = ["METRICS", "Metric", "better_is_higher", "psnr_ssim", "register_metric"]

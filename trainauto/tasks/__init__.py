@@ -1,0 +1,1 @@
+"""What is trained: each task knows its samples; everything below serves any of them."""

@@ -1,0 +1,297 @@
+"""SwinIR: image restoration with attention in shifted windows."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainauto.core.plan import SizeRequirements
+from trainauto.tasks.sr.archs.argument_checks import require_choice, require_positive_integers
+from trainauto.tasks.sr.archs.padding import pad_to_multiple
+from trainauto.tasks.sr.archs.registry import ARCHS
+from trainauto.tasks.sr.archs.swin_block import INITIAL_STD, RSTB, BlockGroup, NormOnly, SwinBlock, shift_mask
+
+RGB_MEAN = (0.4488, 0.4371, 0.4040)
+"""Mean of DIV2K in [0, 1]."""
+HEAD_FEATURES = 64
+"""Channels of the heads ``pixelshuffle`` and ``nearest+conv``."""
+HEAD_SLOPE = 0.01
+SLOPE = 0.2
+UPSAMPLERS: dict[str, tuple[int, ...] | None] = {
+    "pixelshuffle": (1, 2, 3, 4, 8, 16),
+    "pixelshuffledirect": None,
+    "nearest+conv": (2, 4, 8),
+    "": (1,),
+}
+"""Heads by name, with the scales each can do; None: all."""
+
+
+@ARCHS.register("swinir")
+class SwinIR(nn.Module):
+    """Residual groups of Swin blocks between two convolutions; defaults are those of the middle size (SwinIR-M).
+
+    Args:
+        num_in_ch: channels of the input.
+        num_out_ch: channels of the output.
+        scale: enlargement factor.
+        img_size: side of the crops a checkpoint was trained on. It only decides the shape of the ``attn_mask`` entries
+            of the state dict; images of any size can be run.
+        embed_dim: channels of the blocks.
+        depths: Swin blocks in each group.
+        num_heads: attention heads in each group.
+        window_size: side of the attention windows in pixels.
+        mlp_ratio: hidden channels of the perceptrons, as a multiple of ``embed_dim``.
+        qkv_bias: whether queries, keys and values have a bias.
+        drop_rate: dropout of projections and perceptrons.
+        attn_drop_rate: dropout of attention.
+        drop_path_rate: how often the last block is left out for a sample in training; earlier blocks less often.
+        img_range: factor of the centred input, undone at the output.
+        upsampler: ``pixelshuffle`` (classical; scales 1, 2, 3, 4, 8, 16), ``pixelshuffledirect`` (lightweight; any
+            scale), ``nearest+conv`` (real images; scales 2, 4, 8) or an empty text (denoising; scale 1).
+        resi_connection: convolution at the end of each group: ``1conv``, or ``3conv`` of fewer weights.
+
+    Raises:
+        ValueError: an argument is out of its range or does not go with another.
+
+    References:
+        J. Liang et al., "SwinIR", ICCVW 2021, https://arxiv.org/abs/2108.10257.
+    """
+
+    num_in_ch: int
+    """Channels of the input."""
+    scale: int
+    """Enlargement factor."""
+    size_requirements: SizeRequirements
+    """Sides are multiples of the window; others are padded, which costs as much as the next multiple."""
+    mean: Tensor
+    """What is subtracted from the input and added to the output; not part of checkpoints."""
+
+    def __init__(
+        self,
+        num_in_ch: int = 3,
+        num_out_ch: int = 3,
+        scale: int = 4,
+        img_size: int = 64,
+        embed_dim: int = 180,
+        depths: Sequence[int] = (6, 6, 6, 6, 6, 6),
+        num_heads: Sequence[int] = (6, 6, 6, 6, 6, 6),
+        window_size: int = 8,
+        mlp_ratio: float = 2.0,
+        qkv_bias: bool = True,
+        drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
+        drop_path_rate: float = 0.1,
+        img_range: float = 1.0,
+        upsampler: str = "pixelshuffle",
+        resi_connection: str = "1conv",
+    ) -> None:
+        super().__init__()
+        require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, scale=scale)
+        _check_head(upsampler, scale, num_in_ch, num_out_ch)
+        _check_windows(window_size, img_size)
+        _check_blocks(embed_dim, depths, num_heads)
+        _check_numbers(mlp_ratio, img_range, drop_rate, attn_drop_rate, drop_path_rate)
+        require_choice("resi_connection", resi_connection, ("1conv", "3conv"))
+        self.num_in_ch = num_in_ch
+        self.scale = scale
+        self.size_requirements = SizeRequirements(minimum=window_size, multiple=window_size)
+        self.window_size = window_size
+        self.shift = window_size // 2
+        self.img_range = img_range
+        self.upsampler = upsampler
+        mean = RGB_MEAN if num_in_ch == num_out_ch == 3 else (0.0,)
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+
+        self.conv_first = nn.Conv2d(num_in_ch, embed_dim, 3, padding=1)
+        self.patch_embed = NormOnly(embed_dim)
+        self.pos_drop = nn.Dropout(drop_rate)
+        self.shifted = max(depths) > 1 and self.shift > 0
+        last_block = max(sum(depths) - 1, 1)
+        rates = [drop_path_rate * index / last_block for index in range(sum(depths))]
+        self.layers = nn.ModuleList()
+        for depth, heads in zip(depths, num_heads, strict=True):
+            blocks = [
+                SwinBlock(
+                    dim=embed_dim,
+                    num_heads=heads,
+                    window_size=window_size,
+                    shift=self.shift if index % 2 else 0,
+                    img_size=img_size,
+                    mlp_ratio=mlp_ratio,
+                    qkv_bias=qkv_bias,
+                    drop=drop_rate,
+                    attn_drop=attn_drop_rate,
+                    drop_path=rates.pop(0),
+                )
+                for index in range(depth)
+            ]
+            self.layers.append(RSTB(BlockGroup(blocks), _residual_conv(embed_dim, resi_connection)))
+        self.norm = nn.LayerNorm(embed_dim)
+        self.conv_after_body = _residual_conv(embed_dim, resi_connection)
+        self._add_head(embed_dim, num_out_ch)
+        self.apply(_initialise)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Enlarge (N, num_in_ch, H, W) to (N, num_out_ch, H * scale, W * scale)."""
+        height, width = image.shape[-2:]
+        centred = (pad_to_multiple(image, self.window_size) - self.mean) * self.img_range
+        shallow = self.conv_first(centred)
+        deep = self.conv_after_body(self._deep_features(shallow)) + shallow
+        enlarged = self._enlarge(deep, centred) / self.img_range + self.mean
+        return enlarged[..., : height * self.scale, : width * self.scale]
+
+    def _deep_features(self, shallow: Tensor) -> Tensor:
+        """Run the blocks: (N, C, H, W) to the same shape, H and W multiples of the window."""
+        mask = None
+        if self.shifted:
+            # Computed here and not cached: it costs little beside the attention, and a cache would have to know of
+            # sizes, devices, dtypes, fake tensors, compiled graphs and inference mode.
+            height, width = shallow.shape[-2:]
+            mask = shift_mask(height, width, self.window_size, self.shift, like=self.norm.weight)
+        features = self.pos_drop(self.patch_embed(shallow.permute(0, 2, 3, 1)))
+        for layer in self.layers:
+            features = layer(features, mask)
+        return self.norm(features).permute(0, 3, 1, 2)
+
+    def _add_head(self, embed_dim: int, num_out_ch: int) -> None:
+        if self.upsampler == "pixelshuffledirect":
+            conv = nn.Conv2d(embed_dim, num_out_ch * self.scale**2, 3, padding=1)
+            self.upsample = nn.Sequential(conv, nn.PixelShuffle(self.scale))
+            return
+        if self.upsampler == "":
+            self.conv_last = nn.Conv2d(embed_dim, num_out_ch, 3, padding=1)
+            return
+        narrow = nn.Conv2d(embed_dim, HEAD_FEATURES, 3, padding=1)
+        self.conv_before_upsample = nn.Sequential(narrow, nn.LeakyReLU(HEAD_SLOPE, inplace=True))
+        if self.upsampler == "pixelshuffle":
+            steps = [3] if self.scale == 3 else [2] * (self.scale.bit_length() - 1)
+            layers: list[nn.Module] = []
+            for step in steps:
+                layers += [nn.Conv2d(HEAD_FEATURES, HEAD_FEATURES * step**2, 3, padding=1), nn.PixelShuffle(step)]
+            self.upsample = nn.Sequential(*layers)
+        else:
+            self.doublings = self.scale.bit_length() - 1
+            for index in range(self.doublings):
+                self.add_module(f"conv_up{index + 1}", nn.Conv2d(HEAD_FEATURES, HEAD_FEATURES, 3, padding=1))
+            self.conv_hr = nn.Conv2d(HEAD_FEATURES, HEAD_FEATURES, 3, padding=1)
+        self.conv_last = nn.Conv2d(HEAD_FEATURES, num_out_ch, 3, padding=1)
+
+    def _enlarge(self, deep: Tensor, centred: Tensor) -> Tensor:
+        """Turn features (N, C, H, W) into the centred output (N, num_out_ch, H * scale, W * scale)."""
+        if self.upsampler == "pixelshuffledirect":
+            return self.upsample(deep)
+        if self.upsampler == "":
+            return centred + self.conv_last(deep)
+        features = self.conv_before_upsample(deep)
+        if self.upsampler == "pixelshuffle":
+            return self.conv_last(self.upsample(features))
+        for index in range(self.doublings):
+            doubled = F.interpolate(features, scale_factor=2, mode="nearest")
+            features = F.leaky_relu(getattr(self, f"conv_up{index + 1}")(doubled), SLOPE, inplace=True)
+        return self.conv_last(F.leaky_relu(self.conv_hr(features), SLOPE, inplace=True))
+
+
+@ARCHS.register("swinir_light")
+def swinir_light(
+    num_in_ch: int = 3,
+    num_out_ch: int = 3,
+    scale: int = 4,
+    img_size: int = 64,
+    embed_dim: int = 60,
+    depths: Sequence[int] = (6, 6, 6, 6),
+    num_heads: Sequence[int] = (6, 6, 6, 6),
+    window_size: int = 8,
+    mlp_ratio: float = 2.0,
+    drop_path_rate: float = 0.1,
+    img_range: float = 1.0,
+    upsampler: str = "pixelshuffledirect",
+) -> SwinIR:
+    """Build the published lightweight SwinIR; see :class:`SwinIR` for the arguments."""
+    return SwinIR(
+        num_in_ch=num_in_ch,
+        num_out_ch=num_out_ch,
+        scale=scale,
+        img_size=img_size,
+        embed_dim=embed_dim,
+        depths=depths,
+        num_heads=num_heads,
+        window_size=window_size,
+        mlp_ratio=mlp_ratio,
+        drop_path_rate=drop_path_rate,
+        img_range=img_range,
+        upsampler=upsampler,
+    )
+
+
+def _residual_conv(dim: int, kind: str) -> nn.Module:
+    if kind == "1conv":
+        return nn.Conv2d(dim, dim, 3, padding=1)
+    return nn.Sequential(
+        nn.Conv2d(dim, dim // 4, 3, padding=1),
+        nn.LeakyReLU(SLOPE, inplace=True),
+        nn.Conv2d(dim // 4, dim // 4, 1),
+        nn.LeakyReLU(SLOPE, inplace=True),
+        nn.Conv2d(dim // 4, dim, 3, padding=1),
+    )
+
+
+def _initialise(module: nn.Module) -> None:
+    """Initialise linear layers as published; convolutions and norms keep PyTorch's initialisation."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=INITIAL_STD)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def _check_head(upsampler: str, scale: int, num_in_ch: int, num_out_ch: int) -> None:
+    require_choice("upsampler", upsampler, tuple(UPSAMPLERS))
+    scales = UPSAMPLERS[upsampler]
+    if scales is not None and scale not in scales:
+        able = [name for name, known in UPSAMPLERS.items() if known is None or scale in known]
+        raise ValueError(
+            f"upsampler {upsampler!r} does scales {', '.join(map(str, scales))}, not {scale}; "
+            f"scale {scale} is done by {' and '.join(map(repr, able))}"
+        )
+    if upsampler == "" and num_in_ch not in (1, num_out_ch):
+        raise ValueError(
+            f"without an upsampler num_in_ch must be 1 or equal num_out_ch ({num_out_ch}), because the input is added "
+            f"to the output; got {num_in_ch}"
+        )
+
+
+def _check_windows(window_size: int, img_size: int) -> None:
+    require_positive_integers(window_size=window_size, img_size=img_size)
+    if img_size <= window_size or img_size % window_size:
+        raise ValueError(
+            f"img_size must be a multiple of window_size and larger than it, such as {8 * window_size} for windows of "
+            f"{window_size}; got {img_size}"
+        )
+
+
+def _check_blocks(embed_dim: int, depths: Sequence[int], num_heads: Sequence[int]) -> None:
+    require_positive_integers(embed_dim=embed_dim)
+    for name, values in (("depths", depths), ("num_heads", num_heads)):
+        if not isinstance(values, list | tuple) or not values:
+            raise ValueError(f"{name} must list one whole number for each group of blocks, got {values!r}")
+        for index, value in enumerate(values):
+            require_positive_integers(**{f"{name}[{index}]": value})
+    if len(depths) != len(num_heads):
+        raise ValueError(
+            f"depths and num_heads must have one entry for each group of blocks, got {len(depths)} and {len(num_heads)}"
+        )
+    for heads in num_heads:
+        if embed_dim % heads:
+            divisors = [count for count in range(1, min(embed_dim, 32) + 1) if embed_dim % count == 0]
+            raise ValueError(
+                f"num_heads must divide embed_dim ({embed_dim}): {', '.join(map(str, divisors))} do, {heads} does not"
+            )
+
+
+def _check_numbers(mlp_ratio: float, img_range: float, *rates: float) -> None:
+    for name, value in (("mlp_ratio", mlp_ratio), ("img_range", img_range)):
+        if not value > 0:
+            raise ValueError(f"{name} must be above 0, got {value!r}")
+    for rate in rates:
+        if not 0.0 <= rate < 1.0:
+            raise ValueError(f"drop_rate, attn_drop_rate and drop_path_rate must be in [0, 1), got {rate!r}")

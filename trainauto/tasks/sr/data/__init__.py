@@ -1,0 +1,6 @@
+"""Sets of images, and crops of them as training samples."""
+
+from trainauto.data.registry import DATASETS
+from trainauto.tasks.sr.data.image_dataset import GTImageDataset, PairedImageDataset
+
+__all__ = ["DATASETS", "GTImageDataset", "PairedImageDataset"]

@@ -1,0 +1,77 @@
+"""Crops, flips and shrinking: pure functions of pixels and numbers."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from trainauto.core.hashing import splitmix64
+from trainauto.tasks.sr.data.image_io import Pixels
+
+BICUBIC_REACH_PX = 2
+"""Half-width of the antialiased bicubic kernel in pixels of its output."""
+
+
+def crop_corner_px(seed: int, height_px: int, width_px: int, side_px: int) -> tuple[int, int]:
+    """Return (top, left) of a square crop, uniform over all places it fits; 0 on a side shorter than the crop."""
+    draw = splitmix64(seed)
+    top = (draw >> 32) * max(1, height_px - side_px + 1) >> 32
+    left = (draw & 0xFFFFFFFF) * max(1, width_px - side_px + 1) >> 32
+    return top, left
+
+
+def padded_to(pixels: Pixels, height_px: int, width_px: int) -> Pixels:
+    """Grow an image to at least this size by mirroring it at its lower and right edge (any size, even one pixel)."""
+    missing = max(0, height_px - pixels.shape[0]), max(0, width_px - pixels.shape[1])
+    if missing == (0, 0):
+        return pixels
+    padded: Pixels = np.pad(pixels, ((0, missing[0]), (0, missing[1]), (0, 0)), mode="symmetric")
+    return padded
+
+
+def flipped(pixels: Pixels, seed: int, *, use_hflip: bool, use_rot: bool) -> Pixels:
+    """Flip and turn by one of the eight symmetries of the square, chosen by ``seed``.
+
+    ``use_hflip`` allows left-right flips, ``use_rot`` allows up-down flips and transposition, as in BasicSR.
+    """
+    draw = splitmix64(seed ^ 0x5851F42D4C957F2D)
+    if use_hflip and draw & 1:
+        pixels = pixels[:, ::-1]
+    if use_rot and draw & 2:
+        pixels = pixels[::-1]
+    if use_rot and draw & 4:
+        pixels = pixels.transpose(1, 0, 2)
+    return pixels
+
+
+def shrunk(pixels: Pixels, scale: int) -> Pixels:
+    """Shrink by an integer factor with antialiased bicubic (a = -0.5), rounded to 8 bits.
+
+    Height and width must be multiples of ``scale``.
+    """
+    if scale == 1:
+        return pixels
+    height, width = pixels.shape[0] // scale, pixels.shape[1] // scale
+    image = to_tensor(pixels)[None].float()
+    small = F.interpolate(image, (height, width), mode="bicubic", antialias=True, align_corners=False)
+    result: Pixels = small.round_().clamp_(0, 255)[0].permute(1, 2, 0).to(torch.uint8).numpy()
+    return result
+
+
+def shrunk_crop(pixels: Pixels, top: int, left: int, side_px: int, scale: int) -> Pixels:
+    """Return the crop (in low-quality pixels) that :func:`shrunk` of the whole image would have there, to the bit.
+
+    Only the crop and the kernel's reach around it are shrunk; a window that starts on a multiple of ``scale`` has the
+    same kernel weights as the whole image.
+    """
+    height, width = pixels.shape[0] // scale, pixels.shape[1] // scale
+    y0, x0 = max(0, top - BICUBIC_REACH_PX - 1), max(0, left - BICUBIC_REACH_PX - 1)
+    y1, x1 = min(height, top + side_px + BICUBIC_REACH_PX + 1), min(width, left + side_px + BICUBIC_REACH_PX + 1)
+    window = shrunk(pixels[y0 * scale : y1 * scale, x0 * scale : x1 * scale], scale)
+    return window[top - y0 : top - y0 + side_px, left - x0 : left - x0 + side_px]
+
+
+def to_tensor(pixels: Pixels) -> Tensor:
+    """Return a copy of (H, W, C) pixels as a contiguous uint8 tensor (C, H, W)."""
+    # Always a copy: torch refuses to promise anything about tensors over read-only memory maps.
+    return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C", copy=True))

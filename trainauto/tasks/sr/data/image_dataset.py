@@ -1,0 +1,265 @@
+"""The two image datasets: pairs of folders, and high-quality images alone."""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from torch import Tensor
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.words import counted
+from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
+from trainauto.data.registry import DATASETS
+from trainauto.tasks.sr.data.decode_check import damaged_among
+from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
+from trainauto.tasks.sr.data.image_crops import ImageCrops
+from trainauto.tasks.sr.data.image_files import ImageFile, distinct_names, list_images
+from trainauto.tasks.sr.data.image_io import Pixels, read_header, read_image
+from trainauto.tasks.sr.data.pair_sizes import WrongPair, problems_of
+from trainauto.tasks.sr.data.pairing import AS_NAMED, pair_images
+from trainauto.tasks.sr.data.pixel_cache import PixelCache
+
+SHOWN_PROBLEMS = 10
+
+TRAINED_BITS, DEEPEST_BITS = 8, 16
+
+logger = logging.getLogger(__name__)
+
+
+class ImageDataset(DynamicDataset):
+    """Square crops of images, flipped and turned at random.
+
+    An image smaller than the crop is mirrored at its lower and right edge until the crop fits.
+
+    Args:
+        dataroot_gt: folders or files of high-quality images, see :func:`~.image_files.list_images`.
+        scale: enlargement factor.
+        channels: 3 for RGB, 1 for grey; images of the other kind are converted.
+        name: name of the set in messages.
+        use_hflip: allow left-right flips.
+        use_rot: allow up-down flips and quarter turns.
+        cache_dir: folder for decoded pixels; ``None`` decodes on every read.
+        decode_all: have :meth:`scan` decode every image, and refuse damaged ones.
+    """
+
+    def __init__(
+        self,
+        dataroot_gt: str | Sequence[str],
+        *,
+        scale: int,
+        channels: int = 3,
+        name: str = "train",
+        use_hflip: bool = True,
+        use_rot: bool = True,
+        cache_dir: str | None = None,
+        decode_all: bool = False,
+    ) -> None:
+        self.name = name
+        self.scale = scale
+        self.workload = ImageCrops(channels, scale)
+        self.channels = channels
+        self._use_hflip = use_hflip
+        self._use_rot = use_rot
+        self._gt = list_images(dataroot_gt, set_name=name, argument="dataroot_gt")
+        self._names = distinct_names(self._gt)
+        self._decode_all = decode_all
+        self._deep: list[tuple[str, int]] = []
+        self._cache = PixelCache(cache_dir, channels) if cache_dir else None
+
+    def __len__(self) -> int:
+        return len(self._gt)
+
+    def sample_name(self, index: int) -> str:
+        """Return the path of the high-quality image."""
+        return self._gt[index].path
+
+    def sample_key(self, index: int) -> str:
+        """Return the name a picture of this sample is saved under; no other sample has it."""
+        return self._names[index]
+
+    def scan(self) -> DatasetScan:
+        """Read the size of every file; see the base class."""
+        with ThreadPoolExecutor(8) as threads:
+            sizes_or_problems = list(threads.map(self._look_at, range(len(self))))
+        wrong = [item for item in sizes_or_problems if isinstance(item, WrongPair)]
+        problems = [item for item in sizes_or_problems if isinstance(item, Problem)]
+        _refuse([*problems_of(wrong, self.scale, len(self), self.name), *problems])
+        if self._decode_all:
+            _refuse(list(damaged_among([file.path for file in self._files()], self.channels, self.name)))
+        self._say_deep()
+        sizes = [size for size in sizes_or_problems if isinstance(size, tuple)]
+        sides = [min(height, width) for height, width in sizes]
+        smallest = min(range(len(sides)), key=sides.__getitem__)
+        self.largest_sample = max(range(len(sizes)), key=lambda index: sizes[index][0] * sizes[index][1])
+        gt_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
+        if self._cache:
+            self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
+        return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), gt_bytes)
+
+    @abstractmethod
+    def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:
+        """Return (height, width) of the low-quality image, or what is wrong with the sample."""
+
+    def _files(self) -> list[ImageFile]:
+        return self._gt
+
+    def _size_px(self, file: ImageFile) -> tuple[int, int]:
+        """Return (height, width) of an image, and note it if it has more bits than are trained.
+
+        Raises:
+            InputError: it cannot be read, or not be decoded to 8 bits.
+        """
+        header = read_header(file.path)
+        if header.bits > DEEPEST_BITS:
+            what = f"{file.path} has {header.bits} bits a sample, which cannot be decoded"
+            raise InputError(Problem(what, advice="Save it with 8 or 16 bits."))
+        if header.bits > TRAINED_BITS:
+            self._deep.append((file.path, header.bits))
+        return header.height_px, header.width_px
+
+    def _say_deep(self) -> None:
+        folders: dict[str, list[str]] = {}
+        for path, _ in sorted(self._deep):
+            folders.setdefault(str(Path(path).parent), []).append(Path(path).name)
+        self._deep.clear()
+        for folder, names in folders.items():
+            logger.warning(
+                "dataset '%s': 16 bits are reduced to 8: %d of the images in %s (%s%s)",
+                self.name,
+                len(names),
+                folder,
+                names[0],
+                ", ..." if len(names) > 1 else "",
+            )
+
+    def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
+        return [
+            (file.path, height * self.scale, width * self.scale)
+            for file, (height, width) in zip(self._gt, lq_sizes, strict=True)
+        ]
+
+    def _read(self, file: ImageFile) -> Pixels:
+        return self._cache.read(file.path) if self._cache else read_image(file.path, self.channels)
+
+    def _sample(self, lq: Pixels, gt: Pixels, seed: int) -> dict[str, Tensor]:
+        turned = [flipped(pixels, seed, use_hflip=self._use_hflip, use_rot=self._use_rot) for pixels in (lq, gt)]
+        return {"lq": to_tensor(turned[0]), "gt": to_tensor(turned[1])}
+
+
+@DATASETS.register("GTImageDataset")
+class GTImageDataset(ImageDataset):
+    """High-quality images alone; the low-quality crop is made by antialiased bicubic shrinking.
+
+    A crop equals, to the bit, the same crop of the whole image shrunk. Rows and columns beyond a multiple of the scale
+    are left out.
+    """
+
+    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
+        """Make one training sample; see the base class."""
+        scale, side = self.scale, key.lq_size
+        pixels = self._read(self._gt[key.sample])
+        pixels = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
+        pixels = padded_to(pixels, side * scale, side * scale)
+        top, left = crop_corner_px(key.seed, pixels.shape[0] // scale, pixels.shape[1] // scale, side)
+        gt = pixels[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
+        return self._sample(shrunk_crop(pixels, top, left, side, scale), gt, key.seed)
+
+    def full_sample(self, index: int) -> dict[str, Tensor]:
+        """Return the whole image and its shrunk copy."""
+        scale = self.scale
+        pixels = self._read(self._gt[index])
+        gt = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
+        return {"lq": to_tensor(shrunk(gt, scale)), "gt": to_tensor(gt)}
+
+    def _look_at(self, index: int) -> tuple[int, int] | Problem:
+        file = self._gt[index]
+        try:
+            height, width = self._size_px(file)
+        except InputError as error:
+            return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
+        if min(height, width) < self.scale:
+            return Problem(
+                f"dataset '{self.name}': {file.path} is {width}x{height}, less than one pixel at scale {self.scale}",
+                advice="Remove it.",
+            )
+        return height // self.scale, width // self.scale
+
+
+@DATASETS.register("PairedImageDataset")
+class PairedImageDataset(ImageDataset):
+    """High-quality images and their low-quality partners, paired by relative path without the extension.
+
+    Args:
+        dataroot_gt: as for :class:`ImageDataset`.
+        dataroot_lq: the same for the low-quality images.
+        filename_tmpl: name of a low-quality image made of that of its partner, see
+            :func:`~trainauto.tasks.sr.data.pairing.pair_images`.
+        arguments: as for :class:`ImageDataset`.
+    """
+
+    def __init__(
+        self,
+        dataroot_gt: str | Sequence[str],
+        dataroot_lq: str | Sequence[str],
+        *,
+        scale: int,
+        channels: int = 3,
+        name: str = "train",
+        use_hflip: bool = True,
+        use_rot: bool = True,
+        cache_dir: str | None = None,
+        decode_all: bool = False,
+        filename_tmpl: str = AS_NAMED,
+    ) -> None:
+        super().__init__(
+            dataroot_gt,
+            scale=scale,
+            channels=channels,
+            name=name,
+            use_hflip=use_hflip,
+            use_rot=use_rot,
+            cache_dir=cache_dir,
+            decode_all=decode_all,
+        )
+        lq = list_images(dataroot_lq, set_name=name, argument="dataroot_lq")
+        pairs = pair_images(self._gt, lq, set_name=name, filename_tmpl=filename_tmpl)
+        self._lq = [lq for _, lq in pairs]
+
+    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
+        """Make one training sample; see the base class."""
+        scale, side = self.scale, key.lq_size
+        lq = padded_to(self._read(self._lq[key.sample]), side, side)
+        gt = padded_to(self._read(self._gt[key.sample]), side * scale, side * scale)
+        top, left = crop_corner_px(key.seed, lq.shape[0], lq.shape[1], side)
+        gt = gt[top * scale : (top + side) * scale, left * scale : (left + side) * scale]
+        return self._sample(lq[top : top + side, left : left + side], gt, key.seed)
+
+    def full_sample(self, index: int) -> dict[str, Tensor]:
+        """Return both whole images."""
+        return {"lq": to_tensor(self._read(self._lq[index])), "gt": to_tensor(self._read(self._gt[index]))}
+
+    def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:
+        lq_file, gt_file = self._lq[index], self._gt[index]
+        try:
+            lq, gt = self._size_px(lq_file), self._size_px(gt_file)
+        except InputError as error:
+            return Problem(f"dataset '{self.name}': {error.problems[0].message}", advice=error.problems[0].advice)
+        if gt != (lq[0] * self.scale, lq[1] * self.scale):
+            return WrongPair(gt_file.path, lq_file.path, gt, lq)
+        return lq
+
+    def _files(self) -> list[ImageFile]:
+        return [*self._gt, *self._lq]
+
+    def _decoded_files(self, lq_sizes: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
+        lq = [(file.path, height, width) for file, (height, width) in zip(self._lq, lq_sizes, strict=True)]
+        return super()._decoded_files(lq_sizes) + lq
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        left_out = len(problems) - SHOWN_PROBLEMS
+        more = [Problem(f"... and {counted(left_out, 'more problem')}")] if left_out > 0 else []
+        raise InputError(problems[:SHOWN_PROBLEMS] + more)

@@ -1,0 +1,175 @@
+"""Decoding images, and knowing their size without decoding them."""
+
+import os
+import re
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.data.decoder_warnings import decode_with_warnings, is_listened_to, is_padding, report_damage
+from trainauto.tasks.sr.data.exif_orientation import AS_STORED, orientation_of, upright, upright_size_px
+
+Pixels = NDArray[np.uint8]
+"""An image as (H, W, C), RGB or one grey channel."""
+
+# From 89 megapixels on Pillow warns without naming a file, from 179 on it refuses, which we say (:func:`read_header`).
+# What lies between is decoded as any other image is, by OpenCV: there is nothing to warn of. The filter is the whole
+# process's: headers are read in threads, and a filter that is set for a while is not one thread's alone.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+_TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+
+def read_image(path: str, channels: int) -> Pixels:
+    """Decode an image to 8 bits with 1 or 3 channels, upright; alpha is dropped, 16 bits are reduced.
+
+    Where the decoder continues over damage, the file is named in the log, once.
+
+    Raises:
+        InputError: the file cannot be read or decoded; names it.
+    """
+    pixels, damage = decoded(path, channels)
+    if damage:
+        report_damage(path, damage)
+    return pixels
+
+
+def decoded(path: str, channels: int) -> tuple[Pixels, str]:
+    """Return what :func:`read_image` returns, and what the decoder says of damage; empty where it says nothing.
+
+    Raises:
+        InputError: as :func:`read_image`.
+    """
+    flags = (cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR) | cv2.IMREAD_IGNORE_ORIENTATION
+    damage = ""
+    try:
+        is_tiff = _is_tiff(path)
+        # Through memory only where OpenCV cannot open the path itself: it decodes a tenth slower from there. It turns
+        # TIFF whatever it is told, and fails to do so on the straight way.
+        if (path.isascii() or os.name != "nt") and not is_tiff:
+            decode = partial(cv2.imread, path, flags)
+        else:
+            decode = partial(cv2.imdecode, np.fromfile(path, np.uint8), flags)
+        if is_listened_to(path):
+            image, damage = decode_with_warnings(decode)
+            damage = "" if is_padding(path, damage) else damage
+        else:
+            image = decode()
+        orientation = AS_STORED if is_tiff else _orientation(path)
+    except (OSError, cv2.error) as error:
+        raise InputError(f"cannot read image {path}: {error}") from error
+    if image is None:
+        raise InputError(
+            Problem(f"cannot decode image {path}", advice="The file is damaged or no image; remove or replace it.")
+        )
+    # A view: only the crop that is taken from it is ever copied, into RGB order.
+    pixels = upright(image[:, :, None] if channels == 1 else image[:, :, ::-1], orientation)
+    return np.asarray(pixels, np.uint8), damage
+
+
+def _is_tiff(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(4) in _TIFF_STARTS  # decoders go by that, whatever the file's name
+
+
+def _orientation(path: str) -> int:
+    try:
+        with Image.open(path) as image:
+            return orientation_of(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return AS_STORED  # what Pillow cannot open, it has found no tag in
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of an image without decoding it.
+
+    Attributes:
+        height_px: rows of the upright image.
+        width_px: its columns.
+        bits: of one sample.
+    """
+
+    height_px: int
+    width_px: int
+    bits: int
+
+
+def image_size_px(path: str) -> tuple[int, int]:
+    """Return (height, width) of the upright image; see :func:`read_header`."""
+    header = read_header(path)
+    return header.height_px, header.width_px
+
+
+def read_header(path: str) -> Header:
+    """Read the header of an image, after a look at the end of the file for signs of truncation.
+
+    Raises:
+        InputError: no image, an empty file, one that ends too early or says it is larger than can be decoded; names it.
+    """
+    try:
+        if not Path(path).stat().st_size:
+            raise InputError(Problem(f"image {path} is empty: 0 bytes", advice="Copy or download it again."))
+        with Image.open(path) as image:
+            height, width = upright_size_px(image)
+            kind = image.format
+            bits = _bits(path, image)
+    except Image.DecompressionBombError as error:
+        raise InputError(
+            Problem(
+                f"image {path} says it has {_pixels_in(error)} pixels, more than are decoded",
+                advice="It is damaged or made to fill memory: remove it. Cut a real image of that size to parts.",
+            )
+        ) from error
+    except UnidentifiedImageError as error:
+        if not _is_tiff(path):
+            raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
+        what = f"image {path} is a TIFF of a kind that is not read"
+        raise InputError(Problem(what, advice="Save it with 8 or 16 bits.")) from error
+    except (OSError, ValueError, SyntaxError) as error:
+        raise InputError(Problem(f"cannot read image {path}", advice=f"{error}")) from error
+    if _is_cut_short(Path(path), kind):
+        raise InputError(Problem(f"image {path} ends too early", advice="Copy or download it again."))
+    return Header(height, width, bits)
+
+
+def _pixels_in(error: Exception) -> str:
+    """Return the pixels that Pillow names where it refuses an image before its size can be asked for."""
+    count = re.search(r"\d+", str(error))
+    return f"{int(count.group()):,}" if count else "too many"
+
+
+def _bits(path: str, image: Image.Image) -> int:
+    if image.format == "TIFF":
+        return max(image.tag_v2.get(_TIFF_BITS, (8,)))  # type: ignore[attr-defined, no-any-return]
+    if image.format == "PNG":
+        with Path(path).open("rb") as file:
+            return max(8, file.read(_PNG_BITS + 1)[_PNG_BITS])  # fewer are those of a palette
+    return 8
+
+
+_TIFF_BITS = 0x0102  # tag BitsPerSample
+_PNG_BITS = 24  # place of the bit depth in the file
+
+
+def _is_cut_short(path: Path, kind: str | None) -> bool:
+    size_bytes = path.stat().st_size
+    with path.open("rb") as file:
+        if kind == "WEBP":
+            header = file.read(12)
+            return int.from_bytes(header[4:8], "little") + 8 > size_bytes
+        file.seek(max(0, size_bytes - 65536))
+        tail = file.read()
+    # Some cameras append data after the end marker, so it is searched for, not expected at the very end.
+    if kind == "PNG":
+        return b"IEND" not in tail
+    if kind == "JPEG":
+        return b"\xff\xd9" not in tail
+    return False

@@ -1,0 +1,138 @@
+"""Which high- and low-quality images belong together, and what is said where one has no partner."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, ImageFile
+
+AS_NAMED = "{}"
+"""Low-quality images are named as the high-quality ones are; the suffixes x2 to x9 may follow."""
+
+SHOWN_FILES = 5
+COMPARED_NAMES = 500
+"""Names on either side, in alphabetical order, of which the nearest is sought: among all it would take minutes."""
+
+
+def pair_images(
+    gt: Sequence[ImageFile], lq: Sequence[ImageFile], *, set_name: str, filename_tmpl: str = AS_NAMED
+) -> list[tuple[ImageFile, ImageFile]]:
+    """Pair high- and low-quality images by key, in the order of ``gt``.
+
+    Args:
+        gt: high-quality images.
+        lq: low-quality images; without a template their keys may end in the suffix ``x2`` .. ``x9``, as DIV2K's do.
+        set_name: for messages.
+        filename_tmpl: name of a low-quality image, without extension, made of that of its partner (BasicSR's meaning).
+
+    Raises:
+        InputError: an image has no partner, or a key occurs twice; names the set, the counts and the first files.
+    """
+    if "{}" not in filename_tmpl:
+        what = f"dataset '{set_name}': filename_tmpl {filename_tmpl!r} has no place for the name"
+        raise InputError(Problem(what, advice="Write {} where it belongs, e.g. '{}x4'.", argument="filename_tmpl"))
+    problems = [
+        Problem(
+            f"dataset '{set_name}': two {side} images are called '{key}': {' and '.join(paths[:2])}",
+            advice=_two_forms(paths) or "Give them different names.",
+        )
+        for side, files in (("gt", gt), ("lq", lq))
+        for key, paths in _repeated(files)
+    ]
+    if problems:
+        raise InputError(problems[:10])
+    by_key = {file.key: file for file in lq}
+    if filename_tmpl == AS_NAMED:
+        for file in lq:
+            by_key.setdefault(_without_scale_suffix(file.key), file)
+    wanted = [_filled_in(filename_tmpl, file.key) for file in gt]
+    pairs = [(file, by_key[key]) for file, key in zip(gt, wanted, strict=True) if key in by_key]
+    if len(pairs) == len(gt) == len(lq):
+        return pairs
+    used = {file.path for _, file in pairs}
+    lone_gt = [(file, key) for file, key in zip(gt, wanted, strict=True) if key not in by_key]
+    lone_lq = [(file, file.key) for file in lq if file.path not in used]
+    counts = f"dataset '{set_name}': {len(gt)} gt and {len(lq)} lq images, of which {len(pairs)} make pairs"
+    advice = "Pairs have the same path below their roots, without the extension."
+    if filename_tmpl != AS_NAMED:
+        advice = f"A gt image a.png has the lq image {_filled_in(filename_tmpl, 'a')}.png (filename_tmpl)."
+    if not pairs:
+        advice += " None has: do dataroot_gt and dataroot_lq name folders of the same images?"
+    problems = [Problem(counts, advice=advice)]
+    problems += _unpaired(lone_gt, "gt", lq, set_name) + _unpaired(lone_lq, "lq", gt, set_name)
+    raise InputError(problems)
+
+
+def _unpaired(
+    lone: Sequence[tuple[ImageFile, str]], side: str, others: Sequence[ImageFile], set_name: str
+) -> list[Problem]:
+    """Return one problem: how many have no partner, and the first of them with the name that is nearest."""
+    if not lone:
+        return []
+    by_plain = {_plain(file.key): file.key for file in others}
+    names = sorted(by_plain)
+    lines = []
+    for file, key in lone[:SHOWN_FILES]:
+        place = bisect_left(names, plain := _plain(key))
+        near = get_close_matches(plain, names[max(0, place - COMPARED_NAMES) : place + COMPARED_NAMES], n=1, cutoff=0.6)
+        other = _of_another_kind(key, others)
+        note = (
+            f"{other} is not read: save it as PNG"
+            if other
+            else f"nearest: {by_plain[near[0]]}"
+            if near
+            else "nothing near"
+        )
+        lines.append(f"{file.path} ({note})")
+    if len(lone) > SHOWN_FILES:
+        lines.append(f"... and {len(lone) - SHOWN_FILES} more")
+    plural = "image" if len(lone) == 1 else "images"
+    return [Problem(f"dataset '{set_name}': {len(lone)} {side} {plural} without a partner", advice="\n  ".join(lines))]
+
+
+def _plain(key: str) -> str:
+    return key.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+
+def _of_another_kind(key: str, others: Sequence[ImageFile]) -> Path | None:
+    """Return a file where the partner would be that has its name and is of a kind that is not read (GIF)."""
+    roots = {Path(file.path).parents[file.key.count("/")] for file in others[:1]}
+    folders = [root / PurePosixPath(key).parent for root in roots]
+    name = PurePosixPath(key).name
+    return next(
+        (
+            path
+            for folder in folders
+            if folder.is_dir()
+            for path in folder.iterdir()
+            if path.stem == name and path.suffix and path.suffix.lower() not in IMAGE_SUFFIXES and path.is_file()
+        ),
+        None,
+    )
+
+
+def _filled_in(template: str, key: str) -> str:
+    path = PurePosixPath(key)
+    return str(path.with_name(template.replace("{}", path.name)))
+
+
+def _without_scale_suffix(key: str) -> str:
+    return key[:-2] if len(key) > 2 and key[-2] == "x" and key[-1].isdigit() else key
+
+
+def _repeated(files: Iterable[ImageFile]) -> list[tuple[str, list[str]]]:
+    """Return keys that several images have, with the paths of these."""
+    files = list(files)
+    counts = Counter(file.key for file in files)
+    repeated = [key for key, count in counts.items() if count > 1]
+    return [(key, [file.path for file in files if file.key == key]) for key in repeated[:10]]
+
+
+def _two_forms(paths: Sequence[str]) -> str:
+    stems = {Path(path).stem for path in paths}
+    if len(stems) == 1:
+        return ""
+    return "Their names are the same letters in two Unicode forms (NFC and NFD): rename or delete one of them."

@@ -1,0 +1,116 @@
+"""Super-resolution with one network."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainauto.core.objectives import LossTerms, MicroBatch, Objective
+from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
+from trainauto.models.registry import MODELS
+from trainauto.optim.ema import Ema
+from trainauto.optim.precision import Precision
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+@MODELS.register("SRModel")
+class SRModel(BaseModel):
+    """One network, any number of loss terms, one optimizer.
+
+    Args:
+        network_g: maps (N, C, h, w) in [0, 1] to (N, C, h * scale, w * scale).
+        losses: loss terms by the name to log them under; each maps (output, reference) to a scalar.
+        make_optimizer: builds the optimizer for the parameters it is given.
+        precision: number format, and the device.
+        ema_decay: decay of the moving average of weights; 0 keeps none.
+        channels_last: keep images as NHWC in memory.
+        compile_network: run the network through ``torch.compile`` with dynamic shapes.
+        parallel: makes the network one of several ranks; see :mod:`trainauto.models.parallel`.
+    """
+
+    def __init__(
+        self,
+        network_g: nn.Module,
+        losses: Mapping[str, nn.Module],
+        make_optimizer: MakeOptimizer,
+        precision: Precision,
+        *,
+        ema_decay: float = 0.0,
+        channels_last: bool = False,
+        compile_network: bool = False,
+        parallel: Parallel | None = None,
+    ) -> None:
+        super().__init__(precision.device)
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
+        self._precision = precision
+        self._network = self.networks["net_g"] = self._on_device(network_g)
+        if ema_decay:
+            self.averages["net_g"] = Ema(self._network, ema_decay)
+        self._losses = {name: loss.to(self.device) for name, loss in losses.items()}
+        averages = [average.network for average in self.averages.values()]
+        forward = parallel(self._network, averages) if parallel is not None else self._network
+        # Compiled beside the plain network, so that saved names do not change.
+        self._forward: Callable[[Tensor], Tensor] = torch.compile(forward, dynamic=True) if compile_network else forward
+        self._is_compiled = compile_network
+        self.optimizers["g"] = make_optimizer(p for p in self._network.parameters() if p.requires_grad)
+        alone = self._new_pass("g", self._loss, self._network)
+        self._passes: tuple[Objective, ...] = (replace(alone, without_sum=getattr(forward, "no_sync", None)),)
+
+    def objectives(self) -> Sequence[Objective]:
+        """Return the one pass."""
+        return self._passes
+
+    def compiled_graphs(self) -> int | None:
+        """Return torch's own count; a plan change should not raise it."""
+        if not self._is_compiled:
+            return None
+        return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+    @torch.no_grad()
+    def enlarge(self, lq: Tensor) -> Tensor:
+        """Map images (N, C, h, w) in [0, 1] to (N, C, h * scale, w * scale), as a finished network would.
+
+        By the averaged network where there is one, else by the network in evaluation mode; without gradients.
+        """
+        lq = lq.to(memory_format=self._format)
+        with self._precision.autocast():
+            if "net_g" in self.averages:
+                return self._bounded(self.averages["net_g"].network(lq))
+            self._network.eval()
+            try:
+                return self._bounded(self._network(lq))
+            finally:
+                self._network.train()
+
+    def _loss(self, micro_batch: MicroBatch) -> LossTerms:
+        with self._precision.autocast():
+            output = self._forward(self._image(micro_batch["lq"]))
+            return self._differences(output, micro_batch)
+
+    def _differences(self, output: Tensor, micro_batch: MicroBatch) -> dict[str, Tensor]:
+        """Return the terms that compare an output with its reference."""
+        gt = self._image(micro_batch["gt"])
+        return {name: loss(output, gt) for name, loss in self._losses.items()}
+
+    def _image(self, pixels: Tensor) -> Tensor:
+        """Return uint8 pixels as float32 from 0 to 1."""
+        return pixels.to(torch.float32, memory_format=self._format).div_(255)
+
+    def _on_device(self, network: nn.Module) -> nn.Module:
+        locate_errors: nn.Module = network.to(self.device, memory_format=self._format)  # type: ignore[call-overload]
+        return locate_errors.train()
+
+    def _new_pass(self, name: str, loss: Callable[[MicroBatch], LossTerms], *networks: nn.Module) -> Objective:
+        """Return the pass of the optimizer of that name, whose loss runs ``networks`` in training mode."""
+        # Batch statistics make the parts of a batch depend on each other.
+        modules = (module for network in networks for module in network.modules())
+        splittable = not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules)
+        return Objective(name, self.optimizers[name], loss, splittable=splittable, scaler=self._precision.new_scaler())
+
+    @staticmethod
+    def _bounded(image: Tensor) -> Tensor:
+        return image.float().clamp_(0, 1)
