@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from trainauto.core.plan import Plan
-from trainauto.data import DATASETS, DynamicDataLoader, DynamicDataset, SampleKey
+from trainauto.data import DynamicDataLoader, DynamicDataset, SampleKey
+from trainauto.tasks.sr.data import DATASETS
 
 Write = Callable[..., Path]
 

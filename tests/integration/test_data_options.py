@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.commands import merged, run_directory, tiny_options, write_options
 from trainauto.cli import main
-from trainauto.data import DATASETS, GTImageDataset
+from trainauto.tasks.sr.data import DATASETS, GTImageDataset
 
 Write = Callable[..., Path]
 Refused = Callable[..., str]

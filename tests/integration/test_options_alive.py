@@ -16,11 +16,11 @@ from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.builders.discriminator import _given
 from trainauto.builders.distributed_setup import limit_and_sharding, parallel_of
 from trainauto.builders.summary import _facts, run_summary
-from trainauto.data import DATASETS
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
 from trainauto.options import dataset_options, resource_options, schema, training_options
 from trainauto.options.load import load_options
+from trainauto.tasks.sr.data import DATASETS
 
 OPTIONS = Path(schema.__file__).parent
 MODULES = (schema, dataset_options, training_options, resource_options)

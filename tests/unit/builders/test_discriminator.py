@@ -11,12 +11,12 @@ import torch
 from tests.integration.commands import gan_options, tiny_options, write_options
 from trainauto.builders.model import build_model, build_network
 from trainauto.core.errors import InputError
-from trainauto.models import MODELS, SRGANModel, SRModel
 from trainauto.models.base_model import BaseModel
 from trainauto.models.weights import save_weights
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.archs import UNetDiscriminatorSN
+from trainauto.tasks.sr.models import MODELS, SRGANModel, SRModel
 
 CPU = Precision(torch.device("cpu"))
 Build = Callable[..., BaseModel]

@@ -8,8 +8,6 @@ import pytest
 from trainauto.automations import AUTOMATIONS
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.registry import Registry
-from trainauto.data import DATASETS
-from trainauto.models import MODELS
 from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.options.component_arguments import check_arguments
 from trainauto.options.lookup import fields_of, sections
@@ -17,8 +15,10 @@ from trainauto.options.schema import Component, Options
 from trainauto.options.signatures import arguments_model
 from trainauto.options.yaml_file import parse_yaml
 from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.data import DATASETS
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.metrics import METRICS
+from trainauto.tasks.sr.models import MODELS
 
 Problems = Callable[..., tuple[Problem, ...]]
 

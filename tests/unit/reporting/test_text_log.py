@@ -423,7 +423,7 @@ def test_counts_and_plans() -> None:
     assert [in_thousands(n) for n in (999, 12_345, 1_517_571, 7_600_000_000)] == ["999", "12.3 K", "1.52 M", "7.6 G"]
     assert plan_text(Plan.of(batch_size=16, lq_size=64, micro_batches=2)) == "16/2x64"
     assert plan_text(Plan.of(tokens=4096)) == "tokens 4096"
-    assert plan_text(Plan.of(batch_size=8, max_pixels=512, micro_batches=4)) == "batch_size 8/4 max_pixels 512"
+    assert plan_text(Plan.of(batch_size=8, max_pixels=512, micro_batches=4)) == "8/4x512"
 
 
 def test_what_is_said_is_wrapped_on_the_console_only(tmp_path: Path) -> None:
