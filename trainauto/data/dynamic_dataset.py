@@ -19,14 +19,19 @@ class SampleKey(NamedTuple):
 
     Attributes:
         sample: which sample of the set.
-        size: what it is to be no larger than: side of a crop in pixels of the low-quality image, tokens of a row; 1
-            where plans have no size.
+        size: what it is to be no larger than: side of a crop in pixels of the low-quality image, tokens of a row; 0
+            where plans have no size, so that it is as large as it is.
         seed: decides what is random about it: place, flips and rotation of a crop.
     """
 
     sample: int
     size: int
     seed: int
+
+    @classmethod
+    def under(cls, plan: Plan, sample: int, seed: int) -> "SampleKey":
+        """Return the key of a sample that is drawn under a plan."""
+        return cls(sample, plan.size if plan.has_size else 0, seed)
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ class ShuffledStream:
     def keys(self, draw: PlannedBatch, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0) -> list[SampleKey]:
         """Return what the workers need to make a rank's samples of a draw."""
         positions = positions_of(draw, sharding, rank)
-        return [SampleKey(self.index_at(p), draw.plan.size, self.seed_at(p)) for p in positions]
+        return [SampleKey.under(draw.plan, self.index_at(p), self.seed_at(p)) for p in positions]
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         if epoch not in self._orders:

@@ -104,7 +104,7 @@ def accumulate_gradients(
     factor = ranks.world_size if ranks.reduces_in_backward else 1
     objective.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
-    added: dict[str, list[Tensor]] = {}
+    added: list[dict[str, Tensor]] = []
     for done, part in split(batch.workload, tensors, len(batch), largest):
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
         weight = batch.workload.weight(part) / step_weight
@@ -117,7 +117,5 @@ def accumulate_gradients(
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-        for name in part.keys() - tensors.keys():
-            added.setdefault(name, []).append(part[name].detach())
-    handed_on = {name: pieces[0] if len(pieces) == 1 else torch.cat(pieces) for name, pieces in added.items()}
-    return sums, handed_on
+        added.append({name: tensor.detach() for name, tensor in part.items() if name not in tensors})
+    return sums, batch.workload.join(added) if len(added) > 1 else added[0]

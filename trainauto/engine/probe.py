@@ -136,7 +136,7 @@ def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
     weight = sharding.weights[run.ranks.rank]
     samples = max(1, int(plan.batch_size * weight))
     with without_memory_limit():
-        tensors = dataset.collate([dataset[SampleKey(0, plan.size, 0)]] * samples)
+        tensors = dataset.collate([dataset[SampleKey.under(plan, 0, 0)]] * samples)
         if plan.has_size and dataset.workload.shape(tensors).extent < plan.size:
             tensors = dataset.workload.dummy(samples, plan.size)
     shape = dataset.workload.shape(tensors)
