@@ -83,6 +83,12 @@ class PackedTokens(TokenRows):
         lengths = tensors["lengths"].tolist()
         return BatchShape(len(lengths), max(lengths, default=0), tokens=sum(lengths))
 
+    def shrink(self, tensors: Tensors, extent: int, smaller: int) -> dict[str, Tensor]:
+        lengths = tensors["lengths"].tolist()
+        kept = torch.cat([torch.arange(length) < smaller for length in lengths])
+        tokens = {name: tensor[kept] for name, tensor in tensors.items() if name != "lengths"}
+        return {**tokens, "lengths": tensors["lengths"].clamp(max=smaller)}
+
     def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
         ids = torch.zeros(samples * extent, dtype=torch.long)
         return {"ids": ids, "labels": ids.clone(), "lengths": torch.full((samples,), extent)}
@@ -121,9 +127,7 @@ class TokenTexts(DynamicDataset):
 
     name = "texts"
 
-    def __init__(
-        self, lengths: Sequence[int], workload: Workload | None = None, vocabulary: int = VOCABULARY
-    ) -> None:
+    def __init__(self, lengths: Sequence[int], workload: Workload | None = None, vocabulary: int = VOCABULARY) -> None:
         self.lengths = lengths
         self.workload = workload or TokenRows()
         self._vocabulary = vocabulary

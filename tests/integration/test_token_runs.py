@@ -3,7 +3,6 @@
 import json
 import platform
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU bu
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the two ranks saw; they are started once for all tests here."""
     folder = tmp_path_factory.mktemp("ranks")
     with pytest.MonkeyPatch.context() as patched:
@@ -33,7 +32,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, An
         command = [sys.executable, "-m", "tests.integration.token_worker", "seen_{rank}.json", str(folder)]
         done = finish(start(command, 2, folder))
     assert [code for code, _ in done] == [0, 0], "\n".join(text for _, text in done)
-    yield [json.loads((folder / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
+    return [json.loads((folder / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
 
 
 def steps_of(part: dict[str, Any]) -> list[StepRecord]:

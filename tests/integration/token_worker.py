@@ -21,7 +21,7 @@ from trainauto.engine.loop import train
 MIB = 1024**2
 STEPS = 14
 COUNTED = Plan.of(batch_size=2, tokens=16), {4: Plan.of(batch_size=4, tokens=36), 10: Plan.of(batch_size=1, tokens=20)}
-BUDGETED = Plan.of(tokens=40), {4: Plan.of(tokens=80), 10: Plan.of(tokens=30)}
+BUDGETED = Plan.of(tokens=60), {4: Plan.of(tokens=160), 10: Plan.of(tokens=40)}
 
 VOCABULARY = 4000
 BUDGET_BYTES = 40 * MIB
@@ -42,10 +42,10 @@ def on_two_ranks(folder: Path, ranks: Communicator) -> dict[str, Any]:
 
 def under_a_memory_budget(folder: Path) -> dict[str, Any]:
     """Grow into the budget and beyond it: batches that fit in pieces only, then texts that do not fit at all."""
-    lengths = tuple(LONG if number % 24 == 23 else SHORT for number in range(96))
+    lengths = tuple(LONG if number % 6 == 5 else SHORT for number in range(96))
     texts, model = TokenTexts(lengths, vocabulary=VOCABULARY), TokenModel(vocabulary=VOCABULARY)
     plan, plans = Plan.of(batch_size=2, tokens=SHORT), {3: Plan.of(batch_size=32, tokens=SHORT)}
-    plans[9] = Plan.of(batch_size=4, tokens=4096)
+    plans[7] = Plan.of(batch_size=16, tokens=4096)
     with token_run(folder, plan, 24, texts=texts, model=model, plans=plans, budget_bytes=BUDGET_BYTES) as run:
         train(run)
         records = heard(run).records

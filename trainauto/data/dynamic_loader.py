@@ -45,7 +45,6 @@ def as_planned(_order: ShuffledStream, _sharding: SampleSharding) -> Batcher:
     return FIXED_COUNT
 
 
-
 class DynamicDataLoader:
     """Endless batches of training samples, steered by a plan.
 

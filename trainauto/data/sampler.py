@@ -65,9 +65,7 @@ class LoggedBatch(NamedTuple):
     @classmethod
     def of(cls, step: StepRecord) -> "LoggedBatch":
         """Return the batch of a logged step."""
-        return cls(
-            step.first_sample, step.shape.samples, step.shape.extent, step.drawn, step.plan, step.draw_samples
-        )
+        return cls(step.first_sample, step.shape.samples, step.shape.extent, step.drawn, step.plan, step.draw_samples)
 
 
 def planned_batches_of(batches: Iterable[LoggedBatch]) -> list[PlannedBatch]:

@@ -23,7 +23,6 @@ from trainauto.data.sampler import (
     PlannedBatch,
     ShuffledStream,
     StreamState,
-    planned_batches_of,
 )
 
 LENGTHS = (9, 3, 17, 5, 8, 4, 26, 6, 11, 2, 7)
