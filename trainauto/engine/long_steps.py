@@ -26,6 +26,9 @@ def advice_for(run: Run) -> str:
         *(f"{OPTIONS.get(name, name)} {value}" for name, value in sizes_first if name in plan and plan[name] > value),
         *(["no use_amp"] if run.summary.precision != "fp32" else []),
     ]
+    if not smaller and small is None:
+        names = " and ".join(axis.name for axis in run.axes)
+        return f"a smaller network takes less{f', and so do smaller values of {names}' if names else ''}"
     if not smaller:
         return "plan and kind of network are small already; fewer features or layers of it take less"
     return (

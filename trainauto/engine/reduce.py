@@ -203,6 +203,12 @@ def _failures_that_count(reports: Sequence[Mapping[str, Any]], sharding: SampleS
             in_plan = replace(
                 failure, samples=round(failure.samples / weight), fitted=max(1, int(failure.fitted / weight))
             )
-            if name not in worst or (in_plan.fitted, in_plan.extent) < (worst[name].fitted, worst[name].extent):
+            # Texts differ in size from rank to rank: a short one says less than a long one that had to be cut.
+            if name not in worst or _fit(in_plan) < _fit(worst[name]):
                 worst[name] = in_plan
     return tuple(worst.values())
+
+
+def _fit(failure: Failure) -> tuple[int, bool, int]:
+    """Return how much fitted in the end, to compare: samples, whether they were whole, and their size."""
+    return failure.fitted, not failure.is_cut, failure.extent

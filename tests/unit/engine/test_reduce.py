@@ -73,6 +73,13 @@ def test_texts_of_all_ranks_are_counted_and_the_longest_says_how_long_they_are()
     assert not replace(found, drawn=Plan.of(tokens=50)).is_as_planned
 
 
+def test_a_text_that_had_to_be_cut_counts_more_than_a_shorter_one_that_ran_whole() -> None:
+    whole, cut = Failure("g", 2, 4, "no", 20, fitted=1), Failure("g", 1, 4, "no", 27, fitted=1, is_cut=True)
+    for mine, other in ((whole, cut), (cut, whole)):
+        _, counted, _ = agreed(record(), SampleSharding.equal(2), {"failures": [asdict(other)]}, failures=[mine])
+        assert counted == (cut,)
+
+
 def test_a_controller_sees_one_limit_whichever_rank_is_worst() -> None:
     for used, worst in ((500, 1), (700, 0)):
         found, _, _ = agreed(record(peak=PeakReading(used, limit=1000)), SampleSharding.equal(2), peak(480, 800))

@@ -9,11 +9,14 @@ import torch
 
 from tests.token_runs import LENGTHS, heard, ledger, token_run
 from tests.token_workloads import PackedTokens, TokenModel, TokenTexts
+from trainauto.core.objectives import LossTerms, MicroBatch
 from trainauto.core.plan import Plan
 from trainauto.core.record_json import step_from_dict, step_to_dict
 from trainauto.core.records import StepRecord
 from trainauto.data.sampler import LoggedBatch
+from trainauto.engine.long_steps import advice_for
 from trainauto.engine.loop import train
+from trainauto.engine.probe import untrained_step
 from trainauto.engine.replay_script import LoggedScript
 
 STEPS = 24
@@ -116,6 +119,28 @@ def test_after_a_failure_later_batches_under_a_budget_run_in_pieces(tmp_path: Pa
     assert {record.plan.size for record in records} == {120}, "texts that are shorter than the budget were not cut"
     assert "batch_size" not in records[-1].plan
     assert sum(record.ooms for record in records) < len(records)
+
+
+@pytest.mark.parametrize(("plan", "rows"), [(Plan.of(batch_size=3, tokens=64), 3), (Plan.of(tokens=64), 1)])
+def test_a_plan_is_measured_at_its_full_size(tmp_path: Path, plan: Plan, rows: int) -> None:
+    class Watched(TokenModel):
+        seen: torch.Size
+
+        def loss(self, micro_batch: MicroBatch) -> LossTerms:
+            self.seen = micro_batch["ids"].shape
+            return super().loss(micro_batch)
+
+    model = Watched()
+    before = model.weights()
+    with token_run(tmp_path, plan, 8, model=model) as run:
+        untrained_step(run, plan)
+    assert model.seen == (rows, 64)
+    assert torch.equal(model.weights(), before)
+
+
+def test_advice_for_texts_names_their_axes(tmp_path: Path) -> None:
+    with token_run(tmp_path, Plan.of(batch_size=3, tokens=64), 8) as run:
+        assert advice_for(run) == "a smaller network takes less, and so do smaller values of tokens and batch_size"
 
 
 def test_a_run_without_a_size_is_never_cut(tmp_path: Path) -> None:
