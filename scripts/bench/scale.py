@@ -223,7 +223,7 @@ def locally(quick: bool) -> dict[str, Any]:
         mine = StepRecord(1, plan, plan, BatchShape(16, 48), 0, {}, {}, {}, 0.0, 0.1, 1, reading)
 
         def samples_of_a_step(sharding: SampleSharding = sharding) -> None:
-            sharding.next_piece(plan, plan, 0)
+            sharding.next_piece(16, 16, 0)
             for _ in range(3):
                 sharding.total(16)
             for _ in range(3):

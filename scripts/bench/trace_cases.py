@@ -144,6 +144,10 @@ class TokenRows:
         """Return some rows."""
         return {name: tensor[start:stop] for name, tensor in tensors.items()}
 
+    def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
+        """Return the rows of all parts, which are as long in each."""
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
     def weight(self, tensors: Tensors) -> int:
         """Return the number of rows."""
         return len(tensors["ids"])

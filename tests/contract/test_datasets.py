@@ -55,6 +55,9 @@ def test_whole_samples_fit_the_scale(dataset: DynamicDataset) -> None:
 def test_cut_keeps_a_corner_and_shape_tells(dataset: DynamicDataset) -> None:
     samples = [dataset[SampleKey(0, 12, seed)] for seed in range(3)]
     stacked = {name: torch.stack([sample[name] for sample in samples]) for name in ("lq", "gt")}
+    parts = [dataset.workload.part(stacked, start, stop) for start, stop in ((0, 1), (1, 3))]
+    for made in (dataset.collate(samples), dataset.workload.join(parts)):
+        assert all(torch.equal(made[name], stacked[name]) for name in stacked)
     shape = dataset.workload.shape(stacked)
     assert (shape.samples, shape.extent, dataset.workload.weight(stacked)) == (3, 12, 3)
     assert dataset.workload.units(stacked) == 3 * 24 * 24

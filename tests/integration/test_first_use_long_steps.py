@@ -20,7 +20,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"datasets": {"train": {"lq_size": 32, "batch_size_per_gpu": 8}}},
         "on a CPU take batch_size_per_gpu 4",
     ),
-    "all of it small": ({}, "crop, batch and kind of network are small already; fewer features or layers of it"),
+    "all of it small": ({}, "plan and kind of network are small already; fewer features or layers of it"),
 }
 
 

@@ -24,6 +24,7 @@ class Batch:
         pixels: high-quality pixels it holds.
         others: samples that the other ranks train in the same step.
         share: batch of this rank relative to the plan's, where batches follow memory.
+        draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
     """
 
     tensors: Mapping[str, Tensor]
@@ -36,6 +37,7 @@ class Batch:
     pixels: int = 0
     others: int = 0
     share: float = 1.0
+    draw_samples: int = 0
 
     @property
     def step_samples(self) -> int:

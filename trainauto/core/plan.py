@@ -124,6 +124,11 @@ class Plan:
         """Value of the one axis that is no count; 1 where there is none."""
         return next((value for name, value in self.values if name != BATCH_SIZE), 1)
 
+    @property
+    def has_size(self) -> bool:
+        """Whether one of its axes is a size."""
+        return any(name != BATCH_SIZE for name, _ in self.values)
+
     def with_batch_size(self, samples: int) -> "Plan":
         """Return this plan with another number of samples; itself where no axis counts them."""
         return self.changed(batch_size=samples) if BATCH_SIZE in self else self

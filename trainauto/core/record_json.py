@@ -33,6 +33,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         # Seldom there, so that lines stay short.
         **({"pieces": {name: asdict(split) for name, split in record.pieces.items()}} if record.pieces else {}),
         **({"ranks": asdict(record.ranks)} if record.ranks is not None else {}),
+        **({"draw_samples": record.draw_samples} if record.draw_samples else {}),
     }
 
 
@@ -62,6 +63,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         predicted=line.get("predicted"),
         pieces={name: MicrobatchSplit(**split) for name, split in line.get("pieces", {}).items()},
         ranks=_ranks(line.get("ranks")),
+        draw_samples=int(line.get("draw_samples", 0)),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
+from trainauto.core.plan import BatchShape, Plan
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class MicrobatchSplit:
 
     Attributes:
         micro_batches: pieces of the batch.
-        extent: side of its crops, in low-quality pixels.
+        extent: size of its samples: side of crops in low-quality pixels, tokens of padded rows.
         without_onednn: running out of memory had broken oneDNN, so that torch's own convolutions did the work (CPU).
     """
 
@@ -101,6 +101,7 @@ class StepRecord:
         predicted: bytes the plan was expected to peak at, before the step ran; ``None`` where nobody knew.
         pieces: how each pass ran that did not run as the plan says; on several ranks, on the one that took most pieces.
         ranks: what only several ranks have; ``None`` on one.
+        draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
     """
 
     step: int
@@ -120,13 +121,21 @@ class StepRecord:
     predicted: int | None = None
     pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     ranks: RankFigures | None = None
+    draw_samples: int = 0
 
     @property
     def is_as_planned(self) -> bool:
-        """Whether it trained as many samples, in crops as large, as its plan says."""
+        """Whether it trained as many samples, and as large ones, as its plan says."""
+        if self.draw_samples:  # the plan leaves the number open: it trained all that was drawn, and under that plan
+            return self.shape.samples == self.draw_samples and self.plan == self.drawn
         samples = self.plan.batch_size if self.ranks is None else self.ranks.planned_samples
-        extent = dict(self.plan.values).get(LQ_SIZE, self.shape.extent)
-        return (self.shape.samples, self.shape.extent) == (samples, extent)
+        return self.shape.samples == samples and self._is_of_planned_size
+
+    @property
+    def _is_of_planned_size(self) -> bool:
+        if self.shape.tokens:  # texts are as long as they are; their plan bounds them
+            return not self.plan.has_size or self.shape.extent <= self.plan.size
+        return not self.plan.has_size or self.shape.extent == self.plan.size
 
     @property
     def is_whole(self) -> bool:

@@ -8,8 +8,6 @@ from math import ceil
 
 import numpy as np
 
-from trainauto.core.plan import Plan
-
 
 @dataclass(frozen=True)
 class SampleSharding:
@@ -63,7 +61,7 @@ class SampleSharding:
         """Return where in a draw the samples of a rank stand, from 0."""
         return _positions(self.samples(batch_size), rank)
 
-    def next_piece(self, drawn: Plan, plan: Plan, given: int) -> tuple[int, ...]:
+    def next_piece(self, drawn: int, most: int, given: int) -> tuple[int, ...]:
         """Return how many samples each rank trains next of a draw, under a plan that may be smaller by now.
 
         The rest of the draw is cut into the fewest pieces that fit every rank, as equal as possible: 9 samples under 4
@@ -71,21 +69,21 @@ class SampleSharding:
         one may get none in a small piece.
 
         Args:
-            drawn: plan the draw was drawn under.
-            plan: plan of now.
+            drawn: ``batch_size`` of the draw.
+            most: ``batch_size`` that fits the plan of now.
             given: samples of the draw, of all ranks, that were trained before.
         """
-        most = self.samples(drawn.capped_by(plan).batch_size)
-        if not given and most == self.samples(drawn.batch_size):
-            return most  # the ordinary case: all of it
+        limits = self.samples(most)
+        if not given and limits == self.samples(drawn):
+            return limits  # the ordinary case: all of it
         if len(set(self.weights)) == 1:  # in step: as many samples on each rank, in every piece
-            rest_each = drawn.batch_size - given // self.world_size
-            return (ceil(rest_each / ceil(rest_each / most[0])),) * self.world_size
-        rest = self.rank_of_sample(drawn.batch_size)[given:]
-        pieces = max(ceil(count / most[rank]) for rank, count in Counter(rest).items())
+            rest_each = drawn - given // self.world_size
+            return (ceil(rest_each / ceil(rest_each / limits[0])),) * self.world_size
+        rest = self.rank_of_sample(drawn)[given:]
+        pieces = max(ceil(count / limits[rank]) for rank, count in Counter(rest).items())
         while True:
             taken = Counter(rest[: ceil(len(rest) / pieces)])
-            if all(count <= most[rank] for rank, count in taken.items()):
+            if all(count <= limits[rank] for rank, count in taken.items()):
                 return tuple(taken[rank] for rank in range(self.world_size))
             pieces += 1
 

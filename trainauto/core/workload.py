@@ -5,7 +5,7 @@ has handed on to later ones (outputs, detached) may be among them.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -16,7 +16,7 @@ Tensors = Mapping[str, Tensor]
 
 
 class Workload(Protocol):
-    """A kind of sample: how a batch of them is divided, weighed, measured and made smaller.
+    """A kind of sample: how a batch of them is divided, joined, weighed, measured and made smaller.
 
     Attributes:
         weighs_samples: whether the weight of a part is its number of samples, which every rank knows of all others.
@@ -25,16 +25,24 @@ class Workload(Protocol):
     weighs_samples: bool
 
     def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
-        """Return samples ``start`` to ``stop`` of a batch.
+        """Return samples ``start`` to ``stop`` of a batch; none where both are the same.
 
         The first dimension need not be the sample: packed tokens and patches of images have all samples in one.
+        """
+
+    def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
+        """Return the samples of all parts, in their order: what :meth:`part` divides, up to padding.
+
+        Parts hold at least one sample each and have the same names, which need not be those of a whole batch: what a
+        pass has handed on comes by itself. Rows of another length are padded to the longest, packed tokens follow
+        each other.
         """
 
     def weight(self, tensors: Tensors) -> int:
         """Return what the loss of these samples is a mean over: samples, or supervised tokens."""
 
     def shape(self, tensors: Tensors) -> BatchShape:
-        """Say what a batch holds, for cost models and progress counters."""
+        """Say what a batch holds, for cost models and progress counters; of unequal ranks one may have no samples."""
 
     def units(self, tensors: Tensors) -> int:
         """Return the work in a batch, in the unit its throughput is reported in: pixels, or tokens."""

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from trainauto.core.errors import InputError
+from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
 
 
@@ -17,13 +19,19 @@ class SampleKey(NamedTuple):
 
     Attributes:
         sample: which sample of the set.
-        lq_size: side of the crop in pixels of the low-quality image.
-        seed: decides place, flips and rotation.
+        size: what it is to be no larger than: side of a crop in pixels of the low-quality image, tokens of a row; 0
+            where plans have no size, so that it is as large as it is.
+        seed: decides what is random about it: place, flips and rotation of a crop.
     """
 
     sample: int
-    lq_size: int
+    size: int
     seed: int
+
+    @classmethod
+    def under(cls, plan: Plan, sample: int, seed: int) -> "SampleKey":
+        """Return the key of a sample that is drawn under a plan."""
+        return cls(sample, plan.size if plan.has_size else 0, seed)
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,18 @@ class DatasetScan:
     gt_bytes: int
 
 
+class SmallRun(NamedTuple):
+    """What trains on two CPU cores, a step in some tenths of a second: for advice.
+
+    Attributes:
+        network: a kind of network.
+        plan: values of a plan.
+    """
+
+    network: str
+    plan: Plan
+
+
 class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     """A dataset whose samples are made to the size in their key.
 
@@ -51,15 +71,17 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
 
     Attributes:
         name: name of the set in messages.
-        scale: enlargement factor between low- and high-quality images.
+        scale: enlargement factor between low- and high-quality images; 1 where samples are no such pairs.
         largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
         workload: the kind of its samples.
+        small_run: what of this kind trains on a CPU; ``None`` where nobody says.
     """
 
     name: str
-    scale: int
+    scale: int = 1
     largest_sample: int = 0
     workload: Workload
+    small_run: SmallRun | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -83,11 +105,21 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
 
     @abstractmethod
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
-        """Make one training sample: uint8 tensors ``lq`` (C, s, s) and ``gt`` (C, s * scale, s * scale)."""
+        """Make one training sample of no more than the key's size: what :meth:`collate` makes batches of.
+
+        Of images: uint8 tensors ``lq`` (C, s, s) and ``gt`` (C, s * scale, s * scale).
+        """
 
     @abstractmethod
     def full_sample(self, index: int) -> dict[str, Tensor]:
-        """Return a whole sample for validation: uint8 ``lq`` (C, h, w) and ``gt`` (C, h * scale, w * scale)."""
+        """Return a whole sample for validation, of images uint8 ``lq`` (C, h, w), ``gt`` (C, h * scale, w * scale)."""
+
+    def collate(self, samples: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Make samples a batch, as a pure function: here stacked, the sample being a new first dimension.
+
+        Where samples differ in size, say so: ``self.workload.join`` where each of them is a batch of one already.
+        """
+        return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
 
     def __getitems__(self, keys: Sequence[SampleKey]) -> "list[dict[str, Tensor]] | InputError":
         """Make the samples of a batch; an unreadable file comes back as a value.

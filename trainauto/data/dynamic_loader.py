@@ -1,10 +1,11 @@
-"""The loader whose batch and crop size change while its workers stay alive."""
+"""The loader whose batches and samples change their size while its workers stay alive."""
 
 import signal
 import warnings
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -15,10 +16,11 @@ from torch.utils.data import DataLoader
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
+from trainauto.core.plan import Plan
 from trainauto.core.process import limit_private_memory
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.core.words import counted
+from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.data.sampler import (
@@ -33,6 +35,14 @@ from trainauto.data.sampler import (
 from trainauto.data.split_batch import first_piece, logged_piece, without_first
 
 Collated = tuple[dict[str, Tensor], list[tuple[str, str]]] | InputError
+
+NewBatcher = Callable[[ShuffledStream, SampleSharding], Batcher]
+"""Makes what says how many samples a draw holds, of the order of the samples and of who trains which of them."""
+
+
+def as_planned(_order: ShuffledStream, _sharding: SampleSharding) -> Batcher:
+    """Have draws hold as many samples as their plan says."""
+    return FIXED_COUNT
 
 
 class DynamicDataLoader:
@@ -55,6 +65,8 @@ class DynamicDataLoader:
         multiprocessing_context: ``fork``, ``spawn`` or ``forkserver``; ``None`` takes the platform's default.
         sharding: how draws are divided among the ranks; the same on each.
         rank: whose samples to give.
+        new_batcher: makes what says how many samples a draw holds; they are as many as the plan's ``batch_size`` where
+            nobody says.
     """
 
     def __init__(
@@ -69,6 +81,7 @@ class DynamicDataLoader:
         multiprocessing_context: str | None = None,
         sharding: SampleSharding = SINGLE_PROCESS,
         rank: int = 0,
+        new_batcher: NewBatcher = as_planned,
     ) -> None:
         if lookahead < max(1, num_workers):
             raise ValueError(f"lookahead ({lookahead}) must be at least num_workers ({num_workers}) and 1")
@@ -78,10 +91,11 @@ class DynamicDataLoader:
         self.sharding = sharding
         self._rank = rank
         self._stream = ShuffledStream(len(dataset), seed)
+        self._batcher = new_batcher(self._stream, sharding)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._context = multiprocessing_context if num_workers else None
-        self._tail = StreamState.start(plan)
+        self._tail = StreamState.start(plan, self._batcher)
         self._given = 0  # samples of the tail's next draw, of all ranks, that were handed out already
         self._current: Batch | None = None  # that draw, whole, while the workers' batch is in hand
         self._fetched = 0  # draws fetched from the workers
@@ -104,11 +118,15 @@ class DynamicDataLoader:
 
     def update_batch_size(self, batch_size: int) -> None:
         """Draw so many samples per optimizer step from now on; see :meth:`update_plan`."""
-        self.update_plan(self.plan.changed(**{BATCH_SIZE: batch_size}))
+        self.update_plan(self.plan.with_batch_size(batch_size))
+
+    def update_size(self, size: int) -> None:
+        """Draw samples of this size from now on, in the unit of the plan's axis; see :meth:`update_plan`."""
+        self.update_plan(self.plan.with_size(size))
 
     def update_lq_size(self, lq_size: int) -> None:
-        """Draw crops of so many low-quality pixels from now on; see :meth:`update_plan`."""
-        self.update_plan(self.plan.changed(**{LQ_SIZE: lq_size}))
+        """Draw crops of so many low-quality pixels from now on: :meth:`update_size` as super-resolution knows it."""
+        self.update_size(lq_size)
 
     def update_plan(self, plan: Plan) -> None:
         """Draw under ``plan`` after the lookahead; from the next batch on, give nothing larger than it.
@@ -121,7 +139,7 @@ class DynamicDataLoader:
             # A draw of which a part was trained before the resume stays what it was.
             at = self._tail.next_draw.number + (1 if self._given else 0)
         if self._logged is None or at > self._last_logged_draw:
-            self._tail = self._tail.with_change(at, plan)
+            self._tail = self._tail.with_change(at, plan, self._batcher)
             if self._head is not None:
                 self._head.change(at, plan)
         self.plan = plan
@@ -139,13 +157,14 @@ class DynamicDataLoader:
             ValueError: they do not follow each other as a loader gives them.
         """
         draws = planned_batches_of(batches)
+        self._batcher = KnownDraws({draw.first_sample: draw.batch_size for draw in draws}, self._batcher)
         if trained < len(batches):
             start = batches[trained].first_sample
             number = bisect_right(draws, start, key=lambda draw: draw.first_sample) - 1
             beyond = [(at, plan) for at, plan in self._tail.changes if at >= len(draws)]
             self._tail, self._given = StreamState.among(draws, number), start - draws[number].first_sample
             for at, plan in beyond:
-                self._tail = self._tail.with_change(at, plan)
+                self._tail = self._tail.with_change(at, plan, self._batcher)
         if draws and not trained:
             self.plan = draws[0].plan  # a run may begin with another plan than its option file's
         self._logged, self._next_logged, self._last_logged_draw = batches, trained, len(draws) - 1
@@ -154,7 +173,7 @@ class DynamicDataLoader:
         """Yield batches without end. A second iterator continues where the first one stopped."""
         self._advance_if_consumed()
         self._fetched = self._tail.next_draw.number
-        self._head = DynamicBatchSampler(self._stream, self._tail, self.sharding, self._rank)
+        self._head = DynamicBatchSampler(self._stream, self._tail, self.sharding, self._rank, self._batcher)
         self._workers = self._start_workers(self._head)
         self._current = None
         while self._workers is not None and (self._logged is None or self._next_logged < len(self._logged)):
@@ -171,10 +190,11 @@ class DynamicDataLoader:
 
     def _piece(self, batch: Batch) -> Batch:
         """Return what comes next of the current draw: as the plan says, or as the log that is replayed."""
-        places = self.sharding.positions(batch.drawn.batch_size, self._rank)
+        draw = self._tail.next_draw
+        places = self.sharding.positions(draw.batch_size, self._rank)
         rest = without_first(batch, bisect_left(places, self._given))
         if self._logged is None:
-            counts = self.sharding.next_piece(batch.drawn, self.plan, self._given)
+            counts = self.sharding.next_piece(draw.batch_size, self._most_of(draw), self._given)
             piece = first_piece(rest, counts[self._rank], self.plan)
             others = sum(counts) - counts[self._rank]
         else:
@@ -182,6 +202,11 @@ class DynamicDataLoader:
             self._next_logged += 1
         share = self.sharding.weights[self._rank]
         return replace(piece, first_sample=batch.first_sample + self._given, others=others, share=share)
+
+    def _most_of(self, draw: PlannedBatch) -> int:
+        """Return the samples of the largest rank that fit the plan of now, of those of a draw that come next."""
+        plan = draw.plan.capped_by(self.plan)
+        return draw.batch_size if plan == draw.plan else self._batcher.batch_size(draw.first_sample + self._given, plan)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
         collated = next(workers)
@@ -197,13 +222,16 @@ class DynamicDataLoader:
         return self._batch(self._tail.next_draw, tensors)
 
     def _advance_if_consumed(self) -> None:
-        if self._given == self.sharding.total(self._tail.next_draw.plan.batch_size):
-            self._tail, self._given, self._current = self._tail.advanced(self.sharding), 0, None
+        if self._is_consumed():
+            self._tail, self._given, self._current = self._tail.advanced(self.sharding, self._batcher), 0, None
+
+    def _is_consumed(self) -> bool:
+        return self._given == self.sharding.total(self._tail.next_draw.batch_size)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the last batch that was handed out."""
-        whole = self._given == self.sharding.total(self._tail.next_draw.plan.batch_size)
-        tail = self._tail.advanced(self.sharding) if whole else self._tail
+        whole = self._is_consumed()
+        tail = self._tail.advanced(self.sharding, self._batcher) if whole else self._tail
         if self._logged is not None:  # a log knows changes that nobody has asked for yet
             tail = replace(tail, changes=tuple(c for c in tail.changes if c[0] <= self._fetched + self.lookahead))
         return {
@@ -229,10 +257,8 @@ class DynamicDataLoader:
             )
         self._tail = StreamState.from_dict(state["tail"])
         self._given = int(state["given"])
-        if tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights and self._given:
-            draw = self._tail.next_draw
-            rest = replace(draw, first_sample=draw.first_sample + self._given)
-            self._tail, self._given = replace(self._tail, next_draw=rest), 0
+        if tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:
+            self._tail, self._given = self._tail.without_given(self._given, self._batcher), 0
         self.plan = Plan.from_dict(state["plan"])
 
     def _start_workers(self, head: DynamicBatchSampler) -> Iterator[Collated]:
@@ -245,7 +271,7 @@ class DynamicDataLoader:
                 num_workers=self._num_workers,
                 # Together the workers hold no more than the lookahead, or a plan would act later with more of them.
                 prefetch_factor=max(1, self.lookahead // self._num_workers) if self._num_workers else None,
-                collate_fn=_collate,
+                collate_fn=partial(_collate, self.dataset.collate),
                 pin_memory=self._pin_memory,
                 worker_init_fn=_start_worker,
                 multiprocessing_context=self._context,
@@ -259,14 +285,25 @@ class DynamicDataLoader:
         names = tuple(self.dataset.sample_name(self._stream.index_at(position)) for position in positions)
         workload = self.dataset.workload
         shape, pixels = workload.shape(tensors), workload.units(tensors)
-        return Batch(tensors, workload, names, draw.first_sample, draw.plan, draw.plan, shape, pixels)
+        draw_samples = 0 if draw.is_as_counted else self.sharding.total(draw.batch_size)
+        return Batch(
+            tensors,
+            workload,
+            names,
+            draw.first_sample,
+            draw.plan,
+            draw.plan,
+            shape,
+            pixels,
+            draw_samples=draw_samples,
+        )
 
 
-def _collate(samples: "list[dict[str, Tensor]] | InputError") -> Collated:
-    """Stack samples; a failed batch passes through as its error. Damaged files that were read travel with them."""
-    if isinstance(samples, InputError):
-        return samples
-    return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}, take_pending()
+def _collate(
+    together: Callable[[list[dict[str, Tensor]]], dict[str, Tensor]], samples: "list[dict[str, Tensor]] | InputError"
+) -> Collated:
+    """Make samples a batch; a failed one passes through as its error. Damaged files that were read travel with it."""
+    return samples if isinstance(samples, InputError) else (together(samples), take_pending())
 
 
 def _start_worker(_worker: int) -> None:

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainauto.core.hashing import splitmix64
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.core.records import StepRecord
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.data.batcher import FIXED_COUNT, Batcher
 from trainauto.data.dynamic_dataset import SampleKey
 
 
@@ -27,11 +29,18 @@ class PlannedBatch:
         number: 0-based count of draws since the run began.
         first_sample: position of its first sample in the stream; position ``p`` lies in epoch ``p // samples``.
         plan: plan it is drawn under.
+        batch_size: its samples on the rank that has most of them, as a :class:`~trainauto.data.batcher.Batcher` says.
     """
 
     number: int
     first_sample: int
     plan: Plan
+    batch_size: int
+
+    @property
+    def is_as_counted(self) -> bool:
+        """Whether its plan alone says how many samples it holds."""
+        return BATCH_SIZE in self.plan and self.plan.batch_size == self.batch_size
 
 
 class LoggedBatch(NamedTuple):
@@ -40,9 +49,10 @@ class LoggedBatch(NamedTuple):
     Attributes:
         first_sample: position of its first sample in the stream.
         samples: how many it held, on all ranks.
-        extent: side of its crops in low-quality pixels.
+        extent: size of its samples: side of crops in low-quality pixels, tokens of padded rows.
         drawn: plan its samples were drawn under.
         plan: plan it was trained under.
+        draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
     """
 
     first_sample: int
@@ -50,6 +60,12 @@ class LoggedBatch(NamedTuple):
     extent: int
     drawn: Plan
     plan: Plan
+    draw_samples: int = 0
+
+    @classmethod
+    def of(cls, step: StepRecord) -> "LoggedBatch":
+        """Return the batch of a logged step."""
+        return cls(step.first_sample, step.shape.samples, step.shape.extent, step.drawn, step.plan, step.draw_samples)
 
 
 def planned_batches_of(batches: Iterable[LoggedBatch]) -> list[PlannedBatch]:
@@ -62,8 +78,9 @@ def planned_batches_of(batches: Iterable[LoggedBatch]) -> list[PlannedBatch]:
     position = end = 0
     for batch in batches:
         if position == end:
-            draws.append(PlannedBatch(len(draws), position, batch.drawn))
-            end = position + batch.drawn.batch_size
+            samples = batch.draw_samples or batch.drawn.batch_size
+            draws.append(PlannedBatch(len(draws), position, batch.drawn, samples))
+            end = position + samples
         if batch.first_sample != position or batch.drawn != draws[-1].plan or position + batch.samples > end:
             raise ValueError(f"after sample {position} came {batch.samples} from {batch.first_sample} on")
         position += batch.samples
@@ -78,9 +95,9 @@ class StreamState:
     changes: tuple[tuple[int, Plan], ...] = ()
 
     @classmethod
-    def start(cls, plan: Plan) -> "StreamState":
+    def start(cls, plan: Plan, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return the beginning of a run."""
-        return cls(PlannedBatch(0, 0, plan))
+        return cls(PlannedBatch(0, 0, plan, batcher.batch_size(0, plan)))
 
     @classmethod
     def among(cls, draws: Sequence[PlannedBatch], number: int) -> "StreamState":
@@ -88,25 +105,31 @@ class StreamState:
         ahead = pairwise(draws[number:])
         return cls(draws[number], tuple((d.number, d.plan) for before, d in ahead if d.plan != before.plan))
 
-    def advanced(self, sharding: SampleSharding = SINGLE_PROCESS) -> "StreamState":
+    def advanced(self, sharding: SampleSharding = SINGLE_PROCESS, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return the position after the next draw, whose samples are divided in this way."""
         number = self.next_draw.number + 1
         due = [plan for at, plan in self.changes if at <= number]
+        plan = due[-1] if due else self.next_draw.plan
+        first_sample = self.next_draw.first_sample + sharding.total(self.next_draw.batch_size)
         return StreamState(
-            PlannedBatch(
-                number,
-                self.next_draw.first_sample + sharding.total(self.next_draw.plan.batch_size),
-                due[-1] if due else self.next_draw.plan,
-            ),
+            PlannedBatch(number, first_sample, plan, batcher.batch_size(first_sample, plan)),
             tuple((at, plan) for at, plan in self.changes if at > number),
         )
 
-    def with_change(self, at: int, plan: Plan) -> "StreamState":
+    def with_change(self, at: int, plan: Plan, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return this position with ``plan`` acting from draw ``at`` on; a later request for the same draw wins."""
         if at <= self.next_draw.number:
-            return StreamState(replace(self.next_draw, plan=plan))
+            batch_size = batcher.batch_size(self.next_draw.first_sample, plan)
+            return StreamState(replace(self.next_draw, plan=plan, batch_size=batch_size))
         kept = tuple((number, other) for number, other in self.changes if number < at)
         return replace(self, changes=(*kept, (at, plan)))
+
+    def without_given(self, given: int, batcher: Batcher = FIXED_COUNT) -> "StreamState":
+        """Return this position with the next draw begun anew behind its first ``given`` samples, of all ranks."""
+        draw = self.next_draw
+        first_sample = draw.first_sample + given
+        batch_size = batcher.batch_size(first_sample, draw.plan)
+        return replace(self, next_draw=replace(draw, first_sample=first_sample, batch_size=batch_size))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
@@ -115,19 +138,22 @@ class StreamState:
             "number": draw.number,
             "first_sample": draw.first_sample,
             "plan": draw.plan.to_dict(),
+            "batch_size": draw.batch_size,
             "changes": [{"at": at, "plan": plan.to_dict()} for at, plan in self.changes],
         }
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "StreamState":
-        """Rebuild a position from :meth:`to_dict`."""
-        draw = PlannedBatch(int(state["number"]), int(state["first_sample"]), Plan.from_dict(state["plan"]))
+        """Rebuild a position from :meth:`to_dict`; before draws had a count of their own, theirs was the plan's."""
+        plan = Plan.from_dict(state["plan"])
+        batch_size = int(state.get("batch_size", plan.batch_size))
+        draw = PlannedBatch(int(state["number"]), int(state["first_sample"]), plan, batch_size)
         return cls(draw, tuple((int(change["at"]), Plan.from_dict(change["plan"])) for change in state["changes"]))
 
 
 def positions_of(draw: PlannedBatch, sharding: SampleSharding, rank: int) -> list[int]:
     """Return the positions in the stream of a rank's samples of a draw."""
-    return [draw.first_sample + place for place in sharding.positions(draw.plan.batch_size, rank)]
+    return [draw.first_sample + place for place in sharding.positions(draw.batch_size, rank)]
 
 
 class ShuffledStream:
@@ -156,7 +182,7 @@ class ShuffledStream:
     def keys(self, draw: PlannedBatch, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0) -> list[SampleKey]:
         """Return what the workers need to make a rank's samples of a draw."""
         positions = positions_of(draw, sharding, rank)
-        return [SampleKey(self.index_at(p), draw.plan[LQ_SIZE], self.seed_at(p)) for p in positions]
+        return [SampleKey.under(draw.plan, self.index_at(p), self.seed_at(p)) for p in positions]
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         if epoch not in self._orders:
@@ -175,12 +201,18 @@ class DynamicBatchSampler:
     """
 
     def __init__(
-        self, order: ShuffledStream, position: StreamState, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
+        self,
+        order: ShuffledStream,
+        position: StreamState,
+        sharding: SampleSharding = SINGLE_PROCESS,
+        rank: int = 0,
+        batcher: Batcher = FIXED_COUNT,
     ) -> None:
         self.order = order
         self.position = position
         self._sharding = sharding
         self._rank = rank
+        self._batcher = batcher
 
     def change(self, at: int, plan: Plan) -> None:
         """Let ``plan`` act from draw ``at`` on.
@@ -190,12 +222,12 @@ class DynamicBatchSampler:
         """
         if at < self.position.next_draw.number:
             raise ValueError(f"draw {at} is already under way")
-        self.position = self.position.with_change(at, plan)
+        self.position = self.position.with_change(at, plan, self._batcher)
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
         while True:
             draw = self.position.next_draw
-            self.position = self.position.advanced(self._sharding)
+            self.position = self.position.advanced(self._sharding, self._batcher)
             yield self.order.keys(draw, self._sharding, self._rank)
 
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 from torch import Tensor
 
 from trainauto.core.batch import Batch
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import Plan
 from trainauto.data.sampler import LoggedBatch
 
 
 def first_piece(batch: Batch, samples: int, plan: Plan) -> Batch:
-    """Take the first ``samples`` of a batch, with crops no larger than the plan's; the rest waits for the next step.
+    """Take the first ``samples`` of a batch, none larger than the plan's size; the rest waits for the next step.
 
     How many that are, :meth:`~trainauto.core.sharding.SampleSharding.next_piece` says for all ranks together.
     """
     trained = batch.drawn.capped_by(plan)
-    piece = _cut(_slice(batch, 0, samples), trained[LQ_SIZE])
-    return replace(piece, plan=trained)
+    piece = _slice(batch, 0, samples)
+    return replace(_cut(piece, trained.size) if trained.has_size else piece, plan=trained)
 
 
 def logged_piece(batch: Batch, logged: LoggedBatch) -> Batch:

@@ -36,7 +36,7 @@ class CheckpointingFallback:
         self.allowed = allowed
         self.may_help = may_help
         self.taken = False
-        self._without: deque[float] = deque(maxlen=REMEMBERED)  # seconds a pixel
+        self._without: deque[float] = deque(maxlen=REMEMBERED)  # seconds a unit of work, of pixels or tokens
         self._with: list[StepRecord] = []
 
     def take(self, model: BaseModel, why: str) -> str | None:
@@ -112,8 +112,8 @@ class CheckpointingFallback:
             return
         before = median(self._without) * median(record.pixels for record in judged)
         logger.info(
-            "with gradient checkpointing a step takes %.3f s (median of %d); without it, steps took %.3f s for as many "
-            "pixels (%+.0f %%)",
+            "with gradient checkpointing a step takes %.3f s (median of %d); without it, steps took %.3f s for as much "
+            "(%+.0f %%)",
             seconds,
             JUDGED,
             before,

@@ -9,7 +9,7 @@ from torch import Tensor
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.batch import Batch
 from trainauto.core.objectives import MicroBatch, Objective
-from trainauto.core.plan import LQ_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import split
 from trainauto.distributed.communicator import Communicator
@@ -30,17 +30,22 @@ def on_device(model: BaseModel, batch: Batch) -> MicroBatch | DoesNotFit:
             raise
         message = allocator_message(error)
     release_memory(model.device)
-    return DoesNotFit("data", len(batch), message)
-
-
-def largest_forward(batch: Batch) -> int:
-    """Return the samples of the largest forward pass under the plan of a batch."""
-    return max(1, min(int(batch.plan.forward_batch_size * batch.share), len(batch)))
+    return DoesNotFit("data", len(batch), message, batch.shape.extent)
 
 
 def as_planned(batch: Batch) -> MicrobatchSplit:
     """Return how a pass runs under the plan of a batch."""
-    return MicrobatchSplit(math.ceil(len(batch) / largest_forward(batch)), batch.shape.extent)
+    return planned_split(batch.plan, len(batch), batch.shape.extent, batch.share)
+
+
+def planned_split(plan: Plan, samples: int, extent: int, share: float = 1.0) -> MicrobatchSplit:
+    """Return how a pass of so many samples runs under a plan, on a rank with this share of its batch.
+
+    Where the plan counts samples, no forward pass holds more than it says; where it does not, what there is is divided.
+    """
+    forward = int(plan.forward_batch_size * share) if BATCH_SIZE in plan else math.ceil(samples / plan.micro_batches)
+    largest = max(1, min(forward, samples))
+    return MicrobatchSplit(math.ceil(samples / largest), extent)
 
 
 def compute_gradients(
@@ -49,12 +54,15 @@ def compute_gradients(
     batch: Batch,
     snapshot: StepSnapshot,
     device: torch.device,
-    crop: Axis | None,
+    size: Axis | None,
     begin: MicrobatchSplit,
     ranks: Communicator,
     step_weight: int,
 ) -> Gradients | DoesNotFit:
-    """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller crops."""
+    """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller samples.
+
+    ``size`` bounds how small they may become; without it the pass does not fit.
+    """
     largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
     if extent < batch.shape.extent:
         tensors = batch.workload.shrink(tensors, batch.shape.extent, extent)
@@ -75,17 +83,17 @@ def compute_gradients(
         snapshot.restore()
         release_memory(device)
         if ranks.reduces_in_backward:
-            return DoesNotFit(objective.name, largest, message)
+            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
         failed = largest
         if largest > 1 and objective.splittable:
             largest = math.ceil(largest / 2)
         else:
-            smaller = shrunk_after_oom(Plan.of(lq_size=extent), [crop]) if crop is not None else None
+            smaller = shrunk_after_oom(Plan.of(**{size.name: extent}), [size]) if size is not None else None
             if smaller is None:
-                return DoesNotFit(objective.name, largest, message)
-            tensors, extent = batch.workload.shrink(tensors, extent, smaller[LQ_SIZE]), smaller[LQ_SIZE]
-        pieces = math.ceil(len(batch) / largest)
-        failures.append(Failure(objective.name, failed, pieces, message, extent, largest))
+                return DoesNotFit(objective.name, largest, message, batch.shape.extent)
+            tensors, extent = batch.workload.shrink(tensors, extent, smaller.size), smaller.size
+        pieces, is_cut = math.ceil(len(batch) / largest), extent < batch.shape.extent
+        failures.append(Failure(objective.name, failed, pieces, message, extent, largest, is_cut))
 
 
 def accumulate_gradients(
@@ -96,7 +104,7 @@ def accumulate_gradients(
     factor = ranks.world_size if ranks.reduces_in_backward else 1
     objective.optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
-    added: dict[str, list[Tensor]] = {}
+    added: list[dict[str, Tensor]] = []
     for done, part in split(batch.workload, tensors, len(batch), largest):
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
         weight = batch.workload.weight(part) / step_weight
@@ -109,7 +117,5 @@ def accumulate_gradients(
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-        for name in part.keys() - tensors.keys():
-            added.setdefault(name, []).append(part[name].detach())
-    handed_on = {name: pieces[0] if len(pieces) == 1 else torch.cat(pieces) for name, pieces in added.items()}
-    return sums, handed_on
+        added.append({name: tensor.detach() for name, tensor in part.items() if name not in tensors})
+    return sums, batch.workload.join(added) if len(added) > 1 else added[0]

@@ -6,28 +6,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-from trainauto.core.plan import LQ_SIZE
+from trainauto.core.plan import BATCH_SIZE
 from trainauto.engine.run import Run
 
 logger = logging.getLogger(__name__)
 
 LONG_S = 10.0
 
-SMALL_NETWORK, SMALL_LQ_SIZE, SMALL_BATCH = "compact", 32, 4
-"""What trains on two cores: a step of these takes some tenths of a second."""
+OPTIONS = {BATCH_SIZE: "batch_size_per_gpu"}
+"""Option that sets a value of the plan, where it is called otherwise there."""
 
 
 def advice_for(run: Run) -> str:
     """Return what would make the steps of a run shorter on a CPU, of what it does not have already."""
-    plan, network = run.loader.plan, run.summary.network.partition(" ")[0]
+    plan, network, small = run.loader.plan, run.summary.network.partition(" ")[0], run.loader.dataset.small_run
+    sizes_first = sorted(small.plan.values, key=lambda pair: pair[0] == BATCH_SIZE) if small is not None else []
     smaller = [
-        *([] if network == SMALL_NETWORK else [f"a small network (type: {SMALL_NETWORK})"]),
-        *([f"lq_size {SMALL_LQ_SIZE}"] if LQ_SIZE in plan and plan[LQ_SIZE] > SMALL_LQ_SIZE else []),
-        *([f"batch_size_per_gpu {SMALL_BATCH}"] if plan.batch_size > SMALL_BATCH else []),
+        *([f"a small network (type: {small.network})"] if small is not None and network != small.network else []),
+        *(f"{OPTIONS.get(name, name)} {value}" for name, value in sizes_first if name in plan and plan[name] > value),
         *(["no use_amp"] if run.summary.precision != "fp32" else []),
     ]
+    if not smaller and small is None:
+        names = " and ".join(axis.name for axis in run.axes)
+        return f"a smaller network takes less{f', and so do smaller values of {names}' if names else ''}"
     if not smaller:
-        return "crop, batch and kind of network are small already; fewer features or layers of it take less"
+        return "plan and kind of network are small already; fewer features or layers of it take less"
     return (
         f"on a CPU take {', '.join(smaller[:-1])} and {smaller[-1]}" if smaller[1:] else f"on a CPU take {smaller[0]}"
     )

@@ -1,12 +1,13 @@
 """What a rank leaves behind when running out of memory ends the whole group, for the start that follows."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import CheckpointError
 from trainauto.core.files import write_json_atomically
-from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
+from trainauto.core.plan import Axis, BatchShape, Plan, work
 from trainauto.core.records import OutOfMemory
 from trainauto.engine.step_outcome import DoesNotFit
 
@@ -19,7 +20,7 @@ def write_oom_note(folder: Path, rank: int, step: int, batch: Batch, failure: Do
         "step": step,
         "plan": batch.plan.to_dict(),
         "samples": failure.samples,
-        "extent": batch.shape.extent,
+        "extent": failure.extent or batch.shape.extent,
         "pass": failure.pass_name,
         "message": failure.message,
         "limit": limit,
@@ -27,10 +28,14 @@ def write_oom_note(folder: Path, rank: int, step: int, batch: Batch, failure: Do
     write_json_atomically(folder / NAME.format(rank), note)
 
 
-def read_oom_note(folder: Path) -> OutOfMemory | None:
+def read_oom_note(folder: Path, axes: Iterable[Axis]) -> OutOfMemory | None:
     """Return what ended the group since the last checkpoint, where that was running out of memory.
 
     Of several notes the one of the smallest plan holds: each start that failed had continued under a smaller one.
+
+    Args:
+        folder: of the checkpoints.
+        axes: of the run: they say which plan is smaller.
 
     Raises:
         CheckpointError: a note cannot be read.
@@ -45,7 +50,8 @@ def read_oom_note(folder: Path) -> OutOfMemory | None:
             raise CheckpointError(
                 f"cannot read {file}: {error!r}; delete it to continue with the plan of before"
             ) from error
-    return min(events, key=lambda event: event.plan.forward_batch_size * event.plan[LQ_SIZE] ** 2, default=None)
+    known = tuple(axes)
+    return min(events, key=lambda event: work(event.plan, known), default=None)
 
 
 def clear_oom_note(folder: Path) -> None:

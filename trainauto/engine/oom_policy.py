@@ -2,13 +2,14 @@
 
 import logging
 import math
+from collections.abc import Iterable
 from dataclasses import astuple, replace
 from typing import Any
 
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
-from trainauto.core.plan import LQ_SIZE, BatchShape, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, BatchShape, Plan, size_axis
 from trainauto.core.records import OutOfMemory, PeakReading
 from trainauto.core.words import counted
 from trainauto.engine.oom_notes import read_oom_note
@@ -24,11 +25,11 @@ def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[
     """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
     for failure in failures:
         logger.warning(
-            "out of memory in the pass of network_%s with %s; the batch is run again in %d pieces of %d px",
+            "out of memory in the pass of network_%s with %s; the batch is run again in %d pieces%s",
             failure.pass_name,
             counted(failure.samples, "sample"),
             failure.pieces,
-            failure.extent,
+            of_size(run.axes, failure.extent),
         )
     if not failures:
         return []
@@ -40,24 +41,40 @@ def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[
     ]
     decisions = [decision for event in events for decision in _ask(run, event)]
     if not any(isinstance(decision, PlanChange | KeepPlan) for decision in decisions):
-        decisions += _more_pieces(run.loader.plan, failures[-1].fitted)
+        decisions += _more_pieces(run.loader.plan, failures[-1])
     decided = run.journal.decide(decisions, batch.plan)
-    extent = min(failure.extent for failure in failures)
+    extent = min((failure.extent for failure in failures if failure.is_cut), default=None)
     is_kept = any(isinstance(decision, KeepPlan) for decision in decisions)
-    if not is_kept and extent < min(batch.shape.extent, run.loader.plan[LQ_SIZE]):
-        plan = run.loader.plan.changed(lq_size=extent)
-        reason = f"out of memory: crops of no more than {extent} px from now on"
-        decided += run.journal.decide([PlanChange(plan, reason)], batch.plan)
+    if not is_kept and extent is not None and extent < run.loader.plan.size:
+        reason = f"out of memory: samples of no more than {_sized(run.axes, extent)} from now on"
+        decided += run.journal.decide([PlanChange(run.loader.plan.with_size(extent), reason)], batch.plan)
     return decided
 
 
-def _more_pieces(plan: Plan, largest: int) -> list[Decision]:
-    """Return the change to as many micro-batches as samples that fit ask for, if the plan has fewer."""
-    micro_batches = math.ceil(plan.batch_size / largest)
+def _more_pieces(plan: Plan, failure: Failure) -> list[Decision]:
+    """Return the change to as many micro-batches as samples that fit ask for, if the plan has fewer.
+
+    The same on every rank: it goes by what all know of the failure.
+    """
+    if BATCH_SIZE in plan:
+        micro_batches = math.ceil(plan.batch_size / failure.fitted)
+        what = f"no more than {counted(failure.fitted, 'sample')} at once"
+    else:
+        micro_batches = failure.pieces
+        what = f"every batch in {failure.pieces} pieces"
     if micro_batches <= plan.micro_batches:
         return []
-    reason = f"out of memory: no more than {counted(largest, 'sample')} at once from now on"
-    return [PlanChange(plan.with_micro_batches(micro_batches), reason)]
+    return [PlanChange(plan.with_micro_batches(micro_batches), f"out of memory: {what} from now on")]
+
+
+def of_size(axes: Iterable[Axis], extent: int) -> str:
+    """Return how large samples are, to follow what they are: `` of 48 px``; nothing where no axis is a size."""
+    return f" of {_sized(axes, extent)}" if size_axis(axes) is not None else ""
+
+
+def _sized(axes: Iterable[Axis], extent: int) -> str:
+    axis = size_axis(axes)
+    return f"{extent} {axis.unit}" if axis is not None else str(extent)
 
 
 def on_batch_too_large(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakReading | None = None) -> list[Decision]:
@@ -68,6 +85,8 @@ def on_batch_too_large(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakRe
     """
     run.meter.cap_at_available()
     event = replace(_event(run, batch, failure.pass_name, failure.samples, failure.message, 0), peak=peak)
+    if failure.extent:  # of the rank where it failed: of texts, those of other ranks may be longer
+        event = replace(event, shape=replace(event.shape, extent=failure.extent))
     decisions = run.journal.decide(_ask(run, event), batch.plan, early=True)
     run.loader.requeue(batch)
     if not _is_smaller(batch.drawn.capped_by(run.loader.plan), batch.plan):
@@ -84,7 +103,7 @@ def on_group_oom(run: Run) -> None:
         NothingFitsError: there is none.
     """
     # The first rank's word: not every file system shows the others the same files at the same moment.
-    note = run.ranks.broadcast_object(lambda: _packed(read_oom_note(run.checkpoints.folder)))
+    note = run.ranks.broadcast_object(lambda: _packed(read_oom_note(run.checkpoints.folder, run.axes)))
     if note is None:
         return
     event = OutOfMemory(**{**note, "plan": Plan.from_dict(note["plan"]), "shape": BatchShape(*note["shape"])})
@@ -100,16 +119,19 @@ def _packed(event: OutOfMemory | None) -> dict[str, Any] | None:
 
 
 def _force(run: Run, event: OutOfMemory) -> list[Decision]:
-    """Shrink both axes; where they are as small as may be, fall back to gradient checkpointing.
+    """Shrink all axes; where they are as small as may be, fall back to gradient checkpointing.
 
     Raises:
         NothingFitsError: that is no help either.
     """
-    plan = shrunk_after_oom(event.plan, run.axes)
+    # Texts may be shorter than their plan allows: what failed was this long.
+    failed = event.plan.with_size(min(event.plan.size, event.shape.extent))
+    plan = shrunk_after_oom(failed, run.axes)
     if plan is not None and _is_smaller(plan, event.plan):
-        smaller = PlanChange(plan.capped_by(run.loader.plan), f"out of memory under {event.plan}: both axes shrink")
+        axes = "both axes shrink" if len(run.axes) > 1 else "it shrinks"
+        smaller = PlanChange(plan.capped_by(run.loader.plan), f"out of memory under {event.plan}: {axes}")
         return run.journal.decide([smaller], event.plan, early=True)
-    what = f"one sample of {event.shape.extent} px does not fit: {in_words(event.message)}"
+    what = f"one sample{of_size(run.axes, event.shape.extent)} does not fit: {in_words(event.message)}"
     advice = run.checkpointing_fallback.take(run.model, what)
     if advice is not None:
         raise NothingFitsError(
@@ -131,7 +153,6 @@ def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, p
 
 def _is_smaller(plan: Plan, other: Plan) -> bool:
     """Say whether a step under ``plan`` needs less than one under ``other``, and more of nothing."""
-    mine = (plan.forward_batch_size, plan[LQ_SIZE])
-    theirs = (other.forward_batch_size, other[LQ_SIZE])
-    # With one sample a forward pass only a smaller crop helps.
+    mine, theirs = (plan.forward_batch_size, plan.size), (other.forward_batch_size, other.size)
+    # With one sample a forward pass only a smaller one helps.
     return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1] and (theirs[0] > 1 or mine[1] < theirs[1])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from trainauto.core.automation import Automation
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, PlanChange
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
 from trainauto.core.units import MIB
@@ -105,7 +105,7 @@ def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> No
 
     Args:
         run: whose step.
-        plan: for how many samples, in crops of what size.
+        plan: for how many samples, of what size.
         steps_optimizers: run their step, too, with gradients of zero at learning rate 0.
     """
     batch = _copies_of_a_sample(run, plan)
@@ -114,8 +114,9 @@ def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> No
     try:
         tensors = run.model.feed_data(batch)
         largest = math.ceil(len(batch) / min(plan.micro_batches, len(batch)))
+        weight = max(1, batch.workload.weight(batch.tensors))
         for objective in run.model.objectives():
-            handed_on = accumulate_gradients(objective, tensors, batch, largest, run.ranks, len(batch))[1]
+            handed_on = accumulate_gradients(objective, tensors, batch, largest, run.ranks, weight)[1]
             tensors = {**tensors, **handed_on}
             if steps_optimizers:
                 empty_step(objective.optimizer)
@@ -126,13 +127,18 @@ def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> No
 
 
 def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
-    """Return a batch as this rank would have it under a plan, of one sample over and over: only its size matters."""
+    """Return a batch as this rank would have it under a plan, of one sample over and over: only its size matters.
+
+    A sample that is smaller than the plan allows, as texts may be, says nothing of those that are not: then a batch is
+    made up that is as large as plans allow.
+    """
     dataset, sharding = run.loader.dataset, run.loader.sharding
     weight = sharding.weights[run.ranks.rank]
     samples = max(1, int(plan.batch_size * weight))
     with without_memory_limit():
-        sample = dataset[SampleKey(0, plan[LQ_SIZE], 0)]
-    tensors = {name: tensor.expand(samples, *tensor.shape).contiguous() for name, tensor in sample.items()}
+        tensors = dataset.collate([dataset[SampleKey.under(plan, 0, 0)]] * samples)
+        if plan.has_size and dataset.workload.shape(tensors).extent < plan.size:
+            tensors = dataset.workload.dummy(samples, plan.size)
     shape = dataset.workload.shape(tensors)
     return Batch(tensors, dataset.workload, (dataset.sample_name(0),) * samples, 0, plan, plan, shape)
 

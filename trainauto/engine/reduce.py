@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from trainauto.core.errors import TrainautoError
+from trainauto.core.plan import BatchShape
 from trainauto.core.records import MicrobatchSplit, PeakReading, RankFigures, StepRecord
 from trainauto.core.sharding import SampleSharding
 from trainauto.distributed.communicator import Communicator
@@ -42,7 +43,7 @@ def reduce_step(
 def _packed_step(report: StepReport) -> dict[str, Any]:
     record, failures, signal = report
     return {
-        "samples": record.shape.samples,
+        **asdict(record.shape),
         "pixels": record.pixels,
         "losses": dict(record.losses),
         "seconds": [record.data_seconds, record.step_seconds],
@@ -59,7 +60,7 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
     names = dict.fromkeys(name for report in reports for name in report["losses"])
     record = replace(
         mine,
-        shape=replace(mine.shape, samples=sum(report["samples"] for report in reports)),
+        shape=_shape_of_all(reports),
         losses={name: math.fsum(report["losses"].get(name, 0.0) for report in reports) for name in names},
         data_seconds=max(report["seconds"][0] for report in reports),
         step_seconds=max(report["seconds"][1] for report in reports),
@@ -69,12 +70,18 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
         pieces=_most_pieces(reports),
         ranks=RankFigures(
             count=len(reports),
-            planned_samples=sharding.total(mine.plan.batch_size),
+            planned_samples=mine.draw_samples or sharding.total(mine.plan.batch_size),
             worst=worst,
             ooms={rank: report["ooms"] for rank, report in enumerate(reports) if report["ooms"]},
         ),
     )
     return record, _failures_that_count(reports, sharding), max(report["signal"] for report in reports)
+
+
+def _shape_of_all(reports: Sequence[Mapping[str, Any]]) -> BatchShape:
+    """Return what all ranks hold together; samples are as large as the largest."""
+    samples, tokens, images = (sum(report[name] for report in reports) for name in ("samples", "tokens", "images"))
+    return BatchShape(samples, max(report["extent"] for report in reports), tokens, images)
 
 
 def reduce_reading(ranks: Communicator, sharding: SampleSharding, mine: PeakReading | None) -> PeakReading | None:
@@ -196,6 +203,12 @@ def _failures_that_count(reports: Sequence[Mapping[str, Any]], sharding: SampleS
             in_plan = replace(
                 failure, samples=round(failure.samples / weight), fitted=max(1, int(failure.fitted / weight))
             )
-            if name not in worst or (in_plan.fitted, in_plan.extent) < (worst[name].fitted, worst[name].extent):
+            # Texts differ in size from rank to rank: a short one says less than a long one that had to be cut.
+            if name not in worst or _fit(in_plan) < _fit(worst[name]):
                 worst[name] = in_plan
     return tuple(worst.values())
+
+
+def _fit(failure: Failure) -> tuple[int, bool, int]:
+    """Return how much fitted in the end, to compare: samples, whether they were whole, and their size."""
+    return failure.fitted, not failure.is_cut, failure.extent

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from trainauto.core.decisions import Decision, Stop
 from trainauto.core.records import MicrobatchSplit, StepRecord
+from trainauto.core.words import counted
+from trainauto.engine.gradients import planned_split
 from trainauto.engine.run_errors import ReplayError
 from trainauto.engine.step_outcome import DoesNotFit
 
@@ -49,7 +51,7 @@ class FreeScript:
 
 @dataclass(frozen=True)
 class _Room:
-    """What of a pass fitted here at last: samples of one forward pass, the side of their crops, and if that was cut."""
+    """What of a pass fitted here at last: samples of one forward pass, their size, and if that was cut."""
 
     samples: int
     extent: int
@@ -193,8 +195,7 @@ class LoggedScript(FreeScript):
 
 
 def _as_planned(record: StepRecord) -> MicrobatchSplit:
-    largest = min(record.plan.forward_batch_size, record.shape.samples)
-    return MicrobatchSplit(math.ceil(record.shape.samples / largest), record.shape.extent)
+    return planned_split(record.plan, record.shape.samples, record.shape.extent)
 
 
 def _difference(here: float, logged: float) -> float:
@@ -206,6 +207,9 @@ def _difference(here: float, logged: float) -> float:
 
 def _in_words(pieces: Mapping[str, MicrobatchSplit], logged: StepRecord) -> str:
     if not pieces:
-        split = _as_planned(logged)
-        return f"in {split.micro_batches} of {split.extent} px"
-    return ", ".join(f"in {split.micro_batches} of {split.extent} px (pass {name})" for name, split in pieces.items())
+        return _split_in_words(_as_planned(logged))
+    return ", ".join(f"{_split_in_words(split)} (pass {name})" for name, split in pieces.items())
+
+
+def _split_in_words(split: MicrobatchSplit) -> str:
+    return f"in {counted(split.micro_batches, 'piece')} of size {split.extent}"

@@ -209,7 +209,7 @@ class Run:
     def _take_changed_plan(self, before: Plan) -> None:
         """Where the option file's first plan has changed, take what has changed of it; the rest is the run's own."""
         now = self.first_plan
-        changed = {name: value for name, value in now.values if value != before[name]}
+        changed = {name: value for name, value in now.values if name not in before or value != before[name]}
         if changed or now.micro_batches != before.micro_batches:
             pieces = now.micro_batches if now.micro_batches != before.micro_batches else None
             change = PlanChange(

@@ -13,7 +13,7 @@ class NothingFitsError(TrainautoError):
 
 
 class ReplayError(TrainautoError):
-    """A logged step fits in no pieces and no crops here."""
+    """A logged step fits here in no pieces, however small its samples are cut."""
 
     saving = Saving.TOGETHER
 
@@ -35,7 +35,7 @@ class OptimizerOutOfMemoryError(TrainautoError):
     def __init__(self, pass_name: str, message: str) -> None:
         super().__init__(
             f"the optimizer of pass '{pass_name}' ran out of memory in its step: {in_words(message.splitlines()[0])}\n"
-            "  Its state does not depend on crop or batch: take a smaller network, an optimizer with less state (SGD), "
+            "  Its state does not depend on the batch: take a smaller network, an optimizer with less state (SGD), "
             "or a larger budget."
         )
 

@@ -2,7 +2,7 @@
 
 The transaction is one pass up to its optimizer step. When memory runs out in it, what the attempt made is dropped,
 random generators and buffers go back to where they were, and the same samples run again in smaller pieces. Passes that
-have stepped before are not undone: where no pieces fit after them, the pass runs on smaller crops of the same samples.
+have stepped before are not undone: where no pieces fit after them, the same samples are cut down (smaller crops).
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from trainauto.core.batch import Batch
 from trainauto.core.errors import NonFiniteError
 from trainauto.core.objectives import MicroBatch, Objective
-from trainauto.core.plan import LQ_SIZE, Axis
+from trainauto.core.plan import Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
@@ -37,12 +37,12 @@ class StepSettings:
 
     Attributes:
         max_norm: gradients with a larger norm are scaled down to it.
-        axes: bounds of crops, for a pass that fits in no pieces and whose batch cannot be given back; without them it
-            does not fit.
+        axes: bounds of the size of samples, for a pass that fits in no pieces and whose batch cannot be given back;
+            without them, or where none of them is a size, it does not fit.
         average_share: how many steps this one counts as to moving averages.
         splits: how passes ran when this step was logged: they run so from the start.
         may_requeue: whether a batch that does not fit may be given back to the loader. Once a pass has stepped it may
-            not, for what has stepped is never undone; crops are then cut.
+            not, for what has stepped is never undone; samples are then cut.
     """
 
     max_norm: float | None = None
@@ -184,7 +184,7 @@ class _Step:
                 self._batch,
                 self._snapshot,
                 self._model.device,
-                self._crops(),
+                self._size_axis(),
                 split,
                 self._ranks,
                 self._weight,
@@ -193,11 +193,10 @@ class _Step:
             self._tensors = {**self._tensors, **gradients.handed_on}
         return gradients
 
-    def _crops(self) -> Axis | None:
-        """Return the bounds within which crops may be cut now; ``None`` where the batch is given back instead."""
-        if self._settings.may_requeue and not self._has_stepped:
-            return None
-        return next((axis for axis in self._settings.axes if axis.name == LQ_SIZE), None)
+    def _size_axis(self) -> Axis | None:
+        """Return the bounds within which samples may be cut now; ``None`` where the batch is given back instead."""
+        is_given_back = self._settings.may_requeue and not self._has_stepped
+        return None if is_given_back else size_axis(self._settings.axes)
 
 
 def _read_and_clip(

@@ -21,8 +21,9 @@ class Failure:
         samples: samples in the largest forward pass that failed.
         pieces: micro-batches it then ran in.
         message: what the allocator said.
-        extent: side of the crops it then ran with, in low-quality pixels.
+        extent: size of the samples it then ran with: side of crops in low-quality pixels, tokens of padded rows.
         fitted: samples of the largest forward pass it then ran in.
+        is_cut: whether samples had been made smaller for that than the loader gave them.
     """
 
     pass_name: str
@@ -31,6 +32,7 @@ class Failure:
     message: str
     extent: int
     fitted: int = 0
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,13 @@ class DoesNotFit:
         pass_name: the pass that ran out of memory.
         samples: samples of the piece that failed.
         message: what the allocator said.
+        extent: size of the samples of the batch, as in its shape; 0 where nobody says.
     """
 
     pass_name: str
     samples: int
     message: str
+    extent: int = 0
 
     @classmethod
     def elsewhere(cls, pass_name: str) -> "DoesNotFit":

@@ -92,6 +92,7 @@ def record_step(
         ooms=run.journal.take_ooms() + len(outcome.failures),
         predicted=predicted,
         pieces=outcome.pieces,
+        draw_samples=batch.draw_samples,
     )
     record, failures, run.signals.agreed = reduce_step(
         run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received

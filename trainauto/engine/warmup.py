@@ -2,7 +2,7 @@
 
 import logging
 
-from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.core.plan import Plan
 from trainauto.core.process import limit_private_memory
 from trainauto.core.units import MIB
 from trainauto.engine.optimizer_state import make_optimizer_state
@@ -78,5 +78,5 @@ def _share_start(run: Run) -> None:
 
 def _smallest_step(run: Run) -> None:
     """Run forward and backward of one smallest sample: kernels, threads and scratch space are then in place."""
-    floors = {axis.name: axis.clamp(axis.minimum) for axis in run.axes}
-    untrained_step(run, Plan.of(**{**floors, BATCH_SIZE: 1}), steps_optimizers=False)
+    floors = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in run.axes})
+    untrained_step(run, floors.with_batch_size(1), steps_optimizers=False)

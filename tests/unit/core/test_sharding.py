@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainauto.core.plan import Plan
 from trainauto.core.sharding import SampleSharding
 
 weighted = st.lists(st.floats(0.05, 1.0), min_size=1, max_size=6).map(lambda some: SampleSharding((1.0, *some)))
@@ -33,13 +32,13 @@ def test_samples_are_dealt_in_turns_and_to_the_lower_rank_first(sharding: Sample
 
 @given(shardings, st.integers(1, 40), st.lists(st.integers(1, 40), min_size=1, max_size=4))
 def test_pieces_of_a_draw_are_the_draw(sharding: SampleSharding, batch: int, plans: list[int]) -> None:
-    drawn, given_, trained = Plan.of(batch_size=batch, lq_size=8), 0, [0] * sharding.world_size
+    given_, trained = 0, [0] * sharding.world_size
     number = 0
     while given_ < sharding.total(batch):
-        plan = drawn.changed(batch_size=plans[min(number, len(plans) - 1)])
-        counts = sharding.next_piece(drawn, plan, given_)
+        most = min(batch, plans[min(number, len(plans) - 1)])
+        counts = sharding.next_piece(batch, most, given_)
         assert sum(counts) > 0
-        limits = sharding.samples(drawn.capped_by(plan).batch_size)
+        limits = sharding.samples(most)
         assert all(count <= limit for count, limit in zip(counts, limits, strict=True))
         # What a piece takes is the next stretch of the stream: each rank's next samples, and no others.
         stretch = sharding.rank_of_sample(batch)[given_ : given_ + sum(counts)]
@@ -52,18 +51,16 @@ def test_pieces_of_a_draw_are_the_draw(sharding: SampleSharding, batch: int, pla
 @given(st.integers(1, 30), st.integers(1, 12))
 def test_equal_ranks_cut_as_one_rank_does(batch: int, limit: int) -> None:
     """Under plans of the same effective batch the pieces are the same ones."""
-    whole = Plan.of(batch_size=4 * batch, lq_size=8)
-    smaller = whole.changed(batch_size=4 * limit)
     expected, given_ = [], 0
     while given_ < 4 * batch:
-        (taken,) = SampleSharding().next_piece(whole, smaller, given_)
+        (taken,) = SampleSharding().next_piece(4 * batch, 4 * min(limit, batch), given_)
         expected.append(taken)
         given_ += taken
     for world_size in (2, 4):
         sharding, given_, pieces = SampleSharding.equal(world_size), 0, []
         while given_ < 4 * batch:
-            parts = [plan.changed(batch_size=plan.batch_size // world_size) for plan in (whole, smaller)]
-            pieces.append(sum(sharding.next_piece(*parts, given_)))
+            each = 4 // world_size
+            pieces.append(sum(sharding.next_piece(each * batch, each * min(limit, batch), given_)))
             given_ += pieces[-1]
         # A rank's limit is a bound on each of its parts, so a piece may hold a sample or two less where it is odd.
         assert all(abs(ours - theirs) <= world_size for ours, theirs in zip(pieces, expected, strict=False))

@@ -39,7 +39,7 @@ def _all_levels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    """For as many pixels; steps that were run again are left out, as is the first one."""
+    """For as much work; steps that were run again are left out, as is the first one."""
     resort, model = CheckpointingFallback(allowed=True), small_model()
     for seconds in (0.2, 0.2, 0.6):
         resort.see(record(seconds, pixels=2000), model)
@@ -50,8 +50,8 @@ def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) ->
     resort.see(record(60.0, ooms=3), model)
     (line,) = told(resort, model, [9.0, 0.13, 0.13, 0.12, 0.14, 0.15, 0.13, 0.13], caplog)
     assert line == (
-        "with gradient checkpointing a step takes 0.130 s (median of 5); without it, steps took 0.100 s for as many "
-        "pixels (+30 %)"
+        "with gradient checkpointing a step takes 0.130 s (median of 5); without it, steps took 0.100 s for as much "
+        "(+30 %)"
     )
 
 

@@ -111,6 +111,6 @@ def test_a_group_that_ends_leaves_a_note_of_what_did_not_fit(tmp_path: Path) -> 
     )
     with pytest.raises(GroupOutOfMemoryError), saving_on_errors(run):
         raise GroupOutOfMemoryError(DoesNotFit("g", 4, "no room"), batch_of(4))
-    note = read_oom_note(tmp_path)
+    note = read_oom_note(tmp_path, ())
     assert note is not None
     assert (note.step, note.pass_name, note.shape.samples, note.limit) == (7, "g", 4, 1000)

@@ -59,7 +59,7 @@ def test_without_automations_later_batches_run_in_as_many_pieces(run: Any) -> No
 def test_a_pass_that_had_to_cut_its_crops_cuts_those_to_come(run: Any) -> None:
     batch = next_batch(run)
     decisions = on_recovered(
-        run, batch, (Failure("d", 1, 8, "no", 32, fitted=1), Failure("d", 1, 8, "no", 24, fitted=1))
+        run, batch, (Failure("d", 1, 8, "no", 32, fitted=1), Failure("d", 1, 8, "no", 24, fitted=1, is_cut=True))
     )
     assert run.loader.plan == Plan.of(batch_size=8, lq_size=24, micro_batches=8)
     assert "24 px" in decisions[-1].reason

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.unit.engine.test_step import batch_of
-from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, BatchShape, Plan
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
 from trainauto.core.sharding import SampleSharding
 from trainauto.distributed.communicator import TorchCommunicator
@@ -64,6 +64,22 @@ def test_sums_the_worst_and_the_slowest() -> None:
     assert (failures, signal) == ((), 15)
 
 
+def test_texts_of_all_ranks_are_counted_and_the_longest_says_how_long_they_are() -> None:
+    mine = record(plan=(plan := Plan.of(tokens=40)), drawn=plan, draw_samples=5, shape=BatchShape(3, 9, tokens=27))
+    found, _, _ = agreed(mine, SampleSharding.equal(2), {"samples": 2, "extent": 17, "tokens": 34, "images": 1})
+    assert found.shape == BatchShape(5, 17, tokens=61, images=1)
+    assert found.ranks is not None
+    assert (found.ranks.planned_samples, found.is_as_planned) == (5, True)
+    assert not replace(found, drawn=Plan.of(tokens=50)).is_as_planned
+
+
+def test_a_text_that_had_to_be_cut_counts_more_than_a_shorter_one_that_ran_whole() -> None:
+    whole, cut = Failure("g", 2, 4, "no", 20, fitted=1), Failure("g", 1, 4, "no", 27, fitted=1, is_cut=True)
+    for mine, other in ((whole, cut), (cut, whole)):
+        _, counted, _ = agreed(record(), SampleSharding.equal(2), {"failures": [asdict(other)]}, failures=[mine])
+        assert counted == (cut,)
+
+
 def test_a_controller_sees_one_limit_whichever_rank_is_worst() -> None:
     for used, worst in ((500, 1), (700, 0)):
         found, _, _ = agreed(record(peak=PeakReading(used, limit=1000)), SampleSharding.equal(2), peak(480, 800))
@@ -94,15 +110,16 @@ def test_the_rank_that_took_most_pieces_is_the_one_in_the_record() -> None:
 
 
 def test_of_several_notes_that_of_the_smallest_plan_holds(tmp_path: Path) -> None:
-    assert read_oom_note(tmp_path) is None
+    axes = (Axis(LQ_SIZE, "px", 8, 64, power=2), Axis(BATCH_SIZE, "samples", 1, 16))
+    assert read_oom_note(tmp_path, axes) is None
     for rank, side in ((0, 64), (1, 48), (2, 56)):
         batch = replace(batch_of(4), plan=Plan.of(batch_size=4, lq_size=side))
         write_oom_note(tmp_path, rank, 7, batch, DoesNotFit("g", 4, "no room"), 1000)
-    found = read_oom_note(tmp_path)
+    found = read_oom_note(tmp_path, axes)
     assert found is not None
     assert (found.plan["lq_size"], found.step, found.pieces, found.limit) == (48, 7, 0, 1000)
     clear_oom_note(tmp_path)
-    assert read_oom_note(tmp_path) is None
+    assert read_oom_note(tmp_path, axes) is None
 
 
 @pytest.mark.parametrize("first_fails", [False, True])

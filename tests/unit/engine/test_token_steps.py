@@ -1,11 +1,15 @@
 """Steps on texts: pieces weigh what is supervised in them, and samples need not be the first dimension."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.token_workloads import PackedTokens, TokenModel, TokenRows, batch_of
+from tests.token_workloads import IGNORED, PackedTokens, TextsWithImages, TokenModel, TokenRows, batch_of
+from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.workload import Workload, split
 from trainauto.data.split_batch import without_first
 from trainauto.engine.step import optimize_parameters
@@ -61,6 +65,81 @@ def test_parts_hold_every_token_once(lengths: list[int], largest: int, data: st.
     assert torch.cat([part["ids"] for part in parts]).equal(batch.tensors["ids"])
     assert sum(workload.weight(part) for part in parts) == sum(supervised)
     assert all(part["lengths"].sum() == len(part["ids"]) for part in parts)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=6), st.integers(1, 6))
+def test_texts_keep_their_images_through_parts_and_back(images: list[list[int]], largest: int) -> None:
+    """Any number of images a sample, of any number of patches: all patches of a batch lie in one dimension."""
+    texts = batch_of(PackedTokens(), [2] * len(images), [1] * len(images))
+    sides = [side for of_sample in images for side in of_sample]
+    batch = {
+        **texts.tensors,
+        "images": torch.tensor([len(of_sample) for of_sample in images]),
+        "grids": torch.tensor([[1, side, side] for side in sides]).reshape(-1, 3),
+        "patches": torch.arange(sum(side**2 for side in sides))[:, None],
+    }
+    workload = TextsWithImages()
+    parts = [part for _, part in split(workload, batch, len(images), largest)]
+    begun = 0
+    for part in parts:
+        mine = images[begun : begun + len(part["images"])]
+        assert len(part["patches"]) == sum(side**2 for of_sample in mine for side in of_sample)
+        begun += len(mine)
+    joined = workload.join(parts)
+    assert joined.keys() == batch.keys()
+    assert all(torch.equal(joined[name], batch[name]) for name in batch)
+
+
+def test_rows_are_as_wide_as_the_longest_of_them() -> None:
+    workload, batch = TokenRows(), batch_of(TokenRows(), LENGTHS, SUPERVISED)
+    parts = [part for _, part in split(workload, batch.tensors, len(batch), 3)]
+    assert [part["ids"].shape for part in parts] == [(3, 9), (2, 8), (2, 6)]
+    joined = workload.join(parts)
+    assert all(torch.equal(joined[name], batch.tensors[name]) for name in batch.tensors)
+    assert joined["labels"][1, 3:].unique().tolist() == [IGNORED]
+
+
+class TwoPasses(TokenModel):
+    """The first pass hands its predictions on, which the second one learns from; neither weighs the other's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizers["d"] = torch.optim.SGD(self.network.parameters(), lr=0.1)
+        self.passes = (
+            Objective("g", self.optimizers["g"], self.first),
+            Objective("d", self.optimizers["d"], self.second),
+        )
+
+    def objectives(self) -> Sequence[Objective]:
+        return self.passes
+
+    def first(self, micro_batch: MicroBatch) -> LossTerms:
+        micro_batch["predicted"] = self.network(micro_batch["ids"]).argmax(-1)
+        return self.loss(micro_batch)
+
+    def second(self, micro_batch: MicroBatch) -> LossTerms:
+        learned = micro_batch["labels"] != IGNORED
+        terms = self.loss({**micro_batch, "labels": micro_batch["predicted"].where(learned, IGNORED)})
+        return {"again": terms["ce"]}
+
+
+@pytest.mark.parametrize("workload", KINDS, ids=["rows", "packed"])
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_what_parts_hand_on_is_joined_whatever_their_width(workload: Workload, pieces: int) -> None:
+    whole, parts = TwoPasses(), TwoPasses()
+    for model, count in ((whole, 1), (parts, pieces)):
+        outcome = optimize_parameters(model, batch_of(workload, LENGTHS, SUPERVISED, count))
+        assert isinstance(outcome, Stepped)
+    assert len(parts.forwards) == 2 * pieces
+    torch.testing.assert_close(parts.weights(), whole.weights(), rtol=1e-6, atol=1e-7)
+
+
+def test_a_plan_that_counts_nothing_divides_what_there_is() -> None:
+    batch, model = batch_of(TokenRows(), LENGTHS, SUPERVISED), TokenModel()
+    plan = batch.plan.of(tokens=40, micro_batches=3)
+    assert isinstance(optimize_parameters(model, replace(batch, plan=plan, drawn=plan)), Stepped)
+    assert model.forwards == [3, 2, 2]
 
 
 def test_batches_in_flight_are_cut_by_their_kind() -> None:

@@ -1,5 +1,7 @@
 """Square crops of images as a workload: ``lq`` (N, C, s, s), and ``gt`` (N, C, s * scale, s * scale)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,10 @@ class ImageCrops:
     def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
         """Return some samples; the first dimension is the sample."""
         return {name: tensor[start:stop] for name, tensor in tensors.items()}
+
+    def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
+        """Return the samples of all parts; they are as large in each."""
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def weight(self, tensors: Tensors) -> int:
         """Return the number of samples."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import Plan
 from trainauto.core.words import counted
-from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
+from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey, SmallRun
 from trainauto.data.registry import DATASETS
 from trainauto.tasks.sr.data.decode_check import damaged_among
 from trainauto.tasks.sr.data.geometry import crop_corner_px, flipped, padded_to, shrunk, shrunk_crop, to_tensor
@@ -43,6 +44,8 @@ class ImageDataset(DynamicDataset):
         cache_dir: folder for decoded pixels; ``None`` decodes on every read.
         decode_all: have :meth:`scan` decode every image, and refuse damaged ones.
     """
+
+    small_run = SmallRun("compact", Plan.of(lq_size=32, batch_size=4))
 
     def __init__(
         self,
@@ -158,7 +161,7 @@ class GTImageDataset(ImageDataset):
 
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
         """Make one training sample; see the base class."""
-        scale, side = self.scale, key.lq_size
+        scale, side = self.scale, key.size
         pixels = self._read(self._gt[key.sample])
         pixels = pixels[: pixels.shape[0] // scale * scale, : pixels.shape[1] // scale * scale]
         pixels = padded_to(pixels, side * scale, side * scale)
@@ -229,7 +232,7 @@ class PairedImageDataset(ImageDataset):
 
     def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
         """Make one training sample; see the base class."""
-        scale, side = self.scale, key.lq_size
+        scale, side = self.scale, key.size
         lq = padded_to(self._read(self._lq[key.sample]), side, side)
         gt = padded_to(self._read(self._gt[key.sample]), side * scale, side * scale)
         top, left = crop_corner_px(key.seed, lq.shape[0], lq.shape[1], side)

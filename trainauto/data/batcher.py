@@ -1,0 +1,55 @@
+"""How many samples a draw holds: a pure function of the plan and of where in the stream it begins."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from trainauto.core.plan import Plan
+
+
+class Batcher(Protocol):
+    """Says how many samples a draw holds, on every rank the same.
+
+    A draw is divided among the ranks in the order of the stream. Where samples differ in size, the answer must hold for
+    whichever rank gets which of them, and fewer of the same samples must fit as well: a draw is cut anywhere.
+    """
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return how many samples the rank that has most of them gets of the draw that begins at ``first_sample``.
+
+        At least 1, however small the plan.
+
+        Args:
+            first_sample: position of its first sample in the stream.
+            plan: plan it is drawn under.
+        """
+
+
+class FixedCount:
+    """As many samples as the plan says, wherever the draw begins."""
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``."""
+        del first_sample
+        return plan.batch_size
+
+
+class KnownDraws:
+    """Draws of a log hold what they held; those beyond it hold what another batcher says.
+
+    Args:
+        known: samples of each draw, by the position of its first sample.
+        beyond: asked about all others.
+    """
+
+    def __init__(self, known: Mapping[int, int], beyond: Batcher) -> None:
+        self._known = known
+        self._beyond = beyond
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return what the log says, or the other batcher."""
+        logged = self._known.get(first_sample)
+        return self._beyond.batch_size(first_sample, plan) if logged is None else logged
+
+
+FIXED_COUNT = FixedCount()
+"""Draws of a plan that counts samples."""
