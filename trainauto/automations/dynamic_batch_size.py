@@ -222,7 +222,7 @@ class DynamicBatchSizeOptimizer(PeriodController):
             plan,
             record.peak,
             is_whole=plan == self._plan and record.is_as_planned and not record.ooms,
-            pixels_per_s=record.pixels / seconds if seconds > 0 else None,
+            pixels_per_s=record.units / seconds if seconds > 0 else None,
         )
         if decision is None:
             return None
