@@ -40,7 +40,7 @@ STEP_RECORD: dict[str, Any] = {
     "extent": 48,
     "tokens": 0,
     "images": 8,
-    "pixels": 18432,
+    "units": 18432,
     "losses": {"l_g_l1loss": 0.0312345678901234},
     "seconds": [0.000123456789, 0.312345678901],
     "peak": {"allocated": 123456789, "reserved": None, "limit": 234567890, "alloc_retries": 0, "device_used": None},

@@ -82,7 +82,7 @@ def test_both_crops_keep_to_the_scale_through_plan_changes(kind: str, write_imag
     for batch in seen:
         lq, gt = batch.tensors["lq"], batch.tensors["gt"]
         assert gt.shape == (*lq.shape[:2], lq.shape[2] * scale, lq.shape[3] * scale)
-        assert batch.pixels == len(batch) * (batch.shape.extent * scale) ** 2
+        assert batch.units == len(batch) * (batch.shape.extent * scale) ** 2
         shrunk = F.avg_pool2d(gt.float(), scale)
         assert float((shrunk - lq.float()).abs().mean()) < 2.5  # the same place, whichever way it was shrunk
     assert dataset.scan().smallest_lq_px == 30

@@ -108,7 +108,7 @@ def run_with_kills(options: Path, kills: Kills) -> None:
 def outcome(options: Path) -> tuple[Records, Records, dict[str, bytes]]:
     """Return what the steps were, what the validations measured, and the last weights."""
     run = run_directory(options)
-    kept = ("step", "losses", "lr", "grad_norm", "skipped", "plan", "drawn", "first_sample", "samples", "pixels")
+    kept = ("step", "losses", "lr", "grad_norm", "skipped", "plan", "drawn", "first_sample", "samples", "units")
     steps = [{key: record[key] for key in kept} for record in step_records(run)]
     lines = [json.loads(line) for line in (run / "validation.jsonl").read_text().splitlines()]
     scores = [{key: line[key] for key in ("step", "dataset", "metrics", "bicubic", "scores")} for line in lines]

@@ -61,7 +61,7 @@ def test_a_torn_line_ends_the_log_and_nothing_behind_the_end_is_read(tmp_path: P
 
 
 def as_trained(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    names = ("step", "first_sample", "samples", "extent", "plan", "drawn", "losses", "lr", "grad_norm", "pixels")
+    names = ("step", "first_sample", "samples", "extent", "plan", "drawn", "losses", "lr", "grad_norm", "units")
     return [tuple(record[name] for name in names) for record in records]
 
 

@@ -87,7 +87,7 @@ class ControllerAutomation(Automation):
             plan,
             record.peak,
             is_whole=plan == controller.plan and record.is_as_planned and not record.ooms,
-            units_per_s=record.pixels / seconds if seconds > 0 else None,
+            units_per_s=record.units / seconds if seconds > 0 else None,
         )
         if decision is None:
             return None

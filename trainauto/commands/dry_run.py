@@ -231,7 +231,7 @@ def _validation(record: ValidationRecord) -> dict[str, Any]:
         "dataset": record.dataset,
         "image": record.scores[0].name if record.scores else "",
         "metrics": dict(record.metrics),
-        "bicubic": dict(record.bicubic),
+        "bicubic": dict(record.baseline),
         "seconds": record.seconds,
         "tile_px": record.tile_px,
         "peak_bytes": record.peak.allocated if record.peak else None,

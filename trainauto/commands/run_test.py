@@ -207,7 +207,7 @@ def text_of(record: ValidationRecord, width: int = WIDTH) -> list[str]:
 
 def _rows(record: ValidationRecord, names: Sequence[str]) -> list[list[str]]:
     lines = [
-        (_short(score.name), replace(record, metrics=score.metrics, bicubic=score.bicubic)) for score in record.scores
+        (_short(score.name), replace(record, metrics=score.metrics, baseline=score.baseline)) for score in record.scores
     ]
     heading = ["image", *(word for name in names for word in (name, "bicubic", "gain"))]
     return [heading, *([label, *_cells(row, names)] for label, row in [*lines, ("mean", record)])]
@@ -217,7 +217,7 @@ def _cells(record: ValidationRecord, names: Sequence[str]) -> list[str]:
     cells = []
     for name in names:
         gain = gain_over_bicubic(record, name)
-        beside = ["-", "-"] if gain is None else [f"{record.bicubic[name]:.4f}", f"{gain:+.4f}"]
+        beside = ["-", "-"] if gain is None else [f"{record.baseline[name]:.4f}", f"{gain:+.4f}"]
         cells += [f"{record.metrics[name]:.4f}", *beside]
     return cells
 
@@ -229,14 +229,19 @@ def _short(name: str) -> str:
 def _json_lines(record: ValidationRecord, weights: Mapping[str, Any]) -> list[str]:
     """Return a line an image, then one of the means; each says which weights it is of."""
     of_images: list[dict[str, Any]] = [
-        {"dataset": record.dataset, "image": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.bicubic)}
+        {
+            "dataset": record.dataset,
+            "image": score.name,
+            "metrics": dict(score.metrics),
+            "bicubic": dict(score.baseline),
+        }
         for score in record.scores
     ]
     means: dict[str, Any] = {
         "dataset": record.dataset,
         "images": len(record.scores),
         "mean": dict(record.metrics),
-        "bicubic": dict(record.bicubic),
+        "bicubic": dict(record.baseline),
         "seconds": round(record.seconds, 3),
     }
     return [to_json({**line, **weights}) for line in (*of_images, means)]

@@ -21,7 +21,7 @@ class Batch:
         drawn: the plan they were drawn under.
         plan: the plan they are to be trained under; within ``drawn`` on every axis.
         shape: what the batch holds, for cost models and progress counters.
-        pixels: high-quality pixels it holds.
+        units: work in it, in the unit its throughput is reported in: high-quality pixels, or tokens.
         others: samples that the other ranks train in the same step.
         share: batch of this rank relative to the plan's, where batches follow memory.
         draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
@@ -34,7 +34,7 @@ class Batch:
     drawn: Plan
     plan: Plan
     shape: BatchShape
-    pixels: int = 0
+    units: int = 0
     others: int = 0
     share: float = 1.0
     draw_samples: int = 0

@@ -18,7 +18,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "extent": record.shape.extent,
         "tokens": record.shape.tokens,
         "images": record.shape.images,
-        "pixels": record.pixels,
+        "units": record.units,
         "plan": record.plan.to_dict(),
         "drawn": record.drawn.to_dict(),
         "losses": dict(record.losses),
@@ -56,7 +56,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         grad_norms=_floats(line["grad_norm"]),
         data_seconds=line["data_s"],
         step_seconds=line["step_s"],
-        pixels=line["pixels"],
+        units=line["units"] if "units" in line else line["pixels"],  # its name before
         peak=None if line["peak"] is None else PeakReading(**line["peak"]),
         skipped=tuple(line["skipped"]),
         ooms=line.get("ooms", 0),
@@ -81,10 +81,10 @@ def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
         "step": record.step,
         "dataset": record.dataset,
         "metrics": dict(record.metrics),
-        "bicubic": dict(record.bicubic),
+        "bicubic": dict(record.baseline),
         "better_is_higher": dict(record.better_is_higher),
         "scores": [
-            {"name": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.bicubic)}
+            {"name": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.baseline)}
             for score in record.scores
         ],
         "seconds": round(record.seconds, 3),

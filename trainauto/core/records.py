@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainauto.core.plan import BatchShape, Plan
 
@@ -94,7 +95,7 @@ class StepRecord:
         grad_norms: gradient norm of each pass before clipping.
         data_seconds: time the loop waited for the batch.
         step_seconds: time from having the batch to having the losses.
-        pixels: high-quality pixels in the batch.
+        units: work in the batch, in the unit its throughput is reported in: high-quality pixels, or tokens.
         peak: memory reading of the step's window.
         skipped: passes whose optimizer step was skipped because fp16 gradients overflowed.
         ooms: times a pass ran out of memory and was run again in smaller pieces.
@@ -114,7 +115,7 @@ class StepRecord:
     grad_norms: Mapping[str, float]
     data_seconds: float
     step_seconds: float
-    pixels: int = 0
+    units: int = 0
     peak: PeakReading | None = None
     skipped: tuple[str, ...] = ()
     ooms: int = 0
@@ -179,15 +180,20 @@ class Progress:
 
     steps: int = 0
     samples: int = 0
-    pixels: int = 0
+    units: int = 0
     tokens: int = 0
     seconds: float = 0.0
+
+    @classmethod
+    def from_dict(cls, counters: Mapping[str, Any]) -> "Progress":
+        """Return the counters of a checkpoint; ``units`` were called ``pixels`` before."""
+        return cls(**{"units" if name == "pixels" else name: value for name, value in counters.items()})
 
     def __add__(self, record: StepRecord) -> "Progress":
         return Progress(
             steps=self.steps + 1,
             samples=self.samples + record.shape.samples,
-            pixels=self.pixels + record.pixels,
+            units=self.units + record.units,
             tokens=self.tokens + record.shape.tokens,
             seconds=self.seconds + record.data_seconds + record.step_seconds,
         )
@@ -195,11 +201,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class ImageScore:
-    """Metrics of one validation image, and those of plain bicubic enlargement of the same input."""
+    """Metrics of one validation image, and those of what costs nothing: bicubic enlargement of the same input."""
 
     name: str
     metrics: Mapping[str, float]
-    bicubic: Mapping[str, float] = field(default_factory=dict)
+    baseline: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -210,7 +216,7 @@ class ValidationRecord:
         step: step after which it ran.
         dataset: name of the set.
         metrics: mean of each metric over the set.
-        bicubic: the same means for bicubic enlargement of the inputs.
+        baseline: the same means of what costs nothing, bicubic enlargement of the inputs.
         scores: one entry an image.
         seconds: how long it took.
         tile_px: side of the tiles in pixels of the input at the end; 0 when images ran whole.
@@ -222,7 +228,7 @@ class ValidationRecord:
     step: int
     dataset: str
     metrics: Mapping[str, float]
-    bicubic: Mapping[str, float]
+    baseline: Mapping[str, float]
     scores: tuple[ImageScore, ...]
     seconds: float
     tile_px: int

@@ -284,7 +284,7 @@ class DynamicDataLoader:
         positions = positions_of(draw, self.sharding, self._rank)
         names = tuple(self.dataset.sample_name(self._stream.index_at(position)) for position in positions)
         workload = self.dataset.workload
-        shape, pixels = workload.shape(tensors), workload.units(tensors)
+        shape, units = workload.shape(tensors), workload.units(tensors)
         draw_samples = 0 if draw.is_as_counted else self.sharding.total(draw.batch_size)
         return Batch(
             tensors,
@@ -294,7 +294,7 @@ class DynamicDataLoader:
             draw.plan,
             draw.plan,
             shape,
-            pixels,
+            units,
             draw_samples=draw_samples,
         )
 

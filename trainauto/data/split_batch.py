@@ -44,4 +44,4 @@ def _slice(batch: Batch, start: int, stop: int) -> Batch:
 
 def _holding(batch: Batch, tensors: dict[str, Tensor]) -> Batch:
     """Return a batch with other tensors, and with what is known of them."""
-    return replace(batch, tensors=tensors, shape=batch.workload.shape(tensors), pixels=batch.workload.units(tensors))
+    return replace(batch, tensors=tensors, shape=batch.workload.shape(tensors), units=batch.workload.units(tensors))

@@ -70,10 +70,10 @@ class CheckpointingFallback:
 
     def see(self, record: StepRecord, model: BaseModel) -> None:
         """Note what a step took; say what it costs once a few steps tell."""
-        if record.ooms or not record.pixels:
+        if record.ooms or not record.units:
             return  # what was run again tells nothing
         if not model.checkpoints_gradients:
-            self._without.append(record.step_seconds / record.pixels)
+            self._without.append(record.step_seconds / record.units)
         elif self.taken and len(self._with) <= JUDGED:
             self._with.append(record)
             if len(self._with) > JUDGED:
@@ -110,7 +110,7 @@ class CheckpointingFallback:
                 JUDGED,
             )
             return
-        before = median(self._without) * median(record.pixels for record in judged)
+        before = median(self._without) * median(record.units for record in judged)
         logger.info(
             "with gradient checkpointing a step takes %.3f s (median of %d); without it, steps took %.3f s for as much "
             "(%+.0f %%)",

@@ -44,7 +44,7 @@ def _packed_step(report: StepReport) -> dict[str, Any]:
     record, failures, signal = report
     return {
         **asdict(record.shape),
-        "pixels": record.pixels,
+        "units": record.units,
         "losses": dict(record.losses),
         "seconds": [record.data_seconds, record.step_seconds],
         "peak": asdict(record.peak) if record.peak is not None else None,
@@ -64,7 +64,7 @@ def _merged_step(sharding: SampleSharding, mine: StepRecord, reports: Sequence[M
         losses={name: math.fsum(report["losses"].get(name, 0.0) for report in reports) for name in names},
         data_seconds=max(report["seconds"][0] for report in reports),
         step_seconds=max(report["seconds"][1] for report in reports),
-        pixels=sum(report["pixels"] for report in reports),
+        units=sum(report["units"] for report in reports),
         peak=peak,
         ooms=sum(report["ooms"] for report in reports),
         pieces=_most_pieces(reports),

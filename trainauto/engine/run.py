@@ -195,7 +195,7 @@ class Run:
         for automation in self.journal.automations:
             if automation.name in state["automations"]:
                 automation.load_state_dict(state["automations"][automation.name])
-        self.progress = Progress(**state["progress"])
+        self.progress = Progress.from_dict(state["progress"])
         self.last_checkpoint = checkpoint
         self._note_saved()
         self._take_changed_plan(Plan.from_dict(state["first_plan"]))

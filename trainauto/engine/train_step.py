@@ -86,7 +86,7 @@ def record_step(
         grad_norms=outcome.grad_norms,
         data_seconds=data_seconds,
         step_seconds=outcome.seconds,
-        pixels=batch.pixels,
+        units=batch.units,
         peak=peak,
         skipped=outcome.skipped,
         ooms=run.journal.take_ooms() + len(outcome.failures),

@@ -155,12 +155,12 @@ def validation_lines(record: ValidationRecord, width: int) -> list[str]:
     peak = f", peak {size_text(record.peak.allocated)}" if record.peak is not None else ""
     how = f"{images} in {duration(record.seconds)}{tiles}{peak}"
     head = f"validation of {record.dataset} after step {record.step}: {how}"
-    rows = [["metric", "value", "bicubic", "gain"] if record.bicubic else ["metric", "value"]]
+    rows = [["metric", "value", "bicubic", "gain"] if record.baseline else ["metric", "value"]]
     for metric, value in record.metrics.items():
         gain = gain_over_bicubic(record, metric)
         row = [metric, f"{value:.4f}"]
-        if record.bicubic:
-            row += ["-", "-"] if gain is None else [f"{record.bicubic[metric]:.4f}", f"{gain:+.4f}"]
+        if record.baseline:
+            row += ["-", "-"] if gain is None else [f"{record.baseline[metric]:.4f}", f"{gain:+.4f}"]
         rows.append(row)
     return wrapped(head, width) + table(rows)
 

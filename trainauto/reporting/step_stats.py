@@ -129,9 +129,9 @@ def gain_over_bicubic(record: ValidationRecord, metric: str) -> float | None:
 
     Positive is better whichever way the metric points. Two infinite values (both images identical) are no gain.
     """
-    if metric not in record.bicubic:
+    if metric not in record.baseline:
         return None
-    value, bicubic = record.metrics[metric], record.bicubic[metric]
+    value, bicubic = record.metrics[metric], record.baseline[metric]
     if math.isinf(value) and value == bicubic:
         return 0.0
     return value - bicubic if record.better_is_higher.get(metric, True) else bicubic - value

@@ -33,7 +33,7 @@ class Table(dict[str, NDArray[Any]]):
 
 @dataclass(frozen=True)
 class RunTables:
-    """What a run has logged. Bytes, seconds and pixels are those of the log.
+    """What a run has logged. Bytes, seconds and units of work are those of the log.
 
     Attributes:
         steps: one row a trained step.
@@ -58,7 +58,7 @@ def read_records(run: str | Path) -> RunTables:
     directory = RunDirectory.find(Path(run))
     lines = list(read_lines(directory.records))
     return RunTables(
-        table_of(line for line in lines if "step_s" in line),
+        table_of(_as_named_now(line) for line in lines if "step_s" in line),
         table_of(read_lines(directory.decisions)),
         table_of(read_lines(directory.validations)),
     )
@@ -69,6 +69,11 @@ def table_of(lines: Iterable[Mapping[str, Any]]) -> Table:
     rows = [_flat(line) for line in lines]
     names = dict.fromkeys(name for row in rows for name in row)
     return Table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _as_named_now(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a logged step under the names of today, so that a run resumed by this version has one column of each."""
+    return {"units" if name == "pixels" else name: value for name, value in step.items()}
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:

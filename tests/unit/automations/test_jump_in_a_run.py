@@ -200,7 +200,7 @@ def test_the_search_for_speed_begins_anew_under_other_conditions() -> None:
 def record_of(plan: Plan, limit: int) -> StepRecord:
     reading = PeakReading(int(0.82 * limit), limit=limit)
     shape = BatchShape(plan.batch_size, plan["lq_size"])
-    return StepRecord(1, plan, plan, shape, 0, {}, {}, {}, 0, 0.1, pixels=1000, peak=reading)
+    return StepRecord(1, plan, plan, shape, 0, {}, {}, {}, 0, 0.1, units=1000, peak=reading)
 
 
 def test_what_the_allocator_keeps_of_other_plans_is_not_what_a_plan_needs() -> None:

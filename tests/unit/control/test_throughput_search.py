@@ -35,7 +35,7 @@ def play(
             plan,
             LIMIT if step == spike_at else min(LIMIT, memory(at_once)),
             step_seconds=plan.micro_batches * seconds(at_once, busy_from),
-            pixels=plan.batch_size * (2 * plan["lq_size"]) ** 2,
+            units=plan.batch_size * (2 * plan["lq_size"]) ** 2,
         )
         decision = automation.on_step_end(record)
         if decision is not None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.record_json import step_from_dict, step_to_dict
-from trainauto.core.records import MicrobatchSplit, StepRecord
+from trainauto.core.records import MicrobatchSplit, Progress, StepRecord
 
 PLAN = Plan.of(batch_size=4, lq_size=16)
 WHOLE = StepRecord(1, PLAN, PLAN, BatchShape(4, 16), 0, {}, {}, {}, 0.0, 0.1)
@@ -34,3 +34,12 @@ def test_a_draw_that_says_itself_what_it_holds_was_trained_whole_or_not() -> Non
     assert not replace(texts, drawn=Plan.of(tokens=60)).is_whole
     assert step_from_dict(step_to_dict(texts)) == texts
     assert "draw_samples" not in step_to_dict(WHOLE)
+
+
+def test_what_was_called_pixels_is_read() -> None:
+    line = step_to_dict(replace(WHOLE, units=7))
+    before = {"pixels" if name == "units" else name: value for name, value in line.items()}
+    assert step_from_dict(before) == step_from_dict(line) == replace(WHOLE, units=7)
+    progress = Progress(steps=2, samples=8, units=9, tokens=3, seconds=0.5)
+    counters = {"steps": 2, "samples": 8, "pixels": 9, "tokens": 3, "seconds": 0.5}
+    assert Progress.from_dict(counters) == Progress.from_dict(vars(progress)) == progress

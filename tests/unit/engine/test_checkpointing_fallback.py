@@ -20,8 +20,8 @@ def small_model(num_conv: int = 3) -> SRModel:
     return SRModel(network, {"l1": nn.L1Loss()}, lambda p: torch.optim.SGD(p, lr=0.1), Precision(CPU))
 
 
-def record(seconds: float, pixels: int = 1000, ooms: int = 0) -> StepRecord:
-    return StepRecord(1, PLAN, PLAN, BatchShape(1, 8), 0, {}, {}, {}, 0.0, seconds, pixels=pixels, ooms=ooms)
+def record(seconds: float, units: int = 1000, ooms: int = 0) -> StepRecord:
+    return StepRecord(1, PLAN, PLAN, BatchShape(1, 8), 0, {}, {}, {}, 0.0, seconds, units=units, ooms=ooms)
 
 
 def told(
@@ -42,7 +42,7 @@ def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) ->
     """For as much work; steps that were run again are left out, as is the first one."""
     resort, model = CheckpointingFallback(allowed=True), small_model()
     for seconds in (0.2, 0.2, 0.6):
-        resort.see(record(seconds, pixels=2000), model)
+        resort.see(record(seconds, units=2000), model)
     resort.see(record(60.0, ooms=3), model)
     assert resort.take(model, "one crop does not fit") is None
     assert "a step takes about a third longer" in caplog.text

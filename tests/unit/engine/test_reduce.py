@@ -35,7 +35,7 @@ class Heard(TorchCommunicator):
 
 def record(samples: int = 8, **changes: Any) -> StepRecord:
     shape = BatchShape(samples, 16)
-    plain = StepRecord(3, PLAN, PLAN, shape, 0, {"l1": 0.25}, {"g": 1e-3}, {"g": 1.0}, 0.1, 1.0, pixels=samples * 256)
+    plain = StepRecord(3, PLAN, PLAN, shape, 0, {"l1": 0.25}, {"g": 1e-3}, {"g": 1.0}, 0.1, 1.0, units=samples * 256)
     return replace(plain, **changes)
 
 
@@ -55,7 +55,7 @@ def test_sums_the_worst_and_the_slowest() -> None:
     found, failures, signal = agreed(
         mine, SampleSharding.equal(2), other | peak(800, 1000, available=820, alloc_retries=3)
     )
-    assert (found.shape.samples, found.pixels, found.losses) == (16, 4096, {"l1": 0.75})
+    assert (found.shape.samples, found.units, found.losses) == (16, 4096, {"l1": 0.75})
     assert (found.data_seconds, found.step_seconds, found.ooms) == (0.3, 1.0, 2)
     assert found.peak == PeakReading(800, limit=1000, available=820, alloc_retries=3)
     assert found.ranks is not None

@@ -146,5 +146,5 @@ def test_batches_in_flight_are_cut_by_their_kind() -> None:
     batch = batch_of(PackedTokens(), LENGTHS, SUPERVISED)
     rest = without_first(batch, 2)
     assert rest.tensors["ids"].equal(batch.tensors["ids"][12:])
-    assert (rest.shape.samples, rest.shape.extent, rest.pixels) == (5, 8, 30)
+    assert (rest.shape.samples, rest.shape.extent, rest.units) == (5, 8, 30)
     assert rest.names == tuple(f"text {number}" for number in range(2, 7))

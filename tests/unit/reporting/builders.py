@@ -25,7 +25,7 @@ def a_step(step: int = 1, **changes: Any) -> StepRecord:
         grad_norms={"g": 1.25},
         data_seconds=0.02,
         step_seconds=0.18,
-        pixels=4 * 192 * 192,
+        units=4 * 192 * 192,
         peak=PeakReading(allocated=GIB, reserved=2 * GIB, device_used=3 * GIB, limit=4 * GIB, current=GIB // 2),
     )
     return replace(record, **changes)
@@ -47,7 +47,7 @@ def a_summary(**changes: Any) -> RunSummary:
 
 
 def a_progress(steps: int) -> Progress:
-    return Progress(steps=steps, samples=4 * steps, pixels=4 * 192 * 192 * steps, seconds=0.2 * steps)
+    return Progress(steps=steps, samples=4 * steps, units=4 * 192 * 192 * steps, seconds=0.2 * steps)
 
 
 def a_validation(step: int = 10, **changes: Any) -> ValidationRecord:
@@ -55,7 +55,7 @@ def a_validation(step: int = 10, **changes: Any) -> ValidationRecord:
         step=step,
         dataset="val",
         metrics={"psnr": 28.5, "lpips": 0.25},
-        bicubic={"psnr": 28.0, "lpips": 0.3},
+        baseline={"psnr": 28.0, "lpips": 0.3},
         scores=(ImageScore("baby", {"psnr": 28.5, "lpips": 0.25}, {"psnr": 28.0, "lpips": 0.3}),),
         seconds=3.25,
         tile_px=0,

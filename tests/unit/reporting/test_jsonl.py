@@ -55,7 +55,7 @@ def test_one_line_a_step_with_stable_names(run: RunDirectory) -> None:
         "extent": 48,
         "tokens": 0,
         "images": 4,
-        "pixels": 147456,
+        "units": 147456,
         "plan": {"batch_size": 4, "lq_size": 48, "micro_batches": 1},
         "drawn": {"batch_size": 4, "lq_size": 48, "micro_batches": 1},
         "losses": {"l1": 0.5},

@@ -55,7 +55,7 @@ def test_a_gain_is_positive_where_better() -> None:
     record = a_validation()
     assert gain_over_bicubic(record, "psnr") == pytest.approx(0.5)
     assert gain_over_bicubic(record, "lpips") == pytest.approx(0.05)
-    assert gain_over_bicubic(a_validation(bicubic={}), "psnr") is None
-    identical = a_validation(metrics={"psnr": math.inf}, bicubic={"psnr": math.inf})
+    assert gain_over_bicubic(a_validation(baseline={}), "psnr") is None
+    identical = a_validation(metrics={"psnr": math.inf}, baseline={"psnr": math.inf})
     assert gain_over_bicubic(identical, "psnr") == 0.0
     assert gain_over_bicubic(a_validation(metrics={"psnr": math.inf}), "psnr") == math.inf

@@ -241,7 +241,7 @@ def test_validations_with_gains_and_pictures(tmp_path: Path) -> None:
     sink = TensorBoard(tmp_path)
     sink.start(a_summary())
     sink.validation(a_validation(10), [a_picture() for _ in range(6)], ())
-    sink.validation(a_validation(20, bicubic={}), (), ())
+    sink.validation(a_validation(20, baseline={}), (), ())
     sink.close()
     events = read(tmp_path)
     assert points(events, "validation/val/psnr") == [(10, 28.5), (20, 28.5)]

@@ -271,8 +271,8 @@ def test_the_validation_table_without_bicubic_and_in_tiles() -> None:
     stream = io.StringIO()
     sink = PlainConsole(1, stream)
     scores = (ImageScore("a", {}), ImageScore("b", {}))
-    sink.validation(a_validation(bicubic={}, scores=scores, seconds=75.0, tile_px=64), (), ())
-    sink.validation(a_validation(bicubic={"psnr": 28.0}, peak=PeakReading(3 * GIB)), (), ())
+    sink.validation(a_validation(baseline={}, scores=scores, seconds=75.0, tile_px=64), (), ())
+    sink.validation(a_validation(baseline={"psnr": 28.0}, peak=PeakReading(3 * GIB)), (), ())
     assert stream.getvalue().splitlines() == [
         "validation of val after step 10: 2 images in 1m15s, tiles of 64 px",
         "  metric    value",

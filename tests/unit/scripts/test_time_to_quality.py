@@ -25,7 +25,7 @@ def step(number: int, samples: int = 4, peak_mib: int = 10) -> dict[str, Any]:
     return {
         "step": number,
         "samples": samples,
-        "pixels": samples * 64**2,
+        "units": samples * 64**2,
         "plan": {"batch_size": samples, "lq_size": 32, "micro_batches": 1},
         "data_s": 0.5,
         "step_s": 1.5,

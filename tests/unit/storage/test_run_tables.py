@@ -1,8 +1,11 @@
 """Log lines as columns."""
 
+from pathlib import Path
+
 import numpy as np
 
-from trainauto.storage.run_tables import table_of
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_tables import read_records, table_of
 
 
 def test_each_column_has_the_type_of_what_it_holds() -> None:
@@ -24,3 +27,12 @@ def test_each_column_has_the_type_of_what_it_holds() -> None:
 
 def test_no_lines_are_no_columns() -> None:
     assert table_of([]) == {}
+
+
+def test_a_log_that_two_versions_wrote_has_one_column_of_work(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "old")
+    run.config.write_text("{}")
+    run.records.write_text('{"step": 1, "step_s": 0.5, "pixels": 40}\n{"step": 2, "step_s": 0.5, "units": 50}\n')
+    steps = read_records(run.path).steps
+    assert steps["units"].tolist() == [40, 50]
+    assert "pixels" not in steps

@@ -187,7 +187,7 @@ def _packed_score(result: ImageResult | None) -> dict[str, Any]:
     return {
         "name": score.name,
         "metrics": dict(score.metrics),
-        "bicubic": dict(score.bicubic),
+        "bicubic": dict(score.baseline),
         "ooms": result.ooms,
     }
 

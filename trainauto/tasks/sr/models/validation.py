@@ -177,7 +177,7 @@ class Validator:
             step=step,
             dataset=self.dataset.name,
             metrics=_means([score.metrics for score in scores]),
-            bicubic=_means([score.bicubic for score in scores]),
+            baseline=_means([score.baseline for score in scores]),
             scores=tuple(scores),
             seconds=time.perf_counter() - start,
             tile_px=self._enlarger.tile_px,

@@ -250,7 +250,7 @@ def test_grey_images_in_channels_last() -> None:
         batch.plan,
         batch.plan,
         batch.shape,
-        batch.pixels,
+        batch.units,
     )
     model = SRGANModel(
         nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.PixelShuffle(2)),
