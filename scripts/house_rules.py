@@ -23,6 +23,18 @@ LOOP = {
     "trainauto/engine/step.py": ("optimize_parameters",),
 }
 
+# Below the tasks nothing is known of images: a task says what its samples are.
+BELOW_TASKS = ("core", "control", "distributed", "data", "memory", "optim", "storage", "models", "engine")
+BELOW_TASKS += ("automations", "reporting")
+IMAGE_NAME = re.compile(r"(?:^|_)(?i:lq|gt|bicubic|pixels)(?:_|$)|^scale$")
+IMAGE_NAMES_ALLOWED = {
+    "trainauto/automations/dynamic_batch_size.py": "documented names (C29 to C36)",
+    "trainauto/automations/plan_schedule.py": "keys of option files",
+    "trainauto/data/documented_names.py": "documented names (C36)",
+    "trainauto/engine/gradients.py": "the method of torch's GradScaler",
+    "trainauto/memory/cost/cost_model.py": "scale of a distribution",
+}
+
 QUICK_TESTS = ("tests/unit", "tests/contract")  # run after every change: none waits for a process to start
 PROCESS_MODULES = {"subprocess", "multiprocessing"}
 
@@ -41,6 +53,7 @@ def main(root: Path) -> int:
         *long_functions(root),
         *long_loop(root),
         *import_cycle(root),
+        *image_names(root),
         *processes_in_quick_tests(files, root),
         *machine_names(files, root),
     ]
@@ -157,6 +170,26 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
             continue
         yield child
         yield from statements(child)
+
+
+def image_names(root: Path) -> Iterator[str]:
+    """Identifiers below the tasks that speak of images."""
+    for package in BELOW_TASKS:
+        for path in sorted((root / PACKAGE / package).rglob("*.py")):
+            place = path.relative_to(root).as_posix()
+            if place not in IMAGE_NAMES_ALLOWED:
+                for line, name in identifiers(ast.parse(path.read_text(encoding="utf-8"))):
+                    if IMAGE_NAME.search(name):
+                        yield f"{place}:{line}: '{name}' speaks of images, which only {PACKAGE}/tasks/sr knows"
+
+
+def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every name that a file defines or uses, with its line."""
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name", "asname"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                yield getattr(node, "lineno", 0), name.rpartition(".")[2]
 
 
 def processes_in_quick_tests(files: Iterable[Path], root: Path) -> Iterator[str]:

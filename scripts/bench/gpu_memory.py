@@ -33,8 +33,9 @@ import torch
 from trace_against_process import errors_of
 from trace_cases import Case, all_cases, small_cases
 
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.core.files import write_json_atomically, write_text_atomically
-from trainauto.core.plan import LQ_SIZE, Plan
+from trainauto.core.plan import Plan
 from trainauto.core.process import ALLOCATOR_SETTINGS
 from trainauto.core.units import MIB
 from trainauto.memory.cost.cost_model import CostModel

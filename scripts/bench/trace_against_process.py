@@ -21,7 +21,8 @@ from typing import Any, cast
 import torch
 from trace_cases import CPU, Case, all_cases
 
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan, shape_of
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan, shape_of
 from trainauto.core.process import ENVIRONMENT
 from trainauto.core.units import MIB
 from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory

@@ -15,7 +15,7 @@ from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
 
 AXES = (Axis("lq_size", "px", 8, 64, 8, power=2), Axis("batch_size", "samples", 1, 64))
 START = Plan.of(batch_size=4, lq_size=16)
-FACTS = RunFacts(AXES, START, 2)
+FACTS = RunFacts(AXES, START)
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "DynamicBatchSizeOptimizer": {"adjustment_frequency": 3, "min_batch_size": 1, "min_lq_size": 8, "max_lq_size": 64},
     "PlanSchedule": {"changes": [PlannedChange(3, lq_size=32), PlannedChange(6, batch_size=9)]},
@@ -83,7 +83,7 @@ def test_state_is_plain_and_resumes_exactly(automation: Automation, tmp_path) ->
     torch.save(automation.state_dict(), tmp_path / "state.pt")
     other = type(automation)(**ARGUMENTS[automation.name])
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    other.on_run_start(RunFacts(AXES, plan, 2))
+    other.on_run_start(RunFacts(AXES, plan))
     for step in range(5, 20):
         assert other.on_step_end(record(step, plan)) == automation.on_step_end(record(step, plan))
 

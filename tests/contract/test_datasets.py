@@ -85,7 +85,7 @@ def test_both_crops_keep_to_the_scale_through_plan_changes(kind: str, write_imag
         assert batch.units == len(batch) * (batch.shape.extent * scale) ** 2
         shrunk = F.avg_pool2d(gt.float(), scale)
         assert float((shrunk - lq.float()).abs().mean()) < 2.5  # the same place, whichever way it was shrunk
-    assert dataset.scan().smallest_lq_px == 30
+    assert dataset.scan().smallest_size == 30
 
 
 @pytest.mark.parametrize("kind", sorted(DATASETS))
@@ -100,4 +100,4 @@ def test_what_workers_are_handed_can_be_pickled(kind: str, write_images: Write, 
 
 def test_scan(dataset: DynamicDataset) -> None:
     scan = dataset.scan()
-    assert (scan.samples, scan.smallest_lq_px) == (4, 30)
+    assert (scan.samples, scan.smallest_size) == (4, 30)

@@ -9,11 +9,12 @@ from torch import nn
 
 from tests.contract.test_archs import SMALL, build
 from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.data import build_axes
 from trainauto.control.step_policy import shrunk_after_oom
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError
-from trainauto.core.plan import LQ_SIZE, Axis, BatchShape, Plan, SizeRequirements
+from trainauto.core.plan import Axis, BatchShape, Plan, SizeRequirements
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
 from trainauto.data import DatasetScan
 from trainauto.options.load import LoadedOptions, load_options
@@ -76,10 +77,10 @@ def check_all(network: nn.Module, multiples: int, smallest_px: int, between: lis
         adjustment_frequency=1, min_lq_size=low, max_lq_size=high, min_batch_size=2, max_batch_size=40
     )
     try:
-        controller.check(RunFacts(axes, plan, 2))
+        controller.check(RunFacts(axes, plan))
     except InputError:
         return 0
-    asked = asked_plans(controller, RunFacts(controller.apply_minima(axes, plan), plan, 2), happening)
+    asked = asked_plans(controller, RunFacts(controller.apply_minima(axes, plan), plan), happening)
     for one in asked:
         assert one[LQ_SIZE] % needs.multiple == 0, one
         assert one[LQ_SIZE] >= needs.minimum, one

@@ -21,8 +21,9 @@ set_environment()  # torch reads it when it is loaded
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from trainauto.automations.dynamic_batch_size import LQ_SIZE  # noqa: E402
 from trainauto.core.batch import Batch  # noqa: E402
-from trainauto.core.plan import LQ_SIZE, BatchShape, Plan  # noqa: E402
+from trainauto.core.plan import BatchShape, Plan  # noqa: E402
 from trainauto.core.records import PeakReading  # noqa: E402
 from trainauto.engine import gradients as engine_gradients  # noqa: E402
 from trainauto.engine import step as engine_step  # noqa: E402

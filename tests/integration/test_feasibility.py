@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import tiny_options, write_options
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan, shape_of
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan, shape_of
 from trainauto.forecast import feasibility
 from trainauto.forecast.feasibility import what_fits
 from trainauto.forecast.memory_forecast import MemoryForecast

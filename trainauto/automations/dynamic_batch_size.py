@@ -11,8 +11,10 @@ from trainauto.control.controller import Controller
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.own_loop import OwnLoop
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import PeakReading
+
+LQ_SIZE = "lq_size"
 
 AXES = (Axis(LQ_SIZE, "px", 1, ANY, power=2), Axis(BATCH_SIZE, "samples", 1, ANY))
 """Crops grow first."""

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.automations.registry import AUTOMATIONS
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Plan
+from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import StepRecord
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.model import channels_of, requirements_of
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
 from trainauto.optim.precision import Precision
@@ -93,7 +94,7 @@ def _try_metrics(
     loaded: LoadedOptions, metrics: MetricsByName, dataset: DynamicDataset, scan: DatasetScan, channels: int
 ) -> None:
     """Measure an image of the smallest size: one that a metric's window does not fit into would end the run later."""
-    side = scan.smallest_lq_px * dataset.scale
+    side = scan.smallest_size * loaded.options.scale
     image = np.zeros((side, side, channels), np.uint8)
     for name, (metric, _) in metrics.items():
         with locate_errors(loaded, ("val", "metrics", name)):
@@ -113,8 +114,8 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, scan: DatasetScan) -> 
     lq_size = loaded.options.datasets.train.lq_size
     needs = requirements_of(network)
     # Crops grow no further than the smallest image; a file that asks for more gets it, mirrored at the edge.
-    largest = max(scan.smallest_lq_px // needs.multiple * needs.multiple, lq_size, needs.minimum)
-    capped_by = "the smallest image" if largest <= scan.smallest_lq_px else ""
+    largest = max(scan.smallest_size // needs.multiple * needs.multiple, lq_size, needs.minimum)
+    capped_by = "the smallest image" if largest <= scan.smallest_size else ""
     axis = Axis(LQ_SIZE, "px", needs.minimum, largest, needs.multiple, capped_by, power=2)
     if not axis.admits(lq_size):
         with locate_errors(loaded, ("datasets", "train", "lq_size")):
@@ -125,11 +126,11 @@ def build_axes(loaded: LoadedOptions, network: nn.Module, scan: DatasetScan) -> 
                     advice=f"The nearest is {axis.clamp(lq_size)}.",
                 )
             )
-    if lq_size > scan.smallest_lq_px:
+    if lq_size > scan.smallest_size:
         logger.warning(
             "lq_size %d is larger than the smallest image (%d px: %s); such images are mirrored at their edges",
             lq_size,
-            scan.smallest_lq_px,
+            scan.smallest_size,
             scan.smallest_name,
         )
     return axis, Axis(BATCH_SIZE, "samples", 1, LARGEST_BATCH)

@@ -38,7 +38,7 @@ def check_same_everywhere(
         {
             "options": hashlib.sha256(options.encode()).hexdigest(),
             **{
-                f"images ({dataset.name})": f"{names_sha256(dataset)} {scans[dataset.name].smallest_lq_px}"
+                f"images ({dataset.name})": f"{names_sha256(dataset)} {scans[dataset.name].smallest_size}"
                 for dataset in datasets
             },
         }

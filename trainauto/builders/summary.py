@@ -37,7 +37,7 @@ def run_summary(parts: RunParts, directory: RunDirectory, model: BaseModel, plan
         unit=unit,
         samples={name: scan.samples for name, scan in parts.scans.items()},
         train_set=train.name,
-        smallest_px=parts.scans[train.name].smallest_lq_px,
+        smallest_px=parts.scans[train.name].smallest_size,
         precision=str(parts.precision),
         facts=_facts(options, directory, parts.ranks),
     )

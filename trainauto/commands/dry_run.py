@@ -39,6 +39,7 @@ class DryRun:
         start = time.perf_counter()
         with ExitStack() as stack:
             self._heard = stack.enter_context(_Warnings())
+            self._scale = loaded.options.scale
             self._run = stack.enter_context(build_run(_elsewhere(loaded, folder)))
             self._stack = stack.pop_all()  # taken down by `train`; where building fails, here
         self._seconds = time.perf_counter() - start
@@ -61,7 +62,7 @@ class DryRun:
             "channels": channels_of(next(iter(run.model.networks.values()))),
             "threads": torch.get_num_threads(),
             "plan": run.loader.plan.to_dict(),
-            "scale": run.loader.dataset.scale,
+            "scale": self._scale,
             "plan_text": str(run.loader.plan),
             "configured_plan_text": str(run.first_plan),
             "largest": _largest(run),

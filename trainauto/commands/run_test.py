@@ -21,7 +21,7 @@ from trainauto.core.records import ValidationRecord
 from trainauto.core.words import counted
 from trainauto.options.load import LoadedOptions, LoadedTest
 from trainauto.reporting.formatting import WIDTH, duration, table
-from trainauto.reporting.step_stats import gain_over_bicubic
+from trainauto.reporting.step_stats import gain_over_baseline
 from trainauto.tasks.sr.inference.evaluate import (
     always_validating,
     measure,
@@ -216,7 +216,7 @@ def _rows(record: ValidationRecord, names: Sequence[str]) -> list[list[str]]:
 def _cells(record: ValidationRecord, names: Sequence[str]) -> list[str]:
     cells = []
     for name in names:
-        gain = gain_over_bicubic(record, name)
+        gain = gain_over_baseline(record, name)
         beside = ["-", "-"] if gain is None else [f"{record.baseline[name]:.4f}", f"{gain:+.4f}"]
         cells += [f"{record.metrics[name]:.4f}", *beside]
     return cells

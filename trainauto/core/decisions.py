@@ -121,11 +121,9 @@ class RunFacts:
     Attributes:
         axes: the knobs of this run with their bounds.
         plan: the plan the run starts (or resumes) with.
-        scale: enlargement factor; 1 where there is none.
         world_size: processes that train it together; each trains a batch of the plan.
     """
 
     axes: tuple[Axis, ...]
     plan: Plan
-    scale: int = 1
     world_size: int = 1

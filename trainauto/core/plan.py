@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 BATCH_SIZE = "batch_size"
-LQ_SIZE = "lq_size"
 
 
 @dataclass(frozen=True)

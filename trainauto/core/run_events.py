@@ -17,7 +17,7 @@ DETAIL = 15
 LengthUnit = Literal["steps", "samples"]
 """What the length of a run is counted in: optimizer steps, or samples drawn."""
 
-Pixels = NDArray[np.uint8]
+ImageArray = NDArray[np.uint8]
 """One image, (H, W, C) in RGB order with C = 3, or (H, W, 1) in grey."""
 
 EndStatus = Literal["completed", "stopped", "interrupted", "failed"]
@@ -104,14 +104,14 @@ class Picture:
     Attributes:
         name: name of the image within its set.
         output: what the network made.
-        bicubic: plain enlargement of the same input; ``None`` where there is none.
+        baseline: what costs nothing: plain enlargement of the same input; ``None`` where there is none.
         reference: what it should have been; ``None`` where there is none.
     """
 
     name: str
-    output: Pixels
-    bicubic: Pixels | None = None
-    reference: Pixels | None = None
+    output: ImageArray
+    baseline: ImageArray | None = None
+    reference: ImageArray | None = None
 
 
 class ReporterLike(Protocol):

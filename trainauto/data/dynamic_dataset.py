@@ -40,15 +40,15 @@ class DatasetScan:
 
     Attributes:
         samples: number of samples.
-        smallest_lq_px: shortest side of all low-quality images; crops above it are mirrored at the edge.
-        smallest_name: the image it belongs to.
-        gt_bytes: decoded size of all high-quality images.
+        smallest_size: size of the smallest sample on the size axis: of images, the shortest side of the input.
+        smallest_name: the sample it belongs to.
+        bytes: of all samples, decoded.
     """
 
     samples: int
-    smallest_lq_px: int
+    smallest_size: int
     smallest_name: str
-    gt_bytes: int
+    bytes: int
 
 
 class SmallRun(NamedTuple):
@@ -71,14 +71,12 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
 
     Attributes:
         name: name of the set in messages.
-        scale: enlargement factor between low- and high-quality images; 1 where samples are no such pairs.
         largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
         workload: the kind of its samples.
         small_run: what of this kind trains on a CPU; ``None`` where nobody says.
     """
 
     name: str
-    scale: int = 1
     largest_sample: int = 0
     workload: Workload
     small_run: SmallRun | None = None

@@ -22,6 +22,7 @@ from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.core.words import counted
 from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
+from trainauto.data.documented_names import DocumentedSetters
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.data.sampler import (
     DynamicBatchSampler,
@@ -45,7 +46,7 @@ def as_planned(_order: ShuffledStream, _sharding: SampleSharding) -> Batcher:
     return FIXED_COUNT
 
 
-class DynamicDataLoader:
+class DynamicDataLoader(DocumentedSetters):
     """Endless batches of training samples, steered by a plan.
 
     - A larger plan acts ``lookahead`` draws later, whatever the number of workers; results do not depend on workers.
@@ -115,18 +116,6 @@ class DynamicDataLoader:
         """End the workers. A new iterator starts new ones."""
         # The DataLoader's iterator ends its workers when it is let go.
         self._workers = None
-
-    def update_batch_size(self, batch_size: int) -> None:
-        """Draw so many samples per optimizer step from now on; see :meth:`update_plan`."""
-        self.update_plan(self.plan.with_batch_size(batch_size))
-
-    def update_size(self, size: int) -> None:
-        """Draw samples of this size from now on, in the unit of the plan's axis; see :meth:`update_plan`."""
-        self.update_plan(self.plan.with_size(size))
-
-    def update_lq_size(self, lq_size: int) -> None:
-        """Draw crops of so many low-quality pixels from now on: :meth:`update_size` as super-resolution knows it."""
-        self.update_size(lq_size)
 
     def update_plan(self, plan: Plan) -> None:
         """Draw under ``plan`` after the lookahead; from the next batch on, give nothing larger than it.

@@ -24,7 +24,7 @@ def train(run: Run) -> RunEnd:
     A checkpoint is written at the end in every one of these cases; an error says itself whether one is written.
     """
     for automation in run.journal.automations:
-        automation.on_run_start(RunFacts(run.axes, run.loader.plan, run.loader.dataset.scale))
+        automation.on_run_start(RunFacts(run.axes, run.loader.plan))
     run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))
     was_complete = run.finished and not run.missed
     with reporting_failure(run):

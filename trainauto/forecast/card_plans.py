@@ -167,7 +167,7 @@ def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...])
     active = loaded.options.training_automations.active
     name = next((name for name in active if is_controller(name)), CONTROLLER)
     arguments = active[name].arguments if name in active else {}
-    facts = RunFacts(axes, first_plan(loaded.options), loaded.options.scale)
+    facts = RunFacts(axes, first_plan(loaded.options))
     (controller,) = controllers_of([choose_automation(loaded, name, arguments, card, facts).build(loaded)])
     return controller
 

@@ -15,7 +15,7 @@ from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
-from trainauto.reporting.step_stats import StepFigures, error_text, gain_over_bicubic
+from trainauto.reporting.step_stats import StepFigures, error_text, gain_over_baseline
 
 WIDTH = 80
 _LABEL_WIDTH = 12
@@ -157,7 +157,7 @@ def validation_lines(record: ValidationRecord, width: int) -> list[str]:
     head = f"validation of {record.dataset} after step {record.step}: {how}"
     rows = [["metric", "value", "bicubic", "gain"] if record.baseline else ["metric", "value"]]
     for metric, value in record.metrics.items():
-        gain = gain_over_bicubic(record, metric)
+        gain = gain_over_baseline(record, metric)
         row = [metric, f"{value:.4f}"]
         if record.baseline:
             row += ["-", "-"] if gain is None else [f"{record.baseline[metric]:.4f}", f"{gain:+.4f}"]

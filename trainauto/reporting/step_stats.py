@@ -124,17 +124,17 @@ def error_text(predicted_bytes: int, measured_bytes: int) -> str:
     return f"{(predicted_bytes - measured_bytes) / measured_bytes:+.1%}"
 
 
-def gain_over_bicubic(record: ValidationRecord, metric: str) -> float | None:
+def gain_over_baseline(record: ValidationRecord, metric: str) -> float | None:
     """Return by how much a metric is better than that of bicubic enlargement; ``None`` where there is none.
 
     Positive is better whichever way the metric points. Two infinite values (both images identical) are no gain.
     """
     if metric not in record.baseline:
         return None
-    value, bicubic = record.metrics[metric], record.baseline[metric]
-    if math.isinf(value) and value == bicubic:
+    value, baseline = record.metrics[metric], record.baseline[metric]
+    if math.isinf(value) and value == baseline:
         return 0.0
-    return value - bicubic if record.better_is_higher.get(metric, True) else bicubic - value
+    return value - baseline if record.better_is_higher.get(metric, True) else baseline - value
 
 
 def _add(sums: dict[str, tuple[float, int]], values: Mapping[str, float]) -> None:

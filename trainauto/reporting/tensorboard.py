@@ -8,10 +8,10 @@ import numpy as np
 
 from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import Picture, Pixels, RunEnd, RunSummary
+from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.sinks import Sink
-from trainauto.reporting.step_stats import StepFigures, StepWindow, gain_over_bicubic
+from trainauto.reporting.step_stats import StepFigures, StepWindow, gain_over_baseline
 from trainauto.reporting.tensorboard_page import EXPLAINED, UNITS, Unit, charts, memory_tag, unit_for, unit_in
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class TensorBoard(Sink):
         for metric, value in record.metrics.items():
             tag = f"validation/{record.dataset}/{metric}"
             self._writer.add_scalar(tag, value, record.step)
-            gain = gain_over_bicubic(record, metric)
+            gain = gain_over_baseline(record, metric)
             if gain is not None:
                 self._writer.add_scalar(f"{tag}_gain_over_bicubic", gain, record.step)
         for picture in pictures[:MOST_PICTURES]:
@@ -159,19 +159,19 @@ def scalars(figures: StepFigures, unit: Unit | None) -> dict[str, float]:
     }
 
 
-def side_by_side(picture: Picture) -> Pixels:
+def side_by_side(picture: Picture) -> ImageArray:
     """Return bicubic, output and reference beside each other, (H, W, C), no side longer than 768 px.
 
     Too large ones are cut to their middle rather than scaled down, which would hide the very detail to be judged.
     """
-    panels = [panel for panel in (picture.bicubic, picture.output, picture.reference) if panel is not None]
+    panels = [panel for panel in (picture.baseline, picture.output, picture.reference) if panel is not None]
     height = min(LONGEST_SIDE_PX, *(panel.shape[0] for panel in panels))
     width = min(LONGEST_SIDE_PX // len(panels), *(panel.shape[1] for panel in panels))
     channels = max(panel.shape[2] for panel in panels)
     return np.concatenate([_middle(panel, height, width, channels) for panel in panels], axis=1)
 
 
-def _middle(panel: Pixels, height: int, width: int, channels: int) -> Pixels:
+def _middle(panel: ImageArray, height: int, width: int, channels: int) -> ImageArray:
     top, left = (panel.shape[0] - height) // 2, (panel.shape[1] - width) // 2
     cut = panel[top : top + height, left : left + width]
     return cut if cut.shape[2] == channels else np.repeat(cut, channels, axis=2)

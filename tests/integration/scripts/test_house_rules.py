@@ -52,6 +52,23 @@ def test_long_files_are_found(tmp_path: Path, write: Write, capsys: pytest.Captu
     ]
 
 
+def test_names_of_images_are_found_below_the_tasks(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
+    below = "trainauto/core/shape.py", "trainauto/memory/cost/cost_model.py", "trainauto/data/loader.py"
+    write(below[0], "from images import gt_size\n\nPIXELS_LQ = scaled = 1\n")
+    write(below[1], "scale = 2  # of a distribution, where that is said\n")
+    write(below[2], "def cut(sample, *, scale):\n    sample.lq = sample.bicubic_of(lqx=1)\n")
+    write("trainauto/tasks/sr/crops.py", "lq, gt, pixels, scale = range(4)\n")
+    write("trainauto/builders/data.py", "lq_size = 48\n")
+    names = [(line.split(":")[0], line.split("'")[1]) for line in breaches(tmp_path, capsys)]
+    assert sorted(names) == [
+        (str(Path(below[0])), "PIXELS_LQ"),
+        (str(Path(below[0])), "gt_size"),
+        (str(Path(below[2])), "bicubic_of"),
+        (str(Path(below[2])), "lq"),
+        (str(Path(below[2])), "scale"),
+    ]
+
+
 def test_long_functions_are_found_but_in_networks(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]):
     write("trainauto/fits.py", "def run():\n" + "    x = 1\n" * 49)
     write("trainauto/long.py", "class Long:\n    async def run(self):\n" + "        x = 1\n" * 50)

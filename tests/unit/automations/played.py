@@ -82,7 +82,7 @@ class PlayedRun:
 
     @property
     def facts(self) -> RunFacts:
-        return RunFacts(AXES, self.plan, 2)
+        return RunFacts(AXES, self.plan)
 
     @property
     def changes(self) -> list[tuple[int, PlanChange]]:

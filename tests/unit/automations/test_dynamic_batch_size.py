@@ -48,8 +48,8 @@ class Simulation:
         self.automation, self.plan, self.step = automation, plan, 0
         self.coming: list[tuple[int, Plan]] = []
         self.changes: list[tuple[int, PlanChange]] = []
-        automation.check(RunFacts(AXES, plan, 2))
-        automation.on_run_start(RunFacts(AXES, plan, 2))
+        automation.check(RunFacts(AXES, plan))
+        automation.on_run_start(RunFacts(AXES, plan))
 
     def run(self, steps: int, peak_of: Callable[[Plan, int], int] = lambda plan, step: memory(plan)) -> None:
         for _ in range(steps):
@@ -227,7 +227,7 @@ def test_resume_goes_on_within_a_period() -> None:
     resumed.run(57)
     second.load_state_dict(first.state_dict())
     resumed.automation = second
-    second.on_run_start(RunFacts(AXES, resumed.coming[-1][1], 2))
+    second.on_run_start(RunFacts(AXES, resumed.coming[-1][1]))
     unbroken.run(300)
     resumed.run(300)
     assert unbroken.changes == resumed.changes
@@ -240,7 +240,7 @@ def test_bounds_are_checked_before_the_run() -> None:
     with pytest.raises(ValueError, match="safety_margin"):
         DynamicBatchSizeOptimizer(safety_margin=0.9)
     with pytest.raises(InputError, match=r"no lq_size lies in 32\.\.256"):
-        DynamicBatchSizeOptimizer().check(RunFacts((Axis("lq_size", "px", 8, 24, 8, power=2),), START, 2))
+        DynamicBatchSizeOptimizer().check(RunFacts((Axis("lq_size", "px", 8, 24, 8, power=2),), START))
 
 
 def test_status_lines_say_peak_and_target(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ def fresh(start: Plan = START, more: float = 1 / 1.03, **arguments: Any) -> Dyna
     """Return a controller at the beginning of a run, whose trace says ``more`` times what is needed."""
     one = DynamicBatchSizeOptimizer(**arguments)
     one.controller.set_prior((traced(more), ALLOCATED))
-    one.on_run_start(RunFacts(AXES, start, 2))
+    one.on_run_start(RunFacts(AXES, start))
     return one
 
 
@@ -140,7 +140,7 @@ def test_the_safety_margin_is_the_width_of_the_band_under_jump(margin: float, st
 
 def test_what_others_leave_bounds_the_first_plan() -> None:
     one = controller("jump")
-    one.on_run_start(RunFacts(AXES, START, 2))
+    one.on_run_start(RunFacts(AXES, START))
     change = one.begin(PeakReading(0, limit=LIMIT, available=LIMIT // 2), 0)
     assert change is not None
     assert 1.02 * need(change.plan) <= LIMIT / 2

@@ -16,7 +16,7 @@ from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import ALLOCATED, RESERVED, UPPER
 from trainauto.memory.cost.traced_fit import Prior, fit_prior
 
-FACTS = RunFacts(AXES, START, 2)
+FACTS = RunFacts(AXES, START)
 GRID = [(2, 32), (2, 64), (8, 64), (8, 128)]
 
 
@@ -36,7 +36,7 @@ class Steps:
     def __init__(self, one: DynamicBatchSizeOptimizer, plan: Plan = START) -> None:
         self.one, self.plan, self.step = one, plan, 0
         self.changes: list[tuple[int, PlanChange]] = []
-        one.on_run_start(RunFacts(AXES, plan, 2))
+        one.on_run_start(RunFacts(AXES, plan))
 
     def run(self, steps: int, neighbour: int = 0, retries: int = 0) -> None:
         for _ in range(steps):
@@ -108,9 +108,9 @@ def test_under_other_conditions_only_what_was_measured_is_taken(change: str) -> 
     learned = first.one.controller.calibration_state()
     assert learned is not None
     one = jumping(**({"target_vram_usage": 0.6} if change == "target" else {}))
-    facts = FACTS if change != "batch" else RunFacts(AXES, START.changed(batch_size=6), 2)
+    facts = FACTS if change != "batch" else RunFacts(AXES, START.changed(batch_size=6))
     if change == "bounds":
-        facts = RunFacts((AXES[0], AXES[1].__class__("batch_size", "samples", 1, 8)), START, 2)
+        facts = RunFacts((AXES[0], AXES[1].__class__("batch_size", "samples", 1, 8)), START)
     limit = LIMIT // 2 if change == "limit" else LIMIT
     assert one.controller.load_calibration(learned, facts, limit) is None
     assert abs(one.expected_bytes(first.plan) / memory(first.plan) - 1) < 0.01

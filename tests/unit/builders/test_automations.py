@@ -21,7 +21,7 @@ from trainauto.storage.run_metadata import as_yaml
 
 NAME = "DynamicBatchSizeOptimizer"
 AXES = (Axis("lq_size", "px", 1, 96, power=2), Axis("batch_size", "samples", 1, 1024))
-FACTS = RunFacts(AXES, Plan.of(lq_size=16, batch_size=4), 2)
+FACTS = RunFacts(AXES, Plan.of(lq_size=16, batch_size=4))
 Built = tuple[list[Automation], LoadedOptions]
 Build = Callable[..., Built]
 

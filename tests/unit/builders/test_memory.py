@@ -19,7 +19,7 @@ CARD = find_card("NVIDIA GeForce RTX 4090", 24 * GIB)
 
 def facts(lq_size: int = 16, batch_size: int = 4, multiple: int = 1) -> RunFacts:
     axes = (Axis("lq_size", "px", multiple, 512, multiple, power=2), Axis("batch_size", "samples", 1, 1024))
-    return RunFacts(axes, Plan.of(lq_size=lq_size, batch_size=batch_size), 2)
+    return RunFacts(axes, Plan.of(lq_size=lq_size, batch_size=batch_size))
 
 
 @pytest.mark.parametrize(

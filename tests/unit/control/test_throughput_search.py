@@ -21,7 +21,7 @@ def play(
     """Train on that device; once, memory may be taken for a step, or a step fail under whatever plan there is then."""
     automation = controller(objective="throughput", **{"max_lq_size": 64, "max_batch_size": 48, **arguments})
     plan, changes = automation.controller.initial_plan(START), []
-    automation.on_run_start(RunFacts(AXES, plan, 2))
+    automation.on_run_start(RunFacts(AXES, plan))
     for step in range(steps):
         if step == fails_at:
             shape = BatchShape(plan.forward_batch_size, plan["lq_size"])

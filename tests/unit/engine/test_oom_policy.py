@@ -10,10 +10,11 @@ import pytest
 from tests.unit.engine.test_checkpointing_fallback import small_model
 from tests.unit.engine.test_step import model_of
 from trainauto.automations import DynamicBatchSizeOptimizer
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import Saving
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.data import DynamicDataLoader, GTImageDataset
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
@@ -68,7 +69,7 @@ def test_a_pass_that_had_to_cut_its_crops_cuts_those_to_come(run: Any) -> None:
 
 def test_a_controller_is_asked_first(run: Any) -> None:
     controller = DynamicBatchSizeOptimizer(min_batch_size=1, min_lq_size=8)
-    controller.on_run_start(RunFacts(AXES, run.loader.plan, 2))
+    controller.on_run_start(RunFacts(AXES, run.loader.plan))
     run.journal.automations.append(controller)
     decisions = on_recovered(run, next_batch(run), (Failure("g", 8, 2, "no", 32, fitted=4),))
     assert len(decisions) == 1

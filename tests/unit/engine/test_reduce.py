@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from tests.unit.engine.test_step import batch_of
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, BatchShape, Plan
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
+from trainauto.core.plan import BATCH_SIZE, Axis, BatchShape, Plan
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
 from trainauto.core.sharding import SampleSharding
 from trainauto.distributed.communicator import TorchCommunicator

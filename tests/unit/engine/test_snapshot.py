@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.unit.engine.test_step import batch_of, step, weights
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
-from trainauto.core.plan import LQ_SIZE, Axis
+from trainauto.core.plan import Axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError

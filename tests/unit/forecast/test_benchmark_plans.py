@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainauto.core.plan import BATCH_SIZE, LQ_SIZE, Axis, Plan, shape_of
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan, shape_of
 from trainauto.forecast.benchmark_plans import PlanBenchmark, expected_seconds, spread_plans
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.traced_fit import Piece, Prior

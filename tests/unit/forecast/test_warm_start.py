@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 LIMIT = 2**28
 START = Plan.of(batch_size=2, lq_size=16)
 SETTLED = Plan.of(batch_size=9, lq_size=64)
-FACTS = RunFacts((Axis("lq_size", "px", 8, 64, power=2), Axis("batch_size", "samples", 1, 64)), START, 2)
+FACTS = RunFacts((Axis("lq_size", "px", 8, 64, power=2), Axis("batch_size", "samples", 1, 64)), START)
 
 
 def live(batch: int, side: int) -> int:
@@ -66,7 +66,7 @@ def begun(
 
 
 def settle(automation: DynamicBatchSizeOptimizer, plan: Plan) -> None:
-    automation.on_run_start(RunFacts(FACTS.axes, plan, 2))
+    automation.on_run_start(RunFacts(FACTS.axes, plan))
     for _ in range(2):
         automation.observe(PeakReading(int(0.84 * LIMIT), limit=LIMIT))
         automation.update_vram_monitoring()

@@ -68,4 +68,4 @@ def a_picture(height: int = 20, width: int = 30, channels: int = 3) -> Picture:
     def flat(value: int) -> Any:
         return np.full((height, width, channels), value, np.uint8)
 
-    return Picture("baby", output=flat(100), bicubic=flat(50), reference=flat(200))
+    return Picture("baby", output=flat(100), baseline=flat(50), reference=flat(200))

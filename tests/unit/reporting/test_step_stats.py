@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.reporting.builders import GIB, a_step, a_validation
 from trainauto.core.records import PeakReading
-from trainauto.reporting.step_stats import StepWindow, gain_over_bicubic
+from trainauto.reporting.step_stats import StepWindow, gain_over_baseline
 
 
 def test_means_rates_and_peaks_over_a_window() -> None:
@@ -53,9 +53,9 @@ def test_steps_without_time_have_no_rate() -> None:
 
 def test_a_gain_is_positive_where_better() -> None:
     record = a_validation()
-    assert gain_over_bicubic(record, "psnr") == pytest.approx(0.5)
-    assert gain_over_bicubic(record, "lpips") == pytest.approx(0.05)
-    assert gain_over_bicubic(a_validation(baseline={}), "psnr") is None
+    assert gain_over_baseline(record, "psnr") == pytest.approx(0.5)
+    assert gain_over_baseline(record, "lpips") == pytest.approx(0.05)
+    assert gain_over_baseline(a_validation(baseline={}), "psnr") is None
     identical = a_validation(metrics={"psnr": math.inf}, baseline={"psnr": math.inf})
-    assert gain_over_bicubic(identical, "psnr") == 0.0
-    assert gain_over_bicubic(a_validation(metrics={"psnr": math.inf}), "psnr") == math.inf
+    assert gain_over_baseline(identical, "psnr") == 0.0
+    assert gain_over_baseline(a_validation(metrics={"psnr": math.inf}), "psnr") == math.inf

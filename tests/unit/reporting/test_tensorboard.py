@@ -288,7 +288,7 @@ def test_pictures_stand_beside_each_other() -> None:
 
 def test_large_pictures_are_cut_to_their_middle() -> None:
     ramp = np.repeat(np.arange(1000, dtype=np.uint16)[None, :, None] // 4, 1100, axis=0).astype(np.uint8)
-    strip = side_by_side(Picture("x", output=ramp, bicubic=ramp, reference=ramp))
+    strip = side_by_side(Picture("x", output=ramp, baseline=ramp, reference=ramp))
     assert strip.shape == (768, 768, 1)
     assert strip[0, 0, 0] == (1000 - 256) // 2 // 4
 

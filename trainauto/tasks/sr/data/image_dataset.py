@@ -96,10 +96,10 @@ class ImageDataset(DynamicDataset):
         sides = [min(height, width) for height, width in sizes]
         smallest = min(range(len(sides)), key=sides.__getitem__)
         self.largest_sample = max(range(len(sizes)), key=lambda index: sizes[index][0] * sizes[index][1])
-        gt_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
+        whole_bytes = sum(height * width for height, width in sizes) * self.scale**2 * self.channels
         if self._cache:
             self._cache.check_room(self._decoded_files(sizes), set_name=self.name)
-        return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), gt_bytes)
+        return DatasetScan(len(self), sides[smallest], self.sample_name(smallest), whole_bytes)
 
     @abstractmethod
     def _look_at(self, index: int) -> tuple[int, int] | Problem | WrongPair:

@@ -12,7 +12,7 @@ from torch import Tensor
 from trainauto.core.errors import Saving, have_saved
 from trainauto.core.process import Limited
 from trainauto.core.records import ImageScore, ValidationRecord
-from trainauto.core.run_events import Picture, Pixels
+from trainauto.core.run_events import ImageArray, Picture
 from trainauto.distributed.communicator import Communicator, RankLostError
 from trainauto.engine.run_errors import RankAbortedError
 from trainauto.engine.signals import StopSignals
@@ -205,7 +205,7 @@ def _packed_pictures(result: ImageResult | None) -> bytes:
     return lengths.encode() + b"\n" + b"".join(pictures.values())
 
 
-def _unpacked_pictures(packed: bytes) -> dict[str, Pixels]:
+def _unpacked_pictures(packed: bytes) -> dict[str, ImageArray]:
     line, _, rest = packed.partition(b"\n")
     pictures, start = {}, 0
     for name, length in json.loads(line).items():
@@ -214,12 +214,12 @@ def _unpacked_pictures(packed: bytes) -> dict[str, Pixels]:
     return pictures
 
 
-def _png(pixels: Pixels) -> bytes:
+def _png(pixels: ImageArray) -> bytes:
     # Channels stay in their order: what is packed here is unpacked here, and nobody else reads it.
     return bytes(cv2.imencode(".png", pixels)[1].tobytes())
 
 
-def _pixels(png: bytes) -> Pixels:
+def _pixels(png: bytes) -> ImageArray:
     decoded: Any = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_UNCHANGED)
-    pixels: Pixels = decoded if decoded.ndim == 3 else decoded[:, :, None]
+    pixels: ImageArray = decoded if decoded.ndim == 3 else decoded[:, :, None]
     return pixels

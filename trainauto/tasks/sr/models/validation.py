@@ -15,11 +15,11 @@ from torch import Tensor
 from trainauto.core.files import write_atomically
 from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import ImageScore, ValidationRecord
-from trainauto.core.run_events import Picture, Pixels
+from trainauto.core.run_events import ImageArray, Picture
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.tasks.sr.models.tiles import Enlarge, TiledEnlarger
 
-Metric = Callable[[Pixels, Pixels], float]
+Metric = Callable[[ImageArray, ImageArray], float]
 
 SHOWN_PICTURES = 4
 
@@ -37,9 +37,9 @@ class ImageResult:
     """
 
     score: ImageScore
-    output: Pixels | None = None
-    bicubic: Pixels | None = None
-    reference: Pixels | None = None
+    output: ImageArray | None = None
+    bicubic: ImageArray | None = None
+    reference: ImageArray | None = None
     ooms: int = 0
 
 
@@ -205,7 +205,7 @@ class Validator:
 
     @property
     def overlap_px(self) -> int:
-        """Pixels that tiles see beyond their own."""
+        """ImageArray that tiles see beyond their own."""
         return self._enlarger.overlap_px
 
     def largest_fits(self, enlarge: Enlarge, limited: Limited) -> bool:
@@ -248,7 +248,7 @@ class Validator:
             return ImageResult(score, output, bicubic, reference, ooms=ooms)
         return ImageResult(score, output if self._pictures is not None else None, ooms=ooms)
 
-    def _measured(self, image: Pixels, reference: Pixels) -> dict[str, float]:
+    def _measured(self, image: ImageArray, reference: ImageArray) -> dict[str, float]:
         return {name: metric(image, reference) for name, metric in self._metrics.items()}
 
 
@@ -256,13 +256,13 @@ def _means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(scores[name] for scores in measured) / len(measured) for name in measured[0]} if measured else {}
 
 
-def _to_pixels(image: Tensor) -> Pixels:
+def _to_pixels(image: Tensor) -> ImageArray:
     """Return an image (C, H, W) in 0..255 as rounded (H, W, C) pixels."""
-    pixels: Pixels = image.float().round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    pixels: ImageArray = image.float().round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
     return pixels
 
 
-def _write_picture(file: Path, pixels: Pixels) -> None:
+def _write_picture(file: Path, pixels: ImageArray) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     stored = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR) if pixels.shape[2] == 3 else pixels
     _, encoded = cv2.imencode(".png", stored)

@@ -59,7 +59,7 @@ def test_images_smaller_than_the_crop_are_mirrored(write_images: Write) -> None:
     sample = dataset[SampleKey(0, 16, 5)]
     assert sample["lq"].shape == (3, 16, 16)
     assert sample["gt"].shape == (3, 32, 32)
-    assert dataset.scan().smallest_lq_px == 6
+    assert dataset.scan().smallest_size == 6
 
 
 KINDS = (".jpg", ".png", ".webp", ".tif")
@@ -286,9 +286,9 @@ def test_preflight_names_the_smallest(write_images: Write, tmp_path: Path) -> No
     folder = write_images("sizes", 2)
     cv2.imwrite(str(folder / "zz_small.png"), np.zeros((30, 50, 3), np.uint8))
     scan = GTImageDataset(str(folder), scale=2).scan()
-    assert (scan.samples, scan.smallest_lq_px) == (3, 15)
+    assert (scan.samples, scan.smallest_size) == (3, 15)
     assert scan.smallest_name.endswith("zz_small.png")
-    assert scan.gt_bytes == (2 * 64 * 80 + 30 * 50) * 3
+    assert scan.bytes == (2 * 64 * 80 + 30 * 50) * 3
     cv2.imwrite(str(folder / "dot.png"), np.zeros((1, 1, 3), np.uint8))
     with pytest.raises(InputError, match="less than one pixel"):
         GTImageDataset(str(folder), scale=2).scan()
