@@ -83,7 +83,7 @@ def test_the_meter_alone_begins_peaks_afresh_and_the_loop_alone_opens_its_window
             text = path.read_text(encoding="utf-8")
             assert "torch.cuda" not in text, path
             # In a loop of one's own there is no engine, and the controller has the only meter.
-            assert "monitor.meter" not in text or path.name == "documented_interface.py", path
+            assert "monitor.meter" not in text or path.name == "own_loop.py", path
 
 
 @pytest.fixture
