@@ -22,7 +22,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.units import MIB
 from trainauto.data.image_crops import ImageCrops
-from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, Group, init_distributed
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, TorchCommunicator, init_distributed
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
 from trainauto.engine.snapshot import StepSnapshot
@@ -112,7 +112,7 @@ def loopback_bytes() -> int:
 def overlap(ranks: Communicator, network: str, rounds: int, block: int) -> dict[str, Any]:
     """Time blocks of real steps that take turns: gradients summed after the backward pass, so again, and inside it."""
     arguments, samples, side = NETWORKS[network]
-    inside = Group()
+    inside = TorchCommunicator()
     inside.reduces_in_backward = True
     kinds = {"after": ranks, "after again": ranks, "inside": inside}
     models, snapshots = {}, {}
