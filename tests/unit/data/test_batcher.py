@@ -145,17 +145,20 @@ def test_a_resume_goes_on_in_the_middle_of_a_draw(stop_after: int) -> None:
     assert facts(before) + facts(after) == want
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_another_number_of_ranks_goes_on_with_the_next_sample(ranks: int) -> None:
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("stop_after", [3, 15])
+def test_another_number_of_ranks_goes_on_with_the_next_sample(ranks: int, stop_after: int) -> None:
     with loader_of(SampleSharding.equal(2), 1) as loader:
-        before = run(loader, range(1, 16))
+        before = run(loader, range(1, stop_after + 1))
         state = loader.state_dict()
-    assert state["given"] > 0, "in the middle of a draw"
-    after = []
+    assert (state["given"] > 0) is (stop_after == 15), "in the middle of a draw, or between two"
+    after, sharding = [], SampleSharding.equal(ranks)
     for rank in range(ranks):
-        with loader_of(SampleSharding.equal(ranks), rank) as loader:
+        with loader_of(sharding, rank) as loader:
             loader.load_state_dict(state)
             after.append(run(loader, range(16, 30), {}))
+    budget, first = TokenBudget(LENGTHS, ShuffledStream(len(LENGTHS), 7), sharding), after[0][0]
+    assert first.draw_samples == sharding.total(budget.batch_size(first.first_sample, first.drawn))
     assert positions(before) + positions(after[0]) == list(range(len(positions(before) + positions(after[0]))))
     for batches in after:
         assert all(len(b) == 1 or len(b) * b.shape.extent <= b.plan.size for b in batches)
