@@ -173,7 +173,8 @@ def _ranks_of(directory: RunDirectory, last: int) -> dict[int, int]:
 
 def of_all_ranks(plan: Plan, world_size: int) -> Plan:
     """Return the plan by which one rank trains what so many train together, in forward passes as large as theirs."""
-    return plan.changed(batch_size=plan.batch_size * world_size, micro_batches=plan.micro_batches * world_size)
+    whole = plan.with_batch_size(plan.batch_size * world_size)
+    return whole.with_micro_batches(plan.micro_batches * world_size)
 
 
 def on_one_rank(step: StepRecord) -> StepRecord:
@@ -185,7 +186,8 @@ def on_one_rank(step: StepRecord) -> StepRecord:
     if step.ranks is None:
         return step
     world_size = step.ranks.count
-    if step.ranks.planned_samples != step.plan.batch_size * world_size:
+    # A draw that its plan does not count is logged with its samples.
+    if not step.draw_samples and step.ranks.planned_samples != step.plan.batch_size * world_size:
         message = f"step {step.step} was trained on {world_size} ranks whose batches followed their memory"
         raise InputError(Problem(message, advice="Only runs with `distributed: {batches: equal}` can be replayed."))
     pieces = {
@@ -210,14 +212,8 @@ def _batches(directory: RunDirectory, last: int) -> "list[LoggedBatch]":
 
     plans: dict[Plan, Plan] = {}  # a long run has many steps and few plans
     return [
-        LoggedBatch(
-            step.first_sample,
-            step.shape.samples,
-            step.shape.extent,
-            plans.setdefault(step.drawn, step.drawn),
-            plans.setdefault(step.plan, step.plan),
-        )
-        for step in _until(_steps(directory), last)
+        batch._replace(drawn=plans.setdefault(batch.drawn, batch.drawn), plan=plans.setdefault(batch.plan, batch.plan))
+        for batch in map(LoggedBatch.of, _until(_steps(directory), last))
     ]
 
 
