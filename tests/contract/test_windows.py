@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.contract.test_archs import SMALL, build
+from tests.contract.small_archs import SMALL, build
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.builders.data import build_axes
 from trainauto.control.step_policy import shrunk_after_oom
