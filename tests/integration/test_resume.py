@@ -186,7 +186,8 @@ def test_a_changed_batch_survives_a_kill_and_leaves_the_crop_alone(
     done = train(file, *more, "logger:save_checkpoint_freq=100", "plugins=[dies]")
     assert done.returncode == 2  # refused before anything was changed
     (tmp_path / "dies.py").write_text(DIES)
-    done = train(file, *more, "logger:save_checkpoint_freq=100", "plugins=[dies]", "training_automations={Dies: {}}")
+    dying = ["logger:save_checkpoint_freq=100", "plugins=[dies]", "training_automations={Dies: {}}"]
+    done = train(file, *more, *dying, own_process=True)
     assert done.returncode == -signal.SIGKILL
     done = train(file, *more)
     assert done.returncode == 0, done.stderr
