@@ -119,11 +119,14 @@ class Probes(ast.NodeTransformer):
     def probed(self, owner: ast.AST, name: str, block: list[ast.stmt]) -> Iterator[ast.stmt]:
         if block and isinstance(owner, ast.match_case):  # only where it fits: there is no place for one before that
             yield self.probe(owner.pattern.lineno, block[0])
-        for position, statement in enumerate(block):
-            if not (is_docstring(owner, name, position, statement) or is_future_import(statement)):
-                decorators = getattr(statement, "decorator_list", [])
-                for line in (*(decorator.lineno for decorator in decorators), statement.lineno):
-                    yield self.probe(line, statement)
+        first = count_of_first(owner, block) if name == "body" else 0
+        yield from block[:first]
+        for statement in block[:first]:
+            yield self.probe(statement.lineno, statement)
+        for statement in block[first:]:
+            for decorator in getattr(statement, "decorator_list", ()):
+                yield self.probe(decorator.lineno, statement)
+            yield self.probe(statement.lineno, statement)
             yield statement
 
     def probe(self, line: int, place: ast.stmt) -> ast.stmt:
@@ -132,15 +135,13 @@ class Probes(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(ast.Assign([element], ast.Constant(1)), place))
 
 
-def is_docstring(owner: ast.AST, name: str, position: int, statement: ast.stmt) -> bool:
+def count_of_first(owner: ast.AST, body: Sequence[ast.stmt]) -> int:
+    """Return how many statements nothing may be put before: a docstring, and imports from the future."""
     documented = isinstance(owner, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    if not documented or name != "body" or position or not isinstance(statement, ast.Expr):
-        return False
-    return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
-
-
-def is_future_import(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    count = int(documented and ast.get_docstring(owner, clean=False) is not None)
+    while count < len(body) and getattr(body[count], "module", None) == "__future__":
+        count += 1
+    return count
 
 
 @pytest.hookimpl(tryfirst=True)
