@@ -71,7 +71,10 @@ def write_images(tmp_path: Path, photograph: np.ndarray) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def children_uncovered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have child processes run without coverage, which makes them half as slow again; others cover what they run."""
-    for name in ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"):
-        monkeypatch.delenv(name, raising=False)
+def children_covered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have coverage.py measure child processes too; for tests whose children run lines that no other test runs.
+
+    Its tracer makes a child half as slow again, and most children run what tests run in their own process.
+    """
+    if request.config.pluginmanager.hasplugin("tests.line_probes"):
+        monkeypatch.setenv("COVERAGE_PROCESS_START", str(request.config.rootpath / "pyproject.toml"))

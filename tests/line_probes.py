@@ -3,7 +3,7 @@
 Up to Python 3.11 coverage.py can only trace, and a tracer hears of every call and line of its process: those of torch,
 pytest and hypothesis as well. Here the measured files are loaded with one store before each statement, and nothing else
 is slowed. Forked children mark the same memory, however they end. Children that are processes of their own are measured
-by coverage.py as ever (see ``children_uncovered``).
+by coverage.py, in tests that ask for it (the fixture ``children_covered``).
 
 What ran is written as coverage.py's data: it combines, excludes, reports and holds against the threshold, and what is
 measured is said in pyproject.toml alone.
@@ -146,7 +146,7 @@ def count_of_first(owner: ast.AST, body: Sequence[ast.stmt]) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Begin before anything measured is imported; have children measured, but not the processes that run tests."""
+    """Begin before anything measured is imported."""
     file = early_config.rootpath / "pyproject.toml"
     measured: Any = Coverage(data_file=None, config_file=str(file)).get_option  # strings or lists, as the file has them
     marks = Marks(measured("run:source"), measured("run:omit") or ())
@@ -161,10 +161,6 @@ class WrittenAtTheEnd:
     def __init__(self, marks: Marks, configuration: Path) -> None:
         self.marks = marks
         self.configuration = configuration
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
-            os.environ["COVERAGE_PROCESS_START"] = str(self.configuration)
 
     def pytest_unconfigure(self) -> None:
         data = CoverageData(

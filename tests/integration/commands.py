@@ -148,10 +148,11 @@ def command(*arguments: str, cwd: Path, own_process: bool = False, timeout_s: fl
     return Ended(code, out.getvalue(), err.getvalue())
 
 
-def train(options: Path, *arguments: str, timeout_s: float = 120, own_process: bool = False) -> Ended:
-    """Run ``train.py -opt options ...`` in the folder of the option file."""
-    said = options.read_text(errors="replace") + " ".join(arguments).replace("=", ": ")
-    own_process = own_process or PROCESS_WIDE.search(said) is not None
+def train(options: Path, *arguments: str, timeout_s: float = 120, own_process: bool | None = None) -> Ended:
+    """Run ``train.py -opt options ...`` in the folder of the option file; in a process of its own if it needs one."""
+    if own_process is None:
+        written = options.read_text(errors="replace") + " ".join(arguments).replace("=", ": ")
+        own_process = PROCESS_WIDE.search(written) is not None
     line = ("train", "-opt", options.name, *arguments)
     return command(*line, cwd=options.parent, own_process=own_process, timeout_s=timeout_s)
 

@@ -12,8 +12,6 @@ import pytest
 
 from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 MIB = 2**20
 
 

@@ -40,6 +40,7 @@ def test_this_machine_in_80_columns(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run.yml"]
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_a_run_with_a_damaged_image(
     tmp_path: Path, write_images: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

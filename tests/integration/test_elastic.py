@@ -25,10 +25,7 @@ from tests.integration.commands import (
 )
 from tests.integration.ranks import finish, rank_environment, start, train_ranks, worker
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(platform.system() != "Linux", reason="looks up processes in /proc"),
-]
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="looks up processes in /proc")
 
 WriteImages = Callable[..., Path]
 ROOT = Path(__file__).parents[2]

@@ -166,6 +166,7 @@ def test_the_usual_name_is_not_written_over_either(folder: Path, capsys: pytest.
     assert "params" in torch.load("made_x2_10.pth", weights_only=True)
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_onnx_in_a_process_of_its_own_says_its_facts_and_nothing_else(folder: Path) -> None:
     command = [sys.executable, "-m", "trainauto", "export", "experiments/made", "out.onnx"]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)

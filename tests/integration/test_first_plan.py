@@ -33,10 +33,7 @@ from trainauto.engine.random_state import packed_state
 from trainauto.engine.run import Run
 from trainauto.options.load import load_options
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
-]
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
 Write = Callable[..., Path]
 NAME = "DynamicBatchSizeOptimizer"

@@ -41,8 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         memory={"budget": "32MiB", "calibration": False},
         training_automations={"DynamicBatchSizeOptimizer": {"adjustment_frequency": 2, **bounds}},
     )
-    without_coverage = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
-    with mock.patch.dict(os.environ, {"TRAINAUTO_CACHE": str(folder / "cache"), **without_coverage}):
+    with mock.patch.dict(os.environ, {"TRAINAUTO_CACHE": str(folder / "cache")}):
         done = train(write_options(folder / "run.yml", options))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Out of memory at 400 px: continuing in tiles of " in done.stdout
@@ -121,7 +120,6 @@ def test_the_heat_map_of_plan_has_a_legend_and_a_dot_for_every_card(
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
-@pytest.mark.usefixtures("children_uncovered")
 def test_the_largest_picture_is_tried_before_the_run(tmp_path: Path, write_images: Callable[..., Path]) -> None:
     """Fault: only the first picture was, and what failed could leave the whole run without oneDNN."""
     val = write_images("val", 2)

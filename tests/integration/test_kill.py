@@ -24,8 +24,6 @@ from tests.integration.commands import (
 )
 from trainauto.storage.run_directory import RunDirectory
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 PLUGIN = Path(__file__).parents[1] / "assets" / "plugins" / "killer.py"
 STEPS, SAMPLES, SAVED_EVERY = 60, 11, 7
 CHANGES = [{"step": 12, "lq_size": 24, "batch_size": 9}, {"step": 33, "lq_size": 8, "batch_size": 2}]

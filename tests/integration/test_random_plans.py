@@ -12,10 +12,7 @@ import pytest
 
 from tests.acceptance import ACCEPTANCE
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
-]
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
 ROOT = Path(__file__).parents[2]
 PLANS = 125 if ACCEPTANCE else 24  # of each network

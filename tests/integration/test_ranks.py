@@ -28,8 +28,6 @@ from tests.integration.ranks import finish, train_ranks, worker
 SAMPLES, STEPS, EFFECTIVE = 24, 50, 8
 MANY = (2, 4) if ACCEPTANCE else (2,)
 
-uncovered = pytest.mark.usefixtures("children_uncovered")
-
 NO_PLANS = {"PlanSchedule": {"enabled": False}}
 
 WriteImages = Callable[..., Path]
@@ -66,6 +64,7 @@ def steps_of(seen: list[dict[str, Any]]) -> list[tuple[dict[str, Any], ...]]:
     return list(zip(*(rank["batches"] for rank in seen), strict=True))
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_several_ranks_train_as_one_does(tmp_path: Path, write_images: WriteImages) -> None:
     """Of more than two, an acceptance run has four; the test of a run that goes on has three beside one."""
     gt = write_images("gt", SAMPLES)
@@ -101,7 +100,6 @@ def test_several_ranks_train_as_one_does(tmp_path: Path, write_images: WriteImag
         assert len(set(stream[first : first + SAMPLES])) == SAMPLES
 
 
-@uncovered
 def test_batches_by_memory_train_what_one_rank_would(tmp_path: Path, write_images: WriteImages) -> None:
     """Ranks of 60 and 30 MiB: losses weighted by samples, in micro-batches, two passes, spectral norm's buffers."""
     gt = write_images("gt", SAMPLES)
@@ -130,7 +128,6 @@ def test_batches_by_memory_train_what_one_rank_would(tmp_path: Path, write_image
             )
 
 
-@uncovered
 def test_a_validation_image_that_fails_on_one_rank_saves_and_ends_all(
     tmp_path: Path, write_images: WriteImages
 ) -> None:
@@ -153,7 +150,6 @@ def test_a_validation_image_that_fails_on_one_rank_saves_and_ends_all(
     assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == 3
 
 
-@uncovered
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: WriteImages) -> None:
     """No sample is lost or comes twice, and the log says what changed."""
     gt = write_images("gt", SAMPLES)
@@ -190,7 +186,6 @@ def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path, write_images: 
         assert abs(ours["losses"]["l1loss"] - theirs["losses"]["l1loss"]) < 1e-6
 
 
-@uncovered
 def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", SAMPLES)
     changes = {
@@ -214,7 +209,6 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path: Path, writ
     assert "SIGTERM received" in done[0][1]
 
 
-@uncovered
 def test_an_unreadable_image_on_one_rank_saves_and_ends_all(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", SAMPLES)
     changes = {
@@ -236,7 +230,6 @@ def test_an_unreadable_image_on_one_rank_saves_and_ends_all(tmp_path: Path, writ
     assert saved == len(step_records(run)) > 0
 
 
-@uncovered
 def test_other_options_on_a_rank_are_refused(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", 4)
     options = write_options(tmp_path / "differ.yml", options_for(gt, 2, name="differ"))
@@ -245,7 +238,6 @@ def test_other_options_on_a_rank_are_refused(tmp_path: Path, write_images: Write
     assert "rank 1 has other options than rank 0" in done[0][1]
 
 
-@uncovered
 def test_the_launcher_says_how_to_start_it(tmp_path: Path, write_images: WriteImages) -> None:
     options = write_options(tmp_path / "plain.yml", options_for(write_images("gt", 4), 1))
     done = train(options, "--launcher", "pytorch")
@@ -253,7 +245,6 @@ def test_the_launcher_says_how_to_start_it(tmp_path: Path, write_images: WriteIm
     assert "torchrun --nproc-per-node" in done.stderr
 
 
-@uncovered
 @only_in_acceptance
 def test_target_batch_size_is_that_of_all_ranks(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", SAMPLES)

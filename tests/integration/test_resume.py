@@ -24,8 +24,6 @@ from tests.integration.commands import (
     write_options,
 )
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_finish_the_step_save_and_leave(

@@ -28,8 +28,6 @@ from trainauto.optim.ema import Ema
 from trainauto.options.load import load_options
 from trainauto.storage.run_directory import RunDirectory
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 Write = Callable[..., Path]
 Records = list[dict[str, Any]]
 

@@ -10,8 +10,6 @@ from environment import Environment
 
 from tests import line_probes
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")  # what is measured here is the repository made here
-
 
 @pytest.fixture
 def project(tmp_path: Path, all_checks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:
