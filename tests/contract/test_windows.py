@@ -80,9 +80,9 @@ def check_all(network: nn.Module, multiples: int, smallest_px: int, between: lis
     except InputError:
         return 0
     asked = asked_plans(controller, RunFacts(controller.apply_minima(axes, plan), plan, 2), happening)
-    for one in asked:
-        assert one[LQ_SIZE] % needs.multiple == 0, one
-        assert one[LQ_SIZE] >= needs.minimum, one
+    for plan in asked:
+        assert plan[LQ_SIZE] % needs.multiple == 0, plan
+        assert plan[LQ_SIZE] >= needs.minimum, plan
     return len(asked)
 
 

@@ -64,12 +64,12 @@ def torchrun(options: Path, *arguments: str) -> subprocess.Popen[str]:
 def ranks_under(agent: int) -> list[int]:
     """Return the processes of the ranks, in their order."""
     children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
-    found = {}
+    pids = {}
     for pid in children:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        ranks = [int(one.split(b"=")[1]) for one in variables if one.startswith(b"RANK=")]
-        found.update(dict.fromkeys(ranks, int(pid)))
-    return [found[rank] for rank in sorted(found)]
+        ranks = [int(variable.split(b"=")[1]) for variable in variables if variable.startswith(b"RANK=")]
+        pids.update(dict.fromkeys(ranks, int(pid)))
+    return [pids[rank] for rank in sorted(pids)]
 
 
 def wait_for_steps(records: Path, steps: int, timeout_s: float = 90) -> None:

@@ -71,8 +71,8 @@ def test_validations_that_run_out_of_memory_are_counted(run: Path) -> None:
     line = next(line for line in done.stdout.splitlines() if line.split()[:2] == ["val", "1"])
     assert line.split()[-1] == str(validation["ooms"])
     assert f"{validation['tile_px']} px" in line
-    found = json.loads(command("report", str(run), "--json", cwd=run).stdout)
-    assert [one["ooms"] for one in found["validations"]] == [validation["ooms"]]
+    report = json.loads(command("report", str(run), "--json", cwd=run).stdout)
+    assert [entry["ooms"] for entry in report["validations"]] == [validation["ooms"]]
 
 
 def places_of(colour: tuple[int, int, int], pixels: np.ndarray) -> np.ndarray:
@@ -102,7 +102,7 @@ def test_the_heat_map_of_plan_has_a_legend_and_a_dot_for_every_card(
     field = pixels[TOP_PX : HEIGHT_PX - BOTTOM_PX, LEFT_PX : WIDTH_PX - RIGHT_PX]
     count, _, boxes, centres = cv2.connectedComponentsWithStats(places_of(INK, field))
     rings = [number for number in range(1, count) if boxes[number][2] >= 12 and boxes[number][3] >= 12]
-    dots = [tuple(int(value) for value in field[round(y), round(x)]) for x, y in (centres[one] for one in rings)]
+    dots = [tuple(int(value) for value in field[round(y), round(x)]) for x, y in (centres[number] for number in rings)]
     assert sorted(dots) == sorted(LINES[:3]), "each whole, in the colour of its card"
 
     legend = pixels[TOP_PX:, WIDTH_PX - RIGHT_PX + 10 :]
@@ -110,7 +110,9 @@ def test_the_heat_map_of_plan_has_a_legend_and_a_dot_for_every_card(
         assert places_of(colour, legend).any(), "what colours mean"
     count, _, boxes, centres = cv2.connectedComponentsWithStats(places_of(INK, legend))
     samples = [number for number in range(1, count) if boxes[number][2] == 21 and boxes[number][3] == 7]
-    colours = [tuple(int(value) for value in legend[round(y), round(x)]) for x, y in (centres[one] for one in samples)]
+    colours = [
+        tuple(int(value) for value in legend[round(y), round(x)]) for x, y in (centres[number] for number in samples)
+    ]
     assert tuple(colours) == LINES[:3], "a piece of each card's line"
     for left, top, width, height, _ in (boxes[number] for number in samples):
         beside = legend[top : top + 4 * height, left + width :]
