@@ -80,9 +80,9 @@ def check_all(network: nn.Module, multiples: int, smallest_px: int, between: lis
     except InputError:
         return 0
     asked = asked_plans(controller, RunFacts(controller.apply_minima(axes, plan), plan, 2), happening)
-    for plan in asked:
-        assert plan[LQ_SIZE] % needs.multiple == 0, plan
-        assert plan[LQ_SIZE] >= needs.minimum, plan
+    for wanted in asked:
+        assert wanted[LQ_SIZE] % needs.multiple == 0, wanted
+        assert wanted[LQ_SIZE] >= needs.minimum, wanted
     return len(asked)
 
 
