@@ -18,7 +18,7 @@ from trainauto.core.decisions import KeepPlan, PlanChange
 from trainauto.core.plan import BatchShape
 from trainauto.core.records import OutOfMemory, PeakReading
 
-STEPS = 50_000 if ACCEPTANCE else 12_000
+STEPS = 50_000 if ACCEPTANCE else 15_000
 SEEDS = range(20) if ACCEPTANCE else range(2)
 PERIOD = 100
 POLICIES = ["jump", "step"]
