@@ -11,7 +11,15 @@ import skimage
 
 PHOTOGRAPHS = Path(skimage.__file__).parent / "data"
 
-LONGEST = ("test_kill.py", "test_ranks.py", "test_own_loop.py", "test_elastic.py", "test_stopped_validation.py")
+LONGEST = (
+    "test_kill.py",
+    "test_ranks.py",
+    "test_own_loop.py",
+    "test_elastic.py",
+    "test_first_plan.py",
+    "test_memory.py",
+    "test_stopped_validation.py",
+)
 """Files whose tests take longest. They begin first: begun last, one process would work on them alone."""
 
 
