@@ -11,7 +11,15 @@ import skimage
 
 PHOTOGRAPHS = Path(skimage.__file__).parent / "data"
 
-LONGEST = ("test_kill.py", "test_ranks.py", "test_own_loop.py", "test_elastic.py", "test_stopped_validation.py")
+LONGEST = (
+    "test_kill.py",
+    "test_ranks.py",
+    "test_own_loop.py",
+    "test_elastic.py",
+    "test_first_plan.py",
+    "test_memory.py",
+    "test_stopped_validation.py",
+)
 """Files whose tests take longest. They begin first: begun last, one process would work on them alone."""
 
 
@@ -71,7 +79,10 @@ def write_images(tmp_path: Path, photograph: np.ndarray) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def children_uncovered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have child processes run without coverage, which makes them half as slow again; others cover what they run."""
-    for name in ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"):
-        monkeypatch.delenv(name, raising=False)
+def children_covered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have coverage.py measure child processes too; for tests whose children run lines that no other test runs.
+
+    Its tracer makes a child half as slow again, and most children run what tests run in their own process.
+    """
+    if request.config.pluginmanager.hasplugin("tests.line_probes"):
+        monkeypatch.setenv("COVERAGE_PROCESS_START", str(request.config.rootpath / "pyproject.toml"))

@@ -16,22 +16,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainauto.tasks.sr.archs import ARCHS
 from trainauto.build import build_run
 from trainauto.core.batch import Batch
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.units import MIB
-from trainauto.tasks.sr.data.image_crops import ImageCrops
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator, TorchCommunicator, init_distributed
 from trainauto.engine.loop import train
 from trainauto.engine.random_state import packed_state
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import optimize_parameters, parameters_of
-from trainauto.tasks.sr.losses.pixel_loss import L1Loss
 from trainauto.models import SRModel
 from trainauto.models.parallel import overlapped
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
+from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.data.image_crops import ImageCrops
+from trainauto.tasks.sr.losses.pixel_loss import L1Loss
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "options/train/quickstart.yml"
 WEIGHTS = 100

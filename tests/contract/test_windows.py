@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.contract.test_archs import SMALL, build
+from tests.contract.small_archs import SMALL, build
 from trainauto.automations import DynamicBatchSizeOptimizer
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.data import build_axes
@@ -81,9 +81,9 @@ def check_all(network: nn.Module, multiples: int, smallest_px: int, between: lis
     except InputError:
         return 0
     asked = asked_plans(controller, RunFacts(controller.apply_minima(axes, plan), plan), happening)
-    for one in asked:
-        assert one[LQ_SIZE] % needs.multiple == 0, one
-        assert one[LQ_SIZE] >= needs.minimum, one
+    for wanted in asked:
+        assert wanted[LQ_SIZE] % needs.multiple == 0, wanted
+        assert wanted[LQ_SIZE] >= needs.minimum, wanted
     return len(asked)
 
 

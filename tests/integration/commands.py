@@ -7,18 +7,27 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import yaml
 
+from trainauto.automations import AUTOMATIONS
 from trainauto.cli import main
+from trainauto.data import DATASETS
+from trainauto.models import MODELS
+from trainauto.optim import OPTIMIZERS, SCHEDULES
+from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.losses import LOSSES
+from trainauto.tasks.sr.metrics import METRICS
 
 TRAIN = Path(__file__).parents[2] / "train.py"
+REGISTRIES = (ARCHS, AUTOMATIONS, DATASETS, LOSSES, METRICS, MODELS, OPTIMIZERS, SCHEDULES)
 
 
 def tiny_options(gt: Path, **changes: Any) -> dict[str, Any]:
@@ -89,8 +98,30 @@ class Ended:
     stderr: str
 
 
-PROCESS_WIDE = re.compile(r"budget:|plugins:|use_compile: true|deterministic: true|num_worker_per_gpu: [1-9]")
+PROCESS_WIDE = re.compile(r"budget:|use_compile: true|deterministic: true|num_worker_per_gpu: [1-9]")
 """Options of runs that change their process for good, count its memory, or fork it: they get one of their own."""
+
+
+@contextmanager
+def plugins_forgotten(folder: Path) -> Iterator[None]:
+    """Have plugins below a folder leave with the run that named them: modules, search path, names they registered."""
+    path = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        plugins = [name for name, module in sys.modules.items() if _is_below(folder, module)]
+        for registry in REGISTRIES:
+            for key in [key for key, component in registry._entries.items() if component.__module__ in plugins]:
+                del registry._entries[key], registry._shown[key]
+                registry._aliases.discard(key)
+        for name in plugins:
+            del sys.modules[name]
+
+
+def _is_below(folder: Path, module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).is_relative_to(folder)
 
 
 def command(*arguments: str, cwd: Path, own_process: bool = False, timeout_s: float = 300) -> Ended:
@@ -103,6 +134,7 @@ def command(*arguments: str, cwd: Path, own_process: bool = False, timeout_s: fl
         return Ended(done.returncode, done.stdout, done.stderr)
     out, err = io.StringIO(), io.StringIO()
     with (
+        plugins_forgotten(cwd),
         chdir(cwd),
         mock.patch.dict(os.environ, {"COLUMNS": "80"}),
         warnings.catch_warnings(action="ignore"),
@@ -116,10 +148,11 @@ def command(*arguments: str, cwd: Path, own_process: bool = False, timeout_s: fl
     return Ended(code, out.getvalue(), err.getvalue())
 
 
-def train(options: Path, *arguments: str, timeout_s: float = 120, own_process: bool = False) -> Ended:
-    """Run ``train.py -opt options ...`` in the folder of the option file."""
-    said = options.read_text(errors="replace") + " ".join(arguments).replace("=", ": ")
-    own_process = own_process or PROCESS_WIDE.search(said) is not None
+def train(options: Path, *arguments: str, timeout_s: float = 120, own_process: bool | None = None) -> Ended:
+    """Run ``train.py -opt options ...`` in the folder of the option file; in a process of its own if it needs one."""
+    if own_process is None:
+        written = options.read_text(errors="replace") + " ".join(arguments).replace("=", ": ")
+        own_process = PROCESS_WIDE.search(written) is not None
     line = ("train", "-opt", options.name, *arguments)
     return command(*line, cwd=options.parent, own_process=own_process, timeout_s=timeout_s)
 

@@ -3,8 +3,8 @@
     python own_loop.py STEPS BUDGET POLICY RECOVERY BESIDE RESULT.json
 
 The lines between the marks are the documents' own. RECOVERY is what the loop goes on with after running out of memory:
-``halved`` (both sizes), or ``stubborn`` (the sizes that have just failed). BESIDE is ``alone``, or ``spikes``: 12 MiB
-are taken by somebody else during every 60th step.
+``halved`` (both sizes), or ``stubborn`` (the sizes that have just failed). BESIDE is ``alone``, or every how many steps
+somebody else takes 12 MiB during one.
 """
 
 import json
@@ -77,7 +77,8 @@ def main(steps: int, budget: str, policy: str, recovery: str, beside: str) -> di
     sizes, failures, early = [], [], []
     for step in range(1, steps + 1):
         failed = False
-        neighbour = torch.ones(12 * 2**20, dtype=torch.uint8) if beside == "spikes" and step % 60 == 0 else None  # noqa: F841
+        is_beside = beside != "alone" and step % int(beside) == 0
+        neighbour = torch.ones(12 * 2**20, dtype=torch.uint8) if is_beside else None  # noqa: F841
         try:
             lq, gt = dataloader.batch()
             sizes.append([len(lq), lq.shape[-1]])

@@ -1,7 +1,6 @@
 """The doors as a person meets them: what is printed, what is left behind, which exit code."""
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from tests.integration.commands import (
     command,
     gan_options,
+    plugins_forgotten,
     run_directory,
     step_records,
     tiny_options,
@@ -214,11 +214,8 @@ def test_what_only_building_can_find_is_one_block(
     )
     file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 2), **changes))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    try:
+    with plugins_forgotten(tmp_path):
         code = main(["train", "-opt", "run.yml"])
-    finally:
-        _forget_plugins()
     printed = capsys.readouterr()
     assert code == 2
     assert printed.out == ""
@@ -231,15 +228,6 @@ def test_what_only_building_can_find_is_one_block(
 
 def _line_number(file: Path, text: str) -> int:
     return next(number for number, line in enumerate(file.read_text().splitlines(), 1) if text in line)
-
-
-def _forget_plugins() -> None:
-    from trainauto.tasks.sr.archs import ARCHS
-
-    for name in ("fixed", "broken_plugin"):
-        sys.modules.pop(name, None)
-    for table in (ARCHS._entries, ARCHS._shown):
-        table.pop("fixed_x4", None)
 
 
 def test_an_image_that_goes_bad_in_mid_run_ends_it_with_a_checkpoint(tmp_path: Path, write_images: Write) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -58,6 +60,7 @@ print(json.dumps([before, all_kept()]))
 """
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_what_forward_keeps_for_backward() -> None:
     done = subprocess.run([sys.executable, "-c", KEPT], cwd=ROOT, capture_output=True, text=True, check=True)
     cpu, cuda = json.loads(done.stdout)

@@ -12,8 +12,6 @@ import pytest
 
 from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 MIB = 2**20
 
 
@@ -91,7 +89,7 @@ def test_a_full_disk(tmp_path: Path, write_images: Callable[..., Path], small_di
     assert "MiB are free; one takes " in said
     assert "step 30 is whole: make room, then resume with --auto_resume" in said
     assert "Traceback" not in done.stdout + done.stderr
-    assert [one.name for one in (run / "checkpoints").glob("[!.]*_*")] == ["step_00000030"]
+    assert [folder.name for folder in (run / "checkpoints").glob("[!.]*_*")] == ["step_00000030"]
 
     filler.write_bytes(bytes(shutil.disk_usage(small_disk).free + filler.stat().st_size - 100))
     done = train(options, *more)  # not even a log can be written

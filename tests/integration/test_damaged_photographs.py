@@ -9,8 +9,6 @@ from tests.integration.commands import run_directory, tiny_options, train, write
 from tests.unit.tasks.sr.data.test_damaged_images import damage_middle
 from trainauto.cli import main
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 
 @pytest.fixture
 def options(tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -40,6 +40,7 @@ def test_this_machine_in_80_columns(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run.yml"]
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_a_run_with_a_damaged_image(
     tmp_path: Path, write_images: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,11 +52,11 @@ def test_a_run_with_a_damaged_image(
         tmp_path / "run.yml", tiny_options(gt, datasets={"train": {"num_worker_per_gpu": 2}}, train={"ema_decay": 0})
     )
     assert main(["doctor", "-opt", "run.yml", "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    by_name = {one["name"]: one for one in found["findings"]}
+    answer = json.loads(capsys.readouterr().out)
+    by_name = {finding["name"]: finding for finding in answer["findings"]}
     assert by_name["run"]["state"] == "ok"
     assert by_name["reading"]["state"] == "broken"
     assert "image_001.png" in by_name["reading"]["fact"]
     assert "5 batches under way" in by_name["/dev/shm"]["fact"]
-    assert found["counts"]["broken"] >= 1
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["gt", "run.yml"]
+    assert answer["counts"]["broken"] >= 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gt", "run.yml"]

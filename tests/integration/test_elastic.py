@@ -25,10 +25,7 @@ from tests.integration.commands import (
 )
 from tests.integration.ranks import finish, rank_environment, start, train_ranks, worker
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(platform.system() != "Linux", reason="looks up processes in /proc"),
-]
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="looks up processes in /proc")
 
 WriteImages = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
@@ -67,12 +64,12 @@ def torchrun(options: Path, *arguments: str) -> subprocess.Popen[str]:
 def ranks_under(agent: int) -> list[int]:
     """Return the processes of the ranks, in their order."""
     children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
-    found = {}
+    pids = {}
     for pid in children:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        ranks = [int(one.split(b"=")[1]) for one in variables if one.startswith(b"RANK=")]
-        found.update(dict.fromkeys(ranks, int(pid)))
-    return [found[rank] for rank in sorted(found)]
+        ranks = [int(variable.split(b"=")[1]) for variable in variables if variable.startswith(b"RANK=")]
+        pids.update(dict.fromkeys(ranks, int(pid)))
+    return [pids[rank] for rank in sorted(pids)]
 
 
 def wait_for_steps(records: Path, steps: int, timeout_s: float = 90) -> None:

@@ -34,8 +34,8 @@ def weights_of(folder: Path, step: int, name: str) -> dict[str, torch.Tensor]:
     return load_file(folder / f"experiments/made/current/checkpoints/step_{step:08d}/{name}.safetensors")
 
 
-def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return set(one) == set(other) and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+def equal(state: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return set(state) == set(other) and all(torch.equal(tensor, other[name]) for name, tensor in state.items())
 
 
 def test_safetensors_say_what_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,20 +93,20 @@ def test_a_run_that_was_trained(
 
 def test_pth_has_both_entries(folder: Path) -> None:
     assert main(["export", "experiments/made", "out.pth", "--checkpoint", "latest"]) == 0
-    found = torch.load("out.pth", weights_only=True)
-    assert list(found) == ["params", "params_ema"]
-    assert equal(found["params"], weights_of(folder, 20, "net_g"))
-    assert equal(found["params_ema"], weights_of(folder, 20, "net_g_ema"))
-    assert list(found["params"]) == list(found["params_ema"])
+    entries = torch.load("out.pth", weights_only=True)
+    assert list(entries) == ["params", "params_ema"]
+    assert equal(entries["params"], weights_of(folder, 20, "net_g"))
+    assert equal(entries["params_ema"], weights_of(folder, 20, "net_g_ema"))
+    assert list(entries["params"]) == list(entries["params_ema"])
 
 
 def test_from_an_option_file_and_weights(folder: Path) -> None:
     assert main(["export", "experiments/made", "out.pth"]) == 0
     given = ["-opt", "experiments/made/current/given.yml", "--weights", "out.pth"]
     assert main(["export", *given, "--param_key", "params", "again.pth", "--half"]) == 0
-    found = torch.load("again.pth", weights_only=True)
-    assert list(found) == ["params"]
-    assert equal(found["params"], {name: t.half() for name, t in weights_of(folder, 10, "net_g").items()})
+    entries = torch.load("again.pth", weights_only=True)
+    assert list(entries) == ["params"]
+    assert equal(entries["params"], {name: t.half() for name, t in weights_of(folder, 10, "net_g").items()})
     assert main(["export", *given, "--param_key", "params_ema", "ema.pth"]) == 0
     assert list(torch.load("ema.pth", weights_only=True)) == ["params", "params_ema"]
 
@@ -124,8 +124,8 @@ def test_names_are_those_of_the_published_files(tmp_path: Path, name: str, netwo
     run = make_run(tmp_path, options_of(network, scale), averages=False)
     out = tmp_path / "out.pth"
     assert main(["export", str(run.path), str(out)]) == 0
-    found = torch.load(out, weights_only=True, mmap=True)["params"]
-    assert {key: list(tensor.shape) for key, tensor in found.items()} == manifest(name)
+    weights = torch.load(out, weights_only=True, mmap=True)["params"]
+    assert {key: list(tensor.shape) for key, tensor in weights.items()} == manifest(name)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +166,7 @@ def test_the_usual_name_is_not_written_over_either(folder: Path, capsys: pytest.
     assert "params" in torch.load("made_x2_10.pth", weights_only=True)
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_onnx_in_a_process_of_its_own_says_its_facts_and_nothing_else(folder: Path) -> None:
     command = [sys.executable, "-m", "trainauto", "export", "experiments/made", "out.onnx"]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)

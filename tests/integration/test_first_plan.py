@@ -33,10 +33,7 @@ from trainauto.engine.random_state import packed_state
 from trainauto.engine.run import Run
 from trainauto.options.load import load_options
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
-]
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
 Write = Callable[..., Path]
 NAME = "DynamicBatchSizeOptimizer"
@@ -75,7 +72,7 @@ def test_the_first_batch_is_drawn_under_the_plan_the_run_ends_with(tmp_path: Pat
     first = records[0]["plan"]
     assert first["lq_size"] == 32  # the bound
     assert first["batch_size"] > 4
-    later = [one for one in decisions if not one["early"]]
+    later = [decision for decision in decisions if not decision["early"]]
     assert len(later) <= 1
     samples = [record["first_sample"] + i for record in records for i in range(record["samples"])]
     assert samples == list(range(len(samples)))
@@ -111,7 +108,7 @@ def test_measuring_plans_leaves_no_trace_in_the_run(tmp_path: Path, write_images
     plain, _, _ = trained(tmp_path / "given.yml", given)
     if any(record["plan"] != plan for record in steered):
         pytest.fail("the plan changed within four steps")
-    assert [one["losses"] for one in steered] == [one["losses"] for one in plain]
+    assert [record["losses"] for record in steered] == [record["losses"] for record in plain]
     folders = [run_directory(tmp_path / "run.yml", name) for name in ("steered", "given")]
     weights = [latest_weights(folder) for folder in folders]
     assert weights[0] == weights[1] != {}

@@ -15,7 +15,6 @@ from tests.integration.commands import TRAIN, environment, run_directory, tiny_o
 fcntl, pty, termios = map(pytest.importorskip, ("fcntl", "pty", "termios"))
 
 pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
     pytest.mark.skipif(
         platform.system() != "Linux", reason="a terminal is made as on Linux, where budgets are enforced"
     ),

@@ -41,8 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         memory={"budget": "32MiB", "calibration": False},
         training_automations={"DynamicBatchSizeOptimizer": {"adjustment_frequency": 2, **bounds}},
     )
-    without_coverage = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
-    with mock.patch.dict(os.environ, {"TRAINAUTO_CACHE": str(folder / "cache"), **without_coverage}):
+    with mock.patch.dict(os.environ, {"TRAINAUTO_CACHE": str(folder / "cache")}):
         done = train(write_options(folder / "run.yml", options))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Out of memory at 400 px: continuing in tiles of " in done.stdout
@@ -72,8 +71,8 @@ def test_validations_that_run_out_of_memory_are_counted(run: Path) -> None:
     line = next(line for line in done.stdout.splitlines() if line.split()[:2] == ["val", "1"])
     assert line.split()[-1] == str(validation["ooms"])
     assert f"{validation['tile_px']} px" in line
-    found = json.loads(command("report", str(run), "--json", cwd=run).stdout)
-    assert [one["ooms"] for one in found["validations"]] == [validation["ooms"]]
+    report = json.loads(command("report", str(run), "--json", cwd=run).stdout)
+    assert [entry["ooms"] for entry in report["validations"]] == [validation["ooms"]]
 
 
 def places_of(colour: tuple[int, int, int], pixels: np.ndarray) -> np.ndarray:
@@ -103,7 +102,7 @@ def test_the_heat_map_of_plan_has_a_legend_and_a_dot_for_every_card(
     field = pixels[TOP_PX : HEIGHT_PX - BOTTOM_PX, LEFT_PX : WIDTH_PX - RIGHT_PX]
     count, _, boxes, centres = cv2.connectedComponentsWithStats(places_of(INK, field))
     rings = [number for number in range(1, count) if boxes[number][2] >= 12 and boxes[number][3] >= 12]
-    dots = [tuple(int(value) for value in field[round(y), round(x)]) for x, y in (centres[one] for one in rings)]
+    dots = [tuple(int(value) for value in field[round(y), round(x)]) for x, y in (centres[number] for number in rings)]
     assert sorted(dots) == sorted(LINES[:3]), "each whole, in the colour of its card"
 
     legend = pixels[TOP_PX:, WIDTH_PX - RIGHT_PX + 10 :]
@@ -111,7 +110,9 @@ def test_the_heat_map_of_plan_has_a_legend_and_a_dot_for_every_card(
         assert places_of(colour, legend).any(), "what colours mean"
     count, _, boxes, centres = cv2.connectedComponentsWithStats(places_of(INK, legend))
     samples = [number for number in range(1, count) if boxes[number][2] == 21 and boxes[number][3] == 7]
-    colours = [tuple(int(value) for value in legend[round(y), round(x)]) for x, y in (centres[one] for one in samples)]
+    colours = [
+        tuple(int(value) for value in legend[round(y), round(x)]) for x, y in (centres[number] for number in samples)
+    ]
     assert tuple(colours) == LINES[:3], "a piece of each card's line"
     for left, top, width, height, _ in (boxes[number] for number in samples):
         beside = legend[top : top + 4 * height, left + width :]
@@ -121,7 +122,6 @@ def test_the_heat_map_of_plan_has_a_legend_and_a_dot_for_every_card(
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
-@pytest.mark.usefixtures("children_uncovered")
 def test_the_largest_picture_is_tried_before_the_run(tmp_path: Path, write_images: Callable[..., Path]) -> None:
     """Fault: only the first picture was, and what failed could leave the whole run without oneDNN."""
     val = write_images("val", 2)

@@ -25,8 +25,6 @@ from trainauto.engine.run import Run
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.losses import LOSSES
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 BUDGET = "60MiB"
 """One crop of 96 px keeps some 80 MiB for the backward pass: 35 layers of 2.25 MiB; with checkpoints a third of it."""
 

@@ -18,14 +18,14 @@ from tests.integration.commands import run_directory, step_records, tiny_options
 
 pytestmark = [
     pytest.mark.timeout(3000),  # of an acceptance run's 2,000 steps
-    pytest.mark.usefixtures("children_uncovered"),
     pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
 ]
 
 Write = Callable[..., Path]
 LOOP = Path(__file__).parent / "own_loop.py"
 ROOT = LOOP.parents[2]
-STEPS = 2000 if ACCEPTANCE else 130
+STEPS, SPIKES_EVERY = (2000, 60) if ACCEPTANCE else (90, 40)
+FEW_STEPS = 40  # a period of 25 and what comes of its end
 BUDGET = "40MiB"
 
 
@@ -47,13 +47,13 @@ def own_loop(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
 @pytest.mark.parametrize("policy", ["jump", pytest.param("step", marks=only_in_acceptance)])
 def test_the_documents_loop_grows_and_survives(tmp_path: Path, write_images: Write, policy: str) -> None:
     """It begins with a plan that does not fit, meets neighbours, and has no more failures than the engine plus two."""
-    found, said = own_loop(tmp_path, str(STEPS), BUDGET, policy, "halved", "spikes")
-    sizes, failures = found["sizes"], found["failures"]
+    result, said = own_loop(tmp_path, str(STEPS), BUDGET, policy, "halved", str(SPIKES_EVERY))
+    sizes, failures = result["sizes"], result["failures"]
     assert failures[0] == 1  # the first plan is far too large
-    assert found["early"] == []  # nothing is suggested before a whole first period
+    assert result["early"] == []  # nothing is suggested before a whole first period
     works = [batch * side**2 for batch, side in sizes]
     assert any(later > earlier for earlier, later in pairwise(works[1:]))  # it grows again after its failures
-    stats = found["stats"]
+    stats = result["stats"]
     assert stats["oom_recovery_count"] == len(failures)
     assert 0.5 < stats["peak_usage"] <= 1.05
     assert stats["current_usage"] < 0.5 * stats["peak_usage"]
@@ -79,7 +79,7 @@ def engine_failures(folder: Path, gt: Path, policy: str) -> int:
         logger={"print_freq": 100, "save_checkpoint_freq": 100_000},
         memory={"budget": BUDGET, "calibration": False},
         training_automations={
-            "Spikes": {"every": 60, "size": "12MiB"},
+            "Spikes": {"every": SPIKES_EVERY, "size": "12MiB"},
             "DynamicBatchSizeOptimizer": {
                 "target_vram_usage": 0.85,
                 "safety_margin": 0.05,
@@ -100,10 +100,10 @@ def engine_failures(folder: Path, gt: Path, policy: str) -> int:
 
 def test_a_loop_that_goes_on_with_what_failed(tmp_path: Path) -> None:
     """C33: values that are no smaller than what failed are replaced by smaller ones."""
-    found, _ = own_loop(tmp_path, "60", BUDGET, "jump", "stubborn", "alone")
-    assert 1 <= len(found["failures"]) <= 8
-    assert found["failures"] == list(range(1, len(found["failures"]) + 1))
-    assert found["sizes"][-1][1] < 96
+    result, _ = own_loop(tmp_path, str(FEW_STEPS), BUDGET, "jump", "stubborn", "alone")
+    assert 1 <= len(result["failures"]) <= 8
+    assert result["failures"] == list(range(1, len(result["failures"]) + 1))
+    assert result["sizes"][-1][1] < 96
 
 
 def test_the_example_of_the_documents_runs_as_it_stands(tmp_path: Path) -> None:
@@ -133,6 +133,6 @@ for batch_size, lq_size in ((4, 16), (64, 64)):
 @pytest.mark.parametrize("budget", ["16MiB", "24MiB"])
 def test_a_small_budget_leaves_linear_algebra_its_work_memory(tmp_path: Path, budget: str) -> None:
     """OpenBLAS ended the process at the controller's first decision: it had asked for 32 MiB under the budget."""
-    found, _ = own_loop(tmp_path, "60", budget, "jump", "halved", "alone")
-    assert len(found["sizes"]) == 60
-    assert found["stats"]["adjustments"] > 0
+    result, _ = own_loop(tmp_path, str(FEW_STEPS), budget, "jump", "halved", "alone")
+    assert len(result["sizes"]) == FEW_STEPS
+    assert result["stats"]["adjustments"] > 0

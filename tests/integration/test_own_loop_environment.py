@@ -19,6 +19,7 @@ from trainauto.core.process import ENVIRONMENT
         ("set_environment(); import torch", None),
     ],
 )
+@pytest.mark.usefixtures("children_covered")
 def test_a_cpu_budget_without_its_environment_is_told(before: str, words: str | None) -> None:
     """In a process of its own, where torch is not loaded yet."""
     code = f"""

@@ -30,17 +30,17 @@ def test_says_what_fits_on_each_card(tmp_path: Path, write_images: Write) -> Non
     asked = ("-opt", file.name, "--card", "T4", "--vram", "2GiB", "--json", "--png", "map.png")
     done = plan(*asked, cwd=tmp_path, PYTORCH_ALLOC_CONF="max_split_size_mb:128")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert any("do not follow max_split_size_mb" in note for note in found["notes"])
-    assert len(found["traced"]) <= 6  # however many cards there are
-    large, small = found["cards"]
+    answer = json.loads(done.stdout)
+    assert any("do not follow max_split_size_mb" in note for note in answer["notes"])
+    assert len(answer["traced"]) <= 6  # however many cards there are
+    large, small = answer["cards"]
     assert [large["card"], small["card"]] == ["T4 16GB", "2 GiB"]
     for card in (large, small):
         assert card["expected_peak_bytes"] <= card["upper_peak_bytes"]
         assert card["target_vram_usage"] == 0.6  # the file's, not the card's
         assert card["upper_peak_bytes"] <= 0.6 * card["memory_bytes"]
         # A larger crop never admits a larger batch.
-        batches = [one["batch_size"] for one in card["frontier"]]
+        batches = [point["batch_size"] for point in card["frontier"]]
         assert batches == sorted(batches, reverse=True)
     assert large["plan"]["lq_size"] > small["plan"]["lq_size"]
     with Image.open(tmp_path / "map.png") as picture:
@@ -78,6 +78,7 @@ def test_both_tables_agree_and_know_budget_and_bounds(tmp_path: Path, write_imag
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+@pytest.mark.usefixtures("children_covered")
 def test_plans_are_tried_on_the_device_at_hand(tmp_path: Path, write_images: Write) -> None:
     bounds = {"min_lq_size": 8, "max_lq_size": 48, "min_batch_size": 1, "max_batch_size": 8}
     options = tiny_options(
@@ -94,11 +95,11 @@ def test_plans_are_tried_on_the_device_at_hand(tmp_path: Path, write_images: Wri
     assert tried["device"].startswith("CPU (")
     assert tried["device"].endswith(", 1 thread)")
     assert 2 <= len(tried["plans"]) <= 4
-    for one in tried["plans"]:
-        assert one["failed"] is None
-        assert one["seconds_a_step"] > 0
-        assert one["upper_peak_bytes"] <= tried["limit_bytes"]
-        assert abs(one["predicted_peak_bytes"] - one["measured_peak_bytes"]) < 16 * 2**20
+    for trial in tried["plans"]:
+        assert trial["failed"] is None
+        assert trial["seconds_a_step"] > 0
+        assert trial["upper_peak_bytes"] <= tried["limit_bytes"]
+        assert abs(trial["predicted_peak_bytes"] - trial["measured_peak_bytes"]) < 16 * 2**20
 
 
 def test_a_card_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path, write_images: Write) -> None:

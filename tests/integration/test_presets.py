@@ -10,8 +10,6 @@ import pytest
 from tests.integration.commands import run_directory, tiny_options, train, write_options
 from trainauto.cli import main
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 Write = Callable[..., Path]
 NAME = "DynamicBatchSizeOptimizer"
 

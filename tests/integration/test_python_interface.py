@@ -42,6 +42,7 @@ def test_every_name_is_there_and_the_stub_says_the_same() -> None:
         _ = trainauto.trainn  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_the_page_runs_as_it_stands(tmp_path: Path, write_images: Write) -> None:
     """On small images of the test's own, in place of the quick start's."""
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

@@ -12,10 +12,7 @@ import pytest
 
 from tests.acceptance import ACCEPTANCE
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
-]
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
 ROOT = Path(__file__).parents[2]
 PLANS = 125 if ACCEPTANCE else 24  # of each network
@@ -37,17 +34,17 @@ def tried(network: str) -> tuple[list[dict[str, Any]], dict[str, float]]:
 def test_every_failure_is_recovered_and_nothing_stays(network: str) -> None:
     plans, at_the_end_mib = tried(network)
     assert len(plans) == PLANS
-    failed = [one for one in plans if one["errors"]]
-    kinds = Counter(error[:60] for one in failed for error in one["errors"])
+    failed = [plan for plan in plans if plan["errors"]]
+    kinds = Counter(error[:60] for plan in failed for error in plan["errors"])
     print(f"{network}: {len(failed)} of {PLANS} plans did not fit; {dict(kinds)}; {at_the_end_mib} in the end")
     assert len(failed) >= LEAST_OF_EITHER
     assert PLANS - len(failed) >= LEAST_OF_EITHER
-    assert all(one["trained"] and one["changed"] for one in plans if not one["errors"])
+    assert all(plan["trained"] and plan["changed"] for plan in plans if not plan["errors"])
 
     # What fits in no pieces leaves the weights alone, and the smallest plan trains under the same budget.
-    assert [one for one in failed if one["trained"] != one["changed"]] == []
-    assert [one for one in failed if not one["smallest_trained"]] == []
-    assert all(one["finite"] for one in plans)
+    assert [plan for plan in failed if plan["trained"] != plan["changed"]] == []
+    assert [plan for plan in failed if not plan["smallest_trained"]] == []
+    assert all(plan["finite"] for plan in plans)
 
-    growths_mib = [at_the_end_mib, *(one["growth_mib"] for one in failed)]
+    growths_mib = [at_the_end_mib, *(plan["growth_mib"] for plan in failed)]
     assert max(growth for growths in growths_mib for growth in growths.values()) <= LARGEST_GROWTH_MIB

@@ -14,7 +14,7 @@ WORKER = Path(__file__).with_name("rank_memory.py")
 MESSAGES = 16 * 1024  # what ranks tell each other lies in tensors of the CPU
 
 
-def test_two_ranks_hold_what_their_traces_say(tmp_path: Path, children_uncovered: None) -> None:
+def test_two_ranks_hold_what_their_traces_say(tmp_path: Path) -> None:
     """The buffer that sums gradients after the backward pass; DistributedDataParallel's buckets, two of them."""
     wide = 96
     network = {"type": "compact", "num_feat": wide, "num_conv": 6}

@@ -23,6 +23,7 @@ def run(tmp_path: Path, write_images: Write) -> Path:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes break so on POSIX")
+@pytest.mark.usefixtures("children_covered")
 def test_report_ends_quietly_and_weights_follow_the_umask(run: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)  # gone before the first line: no race with its buffer

@@ -24,8 +24,6 @@ from tests.integration.commands import (
     write_options,
 )
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_finish_the_step_save_and_leave(
@@ -186,7 +184,8 @@ def test_a_changed_batch_survives_a_kill_and_leaves_the_crop_alone(
     done = train(file, *more, "logger:save_checkpoint_freq=100", "plugins=[dies]")
     assert done.returncode == 2  # refused before anything was changed
     (tmp_path / "dies.py").write_text(DIES)
-    done = train(file, *more, "logger:save_checkpoint_freq=100", "plugins=[dies]", "training_automations={Dies: {}}")
+    dying = ["logger:save_checkpoint_freq=100", "plugins=[dies]", "training_automations={Dies: {}}"]
+    done = train(file, *more, *dying, own_process=True)
     assert done.returncode == -signal.SIGKILL
     done = train(file, *more)
     assert done.returncode == 0, done.stderr

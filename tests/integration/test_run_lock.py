@@ -11,10 +11,7 @@ import pytest
 from tests.integration.commands import run_directory, started, step_records, tiny_options, train, write_options
 from tests.integration.test_elastic import wait_for_steps
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(sys.platform != "linux", reason="a killed process is known by /proc"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a killed process is known by /proc")
 
 SLOW = Path(__file__).parents[1] / "assets" / "plugins" / "slow.py"
 

@@ -10,10 +10,7 @@ import pytest
 
 from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
-]
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
 Write = Callable[..., Path]
 

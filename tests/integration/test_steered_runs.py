@@ -28,8 +28,6 @@ from trainauto.options.load import load_options
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.sr.losses import LOSSES
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 Write = Callable[..., Path]
 Records = list[dict[str, Any]]
 
@@ -90,9 +88,9 @@ def plans(records: Records) -> list[tuple[int, int]]:
 
 
 def controller_of(run: Run) -> DynamicBatchSizeOptimizer:
-    (found,) = run.journal.automations
-    assert isinstance(found, DynamicBatchSizeOptimizer)
-    return found
+    (controller,) = run.journal.automations
+    assert isinstance(controller, DynamicBatchSizeOptimizer)
+    return controller
 
 
 GROWING = {"training_automations": {"PlanSchedule": {"changes": [{"step": 2, "batch_size": 15}]}}}
@@ -135,9 +133,9 @@ def test_rates_follow_the_batch_as_the_file_says(
     records = trained(merged(options, merged(chosen, {"train": {"total_iter": 12}})), auto_resume=True)
     samples = [record["samples"] for record in records]
     assert samples == [4] * 6 + [16] * 2 + [1] * 4
-    one = {1.0: 1.0, 2.0: 0.5, 4.0: 0.25}[factor]
-    want = [1.0] * 6 + [factor] * 2 + [one] * 4
-    assert [record["lr"]["g"] for record in records] == pytest.approx([1e-3 * one for one in want])
+    cut = {1.0: 1.0, 2.0: 0.5, 4.0: 0.25}[factor]
+    want = [1.0] * 6 + [factor] * 2 + [cut] * 4
+    assert [record["lr"]["g"] for record in records] == pytest.approx([1e-3 * rate for rate in want])
     assert shares == ([1.0] * 12 if rule == "none" else [count / 4 for count in samples])
 
 
@@ -231,9 +229,14 @@ def test_a_resume_takes_bounds_and_target_from_the_option_file(options: dict[str
     trained(steered(options, 7))
     other = {"max_batch_size": 6, "max_lq_size": 25, "target_vram_usage": 0.5, "safety_margin": 0.1}
     with built(steered(options, 30, **other), auto_resume=True) as run:
-        found = controller_of(run)
-        crop, batch = found.controller.bounded(())
-        assert (batch.maximum, crop.maximum, found.target_vram_usage, found.safety_margin) == (6, 25, 0.5, 0.1)
+        controller = controller_of(run)
+        crop, batch = controller.controller.bounded(())
+        assert (batch.maximum, crop.maximum, controller.target_vram_usage, controller.safety_margin) == (
+            6,
+            25,
+            0.5,
+            0.1,
+        )
         train(run)
     assert plans(step_records(directory()))[-1] == (25, 6)
 

@@ -12,8 +12,6 @@ import pytest
 from tests.integration.commands import merged, run_directory, started, step_records, tiny_options, train, write_options
 from tests.integration.ranks import finish, train_ranks
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 SLOW_METRIC = """
 import os, time
 from pathlib import Path

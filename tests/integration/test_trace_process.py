@@ -71,6 +71,7 @@ def test_a_process_that_dies_is_told_and_not_started_for_ever(options: Callable[
         assert process._worker is None
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_the_process_ends_with_its_parent(options: Callable[..., Path]) -> None:
     program = (
         "import sys, time; from pathlib import Path; from trainauto.forecast.trace_process import TraceProcess\n"

@@ -14,10 +14,7 @@ from tests.integration.ranks import worker
 from tests.integration.test_elastic import STEPS, wait_for_steps
 from tests.integration.test_elastic import options_for as for_lost_ranks
 
-pytestmark = [
-    pytest.mark.usefixtures("children_uncovered"),
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "there can be two machines"),
-]
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "there can be two machines")
 
 WriteImages = Callable[..., Path]
 SLOW = Path(__file__).parents[1] / "assets" / "plugins" / "slow.py"

@@ -21,8 +21,6 @@ from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.inference.load_network import load_network
 from trainauto.tasks.sr.models.tiles import Box, TiledEnlarger
 
-pytestmark = pytest.mark.usefixtures("children_uncovered")
-
 Write = Callable[..., Path]
 MIB = 2**20
 LINUX = platform.system() == "Linux"

@@ -1,10 +1,14 @@
 import os
+import re
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from environment import Environment
+
+from tests import line_probes
 
 
 @pytest.fixture
@@ -19,8 +23,11 @@ def project(tmp_path: Path, all_checks: ModuleType, monkeypatch: pytest.MonkeyPa
     types = all_checks.Check("types", [sys.executable, "-c", "print('what was found'); exit(4)"])
     monkeypatch.setattr(all_checks, "type_check", lambda _: types)
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.coverage.run]\nsource = ["."]\nparallel = true\n[tool.coverage.report]\nfail_under = 100\n'
+        '[tool.coverage.run]\nsource = ["tested"]\nparallel = true\n'
+        "[tool.coverage.report]\nshow_missing = true\nfail_under = 100\n"
     )
+    (tmp_path / "tests").mkdir()
+    shutil.copy(line_probes.__file__, tmp_path / "tests")
     (tmp_path / "tested.py").write_text("def twice(x):\n    return 2 * x\n\n\ndef untested():\n    return 1\n")
     (tmp_path / "test_tested.py").write_text(
         "import tested\n\n\ndef test_twice():\n    assert tested.twice(2) == 4\n\n\n"
@@ -44,6 +51,7 @@ def test_every_check_is_reported_and_one_failure_fails_the_whole(
         "pytest": "FAILED (exit code 1)",
         "coverage": "FAILED (exit code 2)",
     }
+    assert re.search(r"^tested\.py +4 +1 +75% +6$", out, re.MULTILINE)
     assert [path.name for path in project.glob(".coverage*")] == []
 
 

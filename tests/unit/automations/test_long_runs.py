@@ -147,11 +147,11 @@ def test_a_new_plan_that_fails_shrinks_at_once() -> None:
 def test_what_failed_is_tried_again_later_each_time() -> None:
     """Nothing is blocked for ever, and what fails again and again is tried less and less often."""
     run = PlayedRun(controller("jump"), every(300, 1.25)).run(20_000)
-    retries = [step for step, one in run.decisions if isinstance(one, PlanChange) and one.plan == run.first]
+    retries = [step for step, change in run.changes if change.plan == run.first]
     gaps = [later - earlier for earlier, later in pairwise(retries)][2:]
     assert len(gaps) >= 2
     assert gaps == sorted(gaps)
-    reasons = " ".join(one.reason for _, one in run.decisions)
+    reasons = " ".join(decision.reason for _, decision in run.decisions)
     for periods in (20, 40, 80):
         assert f"{periods} periods" in reasons
 

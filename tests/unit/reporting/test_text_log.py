@@ -1,50 +1,23 @@
 import io
 import logging
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_validation
+from tests.unit.reporting.shown_runs import GROW, REASON, plain
 from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import ImageScore, PeakReading, Progress
-from trainauto.core.run_events import DETAIL, RunEnd
-from trainauto.reporting.console import LiveConsole, PlainConsole, console_sink
+from trainauto.core.run_events import RunEnd
+from trainauto.reporting.console import PlainConsole
 from trainauto.reporting.formatting import (
     decision_lines,
-    duration,
-    in_thousands,
-    plan_text,
     prediction_lines,
-    standing_line,
 )
 from trainauto.reporting.plan_peaks import PlanPeaks
-from trainauto.reporting.reporter import Reporter
-from trainauto.reporting.step_stats import StepWindow
-from trainauto.reporting.text_log import TextSink, TrainingLog
 
-REASON = "the peak of 5.91 GiB lies below the band of 80 to 85 % of 79.1 GiB, so there is room for larger crops"
 MIB = 2**20
-GROW = PlanChange(Plan.of(batch_size=16, lq_size=72), REASON, predicted=7 * GIB, measured=int(5.91 * GIB))
-
-
-def run_through(sink: TextSink, first: int = 1, last: int = 20, **summary: Any) -> None:
-    sink.start(a_summary(progress=a_progress(first - 1), **summary))
-    for step in range(first, last + 1):
-        sink.step(a_step(step), [GROW] if step == 15 else (), a_progress(step))
-    sink.validation(a_validation(20), (), ())
-    sink.message("saved checkpoint 20", logging.INFO)
-    sink.end(RunEnd("completed", "all 20 steps done", a_progress(20), checkpoint="checkpoints/20"))
-    sink.close()
-
-
-def plain(**summary: Any) -> str:
-    stream = io.StringIO()
-    run_through(PlainConsole(10, stream), **summary)
-    return stream.getvalue()
 
 
 def test_plain_lines_fit_80_columns_and_hold_no_control_codes() -> None:
@@ -297,190 +270,8 @@ def test_the_last_block() -> None:
     ]
 
 
-def test_training_log_has_the_same_lines_with_timestamps_unwrapped(tmp_path: Path) -> None:
-    path = tmp_path / "training.log"
-    run_through(TrainingLog(path, 10))
-    stamped = path.read_text().splitlines()
-    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", line) for line in stamped)
-    bare = [line[24:] for line in stamped]
-    stream = io.StringIO()
-    run_through(PlainConsole(10, stream, width=0))
-    assert bare == stream.getvalue().splitlines()
-    assert any(REASON in line for line in bare)
-
-
-def test_training_log_is_opened_by_its_first_line(tmp_path: Path) -> None:
-    sink = TrainingLog(tmp_path / "training.log", 10)
-    assert not (tmp_path / "training.log").exists()
-    sink.close()
-
-
-def test_training_log_is_appended_to_and_closed(tmp_path: Path) -> None:
-    path = tmp_path / "training.log"
-    for text in ("first\nsecond", "third größer"):
-        sink = TrainingLog(path, 10)
-        sink.message(text, logging.WARNING)
-        sink.close()
-    assert [line[24:] for line in path.read_text(encoding="utf-8").splitlines()] == [
-        "WARNING first",
-        "WARNING second",
-        "WARNING third größer",
-    ]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_training_log_on_a_full_disk_raises() -> None:
-    sink = TrainingLog(Path("/dev/full"), 10)
-    with pytest.raises(OSError, match="No space left"):
-        sink.message("hello", logging.INFO)
-    with pytest.raises(OSError, match="No space left"):
-        sink.close()
-
-
 def test_a_plain_console_survives_letters_its_encoding_lacks() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n")
     PlainConsole(1, stream).message("größer", logging.WARNING)
     stream.seek(0)
     assert stream.read() == "warning: gr\\xf6\\xdfer\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def live(monkeypatch: pytest.MonkeyPatch) -> LiveConsole:
-    monkeypatch.setenv("TERM", "xterm")
-    return LiveConsole(10, Console(file=Terminal(), force_terminal=True, width=80, height=20, legacy_windows=False))
-
-
-def shown_by(sink: LiveConsole) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sink.console.file.getvalue())  # type: ignore[attr-defined]
-
-
-def is_given_back(sink: LiveConsole) -> bool:
-    cursor_shown = "\x1b[?25h"
-    return cursor_shown in sink.console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def test_a_terminal_gets_a_bar_and_lines_above_it(live: LiveConsole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainauto.reporting.console._REDRAW_S", 0.0)
-    run_through(live, total=20)
-    shown = shown_by(live)
-    assert "network     SRResNet x4" in shown
-    assert shown.count("plan -> batch_size 16") == 1
-    assert " 7/20  loss 0.0714   5 it/s       data 10%  4x48   mem 25%  ETA 2.6s" in shown
-    assert "saved checkpoint 20" in shown
-    assert shown.rstrip().endswith("checkpoint  checkpoints/20")
-    assert is_given_back(live)
-
-
-def test_a_terminal_is_redrawn_seldom_and_ends_with_the_last_step(live: LiveConsole) -> None:
-    run_through(live, total=20)
-    assert "7/20" not in shown_by(live)
-    assert "20/20" in shown_by(live)
-
-
-def test_a_terminal_is_given_back_when_the_run_breaks_off(live: LiveConsole) -> None:
-    live.start(a_summary())
-    live.message("oops", logging.ERROR)
-    live.close()
-    live.close()
-    assert is_given_back(live)
-    assert "error: oops" in shown_by(live)
-
-
-def test_the_console_suits_its_stream(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(console_sink(10, Terminal()), LiveConsole)
-    assert isinstance(console_sink(10, io.StringIO()), PlainConsole)
-    monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(console_sink(10, Terminal()), PlainConsole)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    sink = console_sink(10)
-    sink.message("hello", logging.INFO)
-    assert capsys.readouterr().out == "hello\n"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0.0s"),
-        (9.94, "9.9s"),
-        (59.4, "59s"),
-        (59.6, "1m00s"),
-        (3599.7, "1h00m"),
-        (7980, "2h13m"),
-        (273600, "3d04h"),
-    ],
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_counts_and_plans() -> None:
-    assert [in_thousands(n) for n in (999, 12_345, 1_517_571, 7_600_000_000)] == ["999", "12.3 K", "1.52 M", "7.6 G"]
-    assert plan_text(Plan.of(batch_size=16, lq_size=64, micro_batches=2)) == "16/2x64"
-    assert plan_text(Plan.of(tokens=4096)) == "tokens 4096"
-    assert plan_text(Plan.of(batch_size=8, max_pixels=512, micro_batches=4)) == "8/4x512"
-
-
-def test_what_is_said_is_wrapped_on_the_console_only(tmp_path: Path) -> None:
-    text = "DynamicBatchSizeOptimizer: " + ", ".join(f"min_batch_size {number} (preset)" for number in range(6))
-    stream, log = io.StringIO(), TrainingLog(tmp_path / "training.log", 1)
-    console = PlainConsole(1, stream)
-    for sink in (console, log):
-        sink.message(text, logging.INFO)
-        sink.start(a_summary())
-        sink.message(text, logging.WARNING)
-        sink.message(f"to be copied:\n{text}", logging.INFO)
-        sink.close()
-    lines = stream.getvalue().splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("run "))
-    warning = next(number for number, line in enumerate(lines) if line.startswith("warning: "))
-    for shown, said in ((lines[:start], text), (lines[warning : warning + 3], f"warning: {text}")):
-        assert len(shown) == 3
-        assert all(len(line) <= 80 for line in shown)
-        assert " ".join(" ".join(shown).split()) == said
-    assert lines[-2:] == ["to be copied:", text]
-    kept = (tmp_path / "training.log").read_text()
-    assert kept.count(text) == 3
-    assert f" WARNING {text}\n" in kept
-
-
-def test_details_are_for_the_log_alone(tmp_path: Path, live: LiveConsole) -> None:
-    stream, log = io.StringIO(), TrainingLog(tmp_path / "training.log", 1)
-    plain_console = PlainConsole(1, stream)
-    logger = logging.getLogger("trainauto.test")
-    with Reporter([log, plain_console, live]):
-        logger.log(DETAIL, "a bound and where it comes from")
-        logger.debug("of no use")
-        logger.info("of use")
-    assert [line[24:] for line in (tmp_path / "training.log").read_text().splitlines()] == [
-        "a bound and where it comes from",
-        "of use",
-    ]
-    assert stream.getvalue() == "of use\n"
-    assert shown_by(live).strip() == "of use"
-
-
-@pytest.mark.parametrize("total", [600, 100_000])
-def test_what_is_drawn_again_and_again_has_one_line_whose_columns_stay(total: int) -> None:
-    summary, found = a_summary(total=total), []
-    for step, data_s, step_s, batch in ((1, 0.0, 1.6, 4), (325, 0.19, 1.3, 13), (600, 0.02, 0.0123, 64)):
-        window = StepWindow()
-        plan = Plan.of(batch_size=batch, lq_size=48)
-        rates = {"g": 0.003 / step}
-        window.add(a_step(step, data_seconds=data_s, step_seconds=step_s, plan=plan, learning_rates=rates))
-        found.append(standing_line(window.figures(), summary, a_progress(step), 80))
-    assert max(map(len, found)) <= 80
-    assert len({line.index("loss ") for line in found}) == 1
-    assert len({line.index("data ") for line in found}) == 1
-    assert len({line.index("ETA") for line in found[:2]}) == 1
-
-
-def test_no_plan_has_more_pieces_than_samples() -> None:
-    plan = Plan.of(batch_size=9, lq_size=18, micro_batches=3).changed(batch_size=2)
-    assert (plan_text(plan), str(plan)) == ("2/2x18", "batch_size 2, lq_size 18, in 2 micro-batches")
-    assert plan.changed(batch_size=9).micro_batches == 3

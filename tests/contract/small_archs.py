@@ -1,0 +1,38 @@
+"""Every registered network that enlarges, small."""
+
+import torch
+from torch import Tensor, nn
+
+from trainauto.tasks.sr.archs import ARCHS
+
+SMALL = {
+    "compact": {"num_feat": 8, "num_conv": 2},
+    "rrdbnet": {"num_feat": 8, "num_block": 1, "num_grow_ch": 4},
+    "span": {"feature_channels": 6},
+    "swinir": {
+        "embed_dim": 12,
+        "depths": [2, 1],
+        "num_heads": [2, 3],
+        "window_size": 4,
+        "img_size": 8,
+        "drop_path_rate": 0.0,
+    },
+    "swinir_light": {
+        "embed_dim": 12,
+        "depths": [2],
+        "num_heads": [2],
+        "window_size": 4,
+        "img_size": 8,
+        "drop_path_rate": 0.0,
+    },
+}
+"""Arguments that make each network small; every registered network that enlarges has an entry."""
+
+
+def build(name: str, seed: int = 7, **arguments: object) -> nn.Module:
+    torch.manual_seed(seed)
+    return ARCHS.get(name)(**{**SMALL[name], "scale": 2, **arguments})
+
+
+def picture(n: int = 2, channels: int = 3, height: int = 8, width: int = 12) -> Tensor:
+    return torch.rand(n, channels, height, width, generator=torch.Generator().manual_seed(11))
