@@ -204,9 +204,6 @@ class TokenModel(BaseModel):
     def objectives(self) -> Sequence[Objective]:
         return self.passes
 
-    def enlarge(self, lq: Tensor) -> Tensor:
-        raise NotImplementedError
-
     def loss(self, micro_batch: MicroBatch) -> LossTerms:
         samples = len(micro_batch["lengths"])
         self.forwards.append(samples)

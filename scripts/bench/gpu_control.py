@@ -187,7 +187,10 @@ def summary_of(
 def speed_of(steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return samples and high-quality megapixels a second, waits for data included."""
     seconds = sum(step["data_s"] + step["step_s"] for step in steps)
-    samples, pixels = sum(step["samples"] for step in steps), sum(step["units"] for step in steps)
+    samples, pixels = (
+        sum(step["samples"] for step in steps),
+        sum(step.get("units", step.get("pixels")) for step in steps),
+    )
     return {"samples_per_s": samples / seconds, "megapixels_per_s": pixels / seconds / 1e6}
 
 

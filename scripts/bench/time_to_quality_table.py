@@ -43,7 +43,7 @@ def figures_of(steps: Sequence[Record], validations: Sequence[Record], config: R
         "seconds": round(seconds, 3),
         "steps": len(steps),
         "steps_per_s": len(steps) / seconds,
-        "mpixels_per_s": sum(step["units"] for step in steps) / seconds / 1e6,
+        "mpixels_per_s": sum(step.get("units", step.get("pixels")) for step in steps) / seconds / 1e6,
         "plan": plan_in_words(last["plan"]),
         "held_steps": next((n for n, step in enumerate(reversed(steps)) if step["plan"] != last["plan"]), len(steps)),
         "peak_share": max(peaks),

@@ -8,7 +8,7 @@ from trainauto.control.controller import Controller
 from trainauto.control.step_policy import PolicyDecision
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import KeepPlan, PlanChange, RunFacts
-from trainauto.core.plan import Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import OutOfMemory, PeakReading, Probe, StepRecord
 from trainauto.core.words import counted
 
@@ -125,10 +125,12 @@ class ControllerAutomation(Automation):
         """At the floor, have later batches run as this one did in the end; growth waits as after any failure."""
         if event.pieces <= event.plan.micro_batches:
             return None
-        run_plan = event.plan.with_micro_batches(min(event.pieces, event.plan.batch_size))
+        counts = BATCH_SIZE in event.plan
+        run_plan = event.plan.with_micro_batches(min(event.pieces, event.plan.batch_size) if counts else event.pieces)
         plan = self.controller.effective.forward(run_plan)
-        most = counted(run_plan.forward_batch_size, "sample")
-        reason = f"out of memory at the floor: no more than {most} at once from now on"
+        most = f"no more than {counted(run_plan.forward_batch_size, 'sample')} at once"
+        how = most if counts else f"every batch in {event.pieces} pieces"
+        reason = f"out of memory at the floor: {how} from now on"
         self.controller.leave_for(plan, reason)
         return PlanChange(run_plan, reason, self.controller.expected_of(plan))
 

@@ -1,7 +1,8 @@
 """Steering crop and batch by peak memory: the automation, under the documented names (C29 to C36, E09 to E13)."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Generic, Literal, TypeVar
 
 from trainauto.automations.controller_automation import ControllerAutomation
 from trainauto.automations.registry import AUTOMATIONS
@@ -15,9 +16,30 @@ from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import PeakReading
 
 LQ_SIZE = "lq_size"
+T = TypeVar("T")
 
 AXES = (Axis(LQ_SIZE, "px", 1, ANY, power=2), Axis(BATCH_SIZE, "samples", 1, ANY))
 """Crops grow first."""
+
+
+class Setting(Generic[T]):
+    """A setting of the controller, which a loop may read and change; the next decision goes by it.
+
+    Raises:
+        ValueError: it is set to what the controller cannot go by.
+    """
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, automation: ControllerAutomation, _owner: type) -> T:
+        value: T = getattr(automation.controller.settings, self._name)
+        return value
+
+    def __set__(self, automation: ControllerAutomation, value: T) -> None:
+        controller = automation.controller
+        changed: Any = {self._name: value}
+        controller.settings = replace(controller.settings, **changed)
 
 
 @AUTOMATIONS.register("DynamicBatchSizeOptimizer")
@@ -82,20 +104,11 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
 
     # --- what loops read
 
-    @property
-    def adjustment_frequency(self) -> int:
-        """Steps of a period."""
-        return self.controller.settings.adjustment_frequency
-
-    @property
-    def target_vram_usage(self) -> float:
-        """Share of the memory that peaks are steered to."""
-        return self.controller.settings.target_vram_usage
-
-    @property
-    def safety_margin(self) -> float:
-        """Width of the band below target."""
-        return self.controller.settings.safety_margin
+    target_vram_usage = Setting[float]()
+    safety_margin = Setting[float]()
+    adjustment_frequency = Setting[int]()
+    max_adjustments = Setting[int]()
+    warmup_period = Setting[bool]()
 
     @property
     def min_batch_size(self) -> int:

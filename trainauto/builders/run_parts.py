@@ -84,7 +84,7 @@ def build_parts(
     check_same_everywhere(ranks, loaded, [train_set, *val_sets], scans)
     axes = build_axes(loaded, network, scans[train_set.name])
     plan = first_plan(options)
-    facts = RunFacts(axes, plan, ranks.world_size)
+    facts = RunFacts(axes, plan, world_size=ranks.world_size)
     automations, resolved = build_automations(loaded, facts, precision.device)
     for automation in automations:
         axes = automation.apply_minima(axes, plan)

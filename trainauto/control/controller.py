@@ -38,8 +38,10 @@ class Controller(PeriodController):
         """Take up the axes of a run that is being built, and share the samples of every step among its ranks.
 
         Raises:
-            ValueError: they cannot be shared equally.
+            ValueError: they cannot be shared equally, or the plans of the run do not count them.
         """
+        if self.effective.samples is not None and count_axis(facts.axes) is None:
+            raise ValueError("target_batch_size asks for samples of a step, which the plans of this run do not count")
         if facts.world_size > 1:
             self.effective = EffectiveBatch(self.effective.total, facts.world_size)
             if (count := count_axis(facts.axes)) is not None:

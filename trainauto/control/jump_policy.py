@@ -43,6 +43,10 @@ ROUND_TO, ROUND_LOSS, ROUND_REACH = 8, 0.02, 0.9
 below 90 % of the size."""
 
 
+MOST_SIZES = 512
+"""Sizes of a frontier: of a hundred thousand, neighbours do not differ."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JumpInput(PolicyInput):
     """What a jump goes by: a period, if one was measured, and what plans are predicted to need.
@@ -191,7 +195,8 @@ def frontier(
     count, size = count_axis(axes), size_axis(axes)
     batches = count.values if count else NO_VALUES
     plans: list[Plan] = []
-    for value in size.values if size else NO_VALUES:
+    values = size.values if size else NO_VALUES
+    for value in values[:: max(1, len(values) // MOST_SIZES)]:
 
         def fits(batch: int, value: int = value) -> bool:
             plan = plan_of(axes, batch, value, micro_batches)

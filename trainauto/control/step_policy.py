@@ -13,6 +13,8 @@ from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import MIB
 
 SMALLEST_STEP, LARGEST_STEP = 2, 8
+"""Of samples and of sides of crops; per cent of the value where memory is proportional to a size (tokens)."""
+
 STEP_PER_HEADROOM = 40
 """Growth of an axis for the whole memory as headroom: 5 % of it gives a step of 2, 20 % one of 8 (E20's range)."""
 
@@ -139,7 +141,7 @@ def _step_up(now: StepInput, axis: Axis) -> Plan | str:
     step = max(SMALLEST_STEP, min(LARGEST_STEP, int(headroom * STEP_PER_HEADROOM)))
     if axis.is_count and value < now.configured_batch:
         step = min(step, now.configured_batch - value)
-    step = max(axis.multiple, step // axis.multiple * axis.multiple)
+    step = _in_values(axis, value, step)
     why = axis.at_bound
     while step >= axis.multiple:
         candidate = now.plan.changed(**{axis.name: value + step})
@@ -151,6 +153,13 @@ def _step_up(now: StepInput, axis: Axis) -> Plan | str:
             return candidate
         step -= axis.multiple
     return why
+
+
+def _in_values(axis: Axis, value: int, step: int) -> int:
+    """Return a step in values of an axis, on its multiple."""
+    if not axis.is_count and axis.power == 1:
+        step = value * step // 100
+    return max(axis.multiple, step // axis.multiple * axis.multiple)
 
 
 def refusal(now: StepInput, plan: Plan) -> str | None:
@@ -171,7 +180,7 @@ def _shrink(now: StepInput, measured: str) -> PolicyDecision:
             continue
         smaller = value
         while smaller > floor:
-            smaller = max(floor, axis.clamp(smaller - max(SMALLEST_STEP, axis.multiple)))
+            smaller = max(floor, axis.clamp(smaller - _in_values(axis, value, SMALLEST_STEP)))
             candidate = now.plan.changed(**{axis.name: smaller})
             # Proportional from the peak itself: what exceeded the target may be more than the typical peak.
             expected = now.peak_bytes * now.work(candidate) / max(1, now.work(now.plan))

@@ -12,7 +12,7 @@ from typing import Any
 from trainauto.control.planners import Planner
 from trainauto.control.policy_input import PolicyInput
 from trainauto.control.step_policy import PolicyDecision, is_blocked
-from trainauto.core.plan import Plan, count_axis
+from trainauto.core.plan import Plan, count_axis, size_axis
 
 PLATEAU = 0.05
 """Share of the best speed that a smaller batch may lack: less is within what periods vary by."""
@@ -72,7 +72,8 @@ class ThroughputSearch:
         self._speeds[period.plan] = units_per_s
         open_to_it = [plan for plan in self._speeds if _may_be_taken(plan, period)]
         fastest = max(open_to_it, key=lambda plan: self._speeds[plan])
-        words = f"{units_per_s / 1e6:.2f} million units/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
+        unit = axis.unit if (axis := size_axis(period.axes)) else "samples"
+        words = f"{units_per_s / 1e6:.2f} M{unit}/s, at most {self._speeds[fastest] / 1e6:.2f} under {fastest}"
         fast = [plan for plan in open_to_it if self._speeds[plan] >= (1 - PLATEAU) * self._speeds[fastest]]
         best = min(fast, key=lambda plan: plan.batch_size)
         if (smaller := self._between(period, best)) is not None:

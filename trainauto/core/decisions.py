@@ -126,4 +126,4 @@ class RunFacts:
 
     axes: tuple[Axis, ...]
     plan: Plan
-    world_size: int = 1
+    world_size: int = field(default=1, kw_only=True)

@@ -141,6 +141,11 @@ class Plan:
         """Samples in the largest single forward pass."""
         return ceil(self.batch_size / self.micro_batches)
 
+    @property
+    def forward_size(self) -> int:
+        """Size in the largest single forward pass: where nothing counts samples, a size is divided among the passes."""
+        return self.size if BATCH_SIZE in self else ceil(self.size / self.micro_batches)
+
     def changed(self, *, micro_batches: int | None = None, **values: int) -> "Plan":
         """Return this plan with some values replaced."""
         pieces = self.micro_batches if micro_batches is None else micro_batches
@@ -214,10 +219,10 @@ def plan_of(axes: Iterable[Axis], batch_size: int, size: int, micro_batches: int
 def work(plan: Plan, axes: Iterable[Axis]) -> int:
     """Return what activations grow with in one forward pass: samples times size, to the power of its axis."""
     axis = size_axis(axes)
-    units: int = plan.size ** (axis.power if axis else 1)
+    units: int = plan.forward_size ** (axis.power if axis else 1)
     return plan.forward_batch_size * units
 
 
 def shape_of(plan: Plan) -> BatchShape:
     """Return what memory sees of a plan: its largest forward pass."""
-    return BatchShape(samples=plan.forward_batch_size, extent=plan.size, images=plan.forward_batch_size)
+    return BatchShape(samples=plan.forward_batch_size, extent=plan.forward_size, images=plan.forward_batch_size)

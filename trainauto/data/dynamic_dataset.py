@@ -12,9 +12,10 @@ from torch.utils.data import Dataset
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
+from trainauto.data.documented_names import KeyNames
 
 
-class SampleKey(NamedTuple):
+class SampleKey(KeyNames):
     """Everything a worker needs to make one training sample; the size travels with it, so no worker keeps state.
 
     Attributes:
@@ -24,9 +25,7 @@ class SampleKey(NamedTuple):
         seed: decides what is random about it: place, flips and rotation of a crop.
     """
 
-    sample: int
-    size: int
-    seed: int
+    __slots__ = ()
 
     @classmethod
     def under(cls, plan: Plan, sample: int, seed: int) -> "SampleKey":

@@ -45,7 +45,8 @@ def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[
     decided = run.journal.decide(decisions, batch.plan)
     extent = min((failure.extent for failure in failures if failure.is_cut), default=None)
     is_kept = any(isinstance(decision, KeepPlan) for decision in decisions)
-    if not is_kept and extent is not None and extent < run.loader.plan.size:
+    counts = BATCH_SIZE in run.loader.plan  # else its size is that of a draw, not of a sample
+    if counts and not is_kept and extent is not None and extent < run.loader.plan.size:
         reason = f"out of memory: samples of no more than {_sized(run.axes, extent)} from now on"
         decided += run.journal.decide([PlanChange(run.loader.plan.with_size(extent), reason)], batch.plan)
     return decided
@@ -124,8 +125,9 @@ def _force(run: Run, event: OutOfMemory) -> list[Decision]:
     Raises:
         NothingFitsError: that is no help either.
     """
-    # Texts may be shorter than their plan allows: what failed was this long.
-    failed = event.plan.with_size(min(event.plan.size, event.shape.extent))
+    failed = event.plan
+    if event.shape.samples == 1:  # a text may be shorter than its plan allows: what failed was this long
+        failed = failed.with_size(min(failed.size, event.shape.extent))
     plan = shrunk_after_oom(failed, run.axes)
     if plan is not None and _is_smaller(plan, event.plan):
         axes = "both axes shrink" if len(run.axes) > 1 else "it shrinks"
@@ -153,6 +155,6 @@ def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, p
 
 def _is_smaller(plan: Plan, other: Plan) -> bool:
     """Say whether a step under ``plan`` needs less than one under ``other``, and more of nothing."""
-    mine, theirs = (plan.forward_batch_size, plan.size), (other.forward_batch_size, other.size)
+    mine, theirs = (plan.forward_batch_size, plan.forward_size), (other.forward_batch_size, other.forward_size)
     # With one sample a forward pass only a smaller one helps.
     return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1] and (theirs[0] > 1 or mine[1] < theirs[1])

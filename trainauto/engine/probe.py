@@ -7,7 +7,7 @@ from collections.abc import Callable
 from trainauto.core.automation import Automation
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, PlanChange
-from trainauto.core.plan import Plan
+from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
 from trainauto.core.units import MIB
@@ -44,8 +44,10 @@ def choose_first_plan(run: Run) -> None:
     if reading is None:
         return
     given, reason = run.loader.plan, ""
-    # A rank that runs out of memory where it meets the others in the backward pass would keep them waiting.
-    probes = 0 if run.ranks.reduces_in_backward else MOST_PROBES
+    # A rank that runs out of memory where it meets the others in the backward pass would keep them waiting; and how
+    # large the largest draw is under a plan that counts no samples, only the draws themselves say.
+    counts = BATCH_SIZE in run.loader.plan
+    probes = MOST_PROBES if counts and not run.ranks.reduces_in_backward else 0
     change = _last_change(run, lambda automation: automation.begin(reading, probes))
     known: set[Plan] = set()
     for left in reversed(range(probes)):

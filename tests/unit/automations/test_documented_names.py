@@ -9,6 +9,8 @@ from trainauto.automations import DynamicBatchSizeOptimizer, TrainingAutomations
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan, work
 from trainauto.core.records import PeakReading
+from trainauto.data.documented_names import DocumentedSetters
+from trainauto.data.dynamic_dataset import SampleKey
 
 LIMIT = 2**30
 FREQUENCY = 10
@@ -276,3 +278,27 @@ def test_the_section_of_an_option_file_without_the_file() -> None:
         TrainingAutomations({"DynamicBatchSizeOptimiser": {}})
     with pytest.raises(InputError, match="max_batchsize"):
         TrainingAutomations({"DynamicBatchSizeOptimizer": {"max_batchsize": 3}})
+
+
+def test_settings_may_be_changed_by_a_loop_and_are_checked() -> None:
+    steering = controller()
+    steering.target_vram_usage = 0.7
+    assert (steering.target_vram_usage, steering.get_vram_stats()["target_usage"]) == (0.7, 0.7)
+    assert steering.controller.settings.target_vram_usage == 0.7
+    with pytest.raises(ValueError, match="safety_margin"):
+        steering.safety_margin = 0.8
+
+
+def test_a_loader_refuses_to_set_what_its_plans_do_not_have() -> None:
+    class Texts(DocumentedSetters):
+        plan = Plan.of(tokens=280)
+
+        def update_plan(self, plan: Plan) -> None:
+            self.plan = plan
+
+    loader = Texts()
+    loader.update_size(300)
+    assert loader.plan == Plan.of(tokens=300)
+    with pytest.raises(ValueError, match="does not count samples"):
+        loader.update_batch_size(7)
+    assert SampleKey(1, 48, 7).lq_size == 48

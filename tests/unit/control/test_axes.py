@@ -16,9 +16,9 @@ from trainauto.control.jump_policy import JumpInput, best_plan, frontier
 from trainauto.control.jump_policy import decide as jump
 from trainauto.control.step_policy import Measured, StepInput
 from trainauto.control.step_policy import decide as small_step
-from trainauto.core.decisions import RunFacts
+from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import Axis, Plan, plan_of, shape_of, size_axis, work
-from trainauto.core.records import PeakReading
+from trainauto.core.records import OutOfMemory, PeakReading
 from trainauto.forecast.memory_forecast import spread
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.traced_fit import fit_prior
@@ -147,3 +147,48 @@ def test_the_documented_controller_takes_the_axes_of_the_run() -> None:
     automation.on_run_start(facts)
     assert [axis.name for axis in automation.controller.axes] == ["tokens", "batch_size"]
     assert automation.controller.work(Plan.of(tokens=32, batch_size=4)) == 128
+
+
+BUDGET = (Axis("tokens", "tokens", 512, 100_000),)
+
+
+def test_small_steps_of_a_token_budget_are_shares_of_it() -> None:
+    plan = Plan.of(tokens=19_000)
+    measured = Measured({plan: 250 * MIB}, lambda plan: work(plan, BUDGET))
+    situation = known(plan, BUDGET, peak_bytes=250 * MIB, typical_bytes=250 * MIB)
+    assert small_step(StepInput(**situation, measured=measured)).plan == Plan.of(tokens=20_520)
+    above = {**situation, "peak_bytes": 900 * MIB, "typical_bytes": 900 * MIB}
+    smaller = small_step(StepInput(**above, measured=Measured({plan: 900 * MIB}, lambda plan: work(plan, BUDGET))))
+    assert smaller.plan.size == 17_860
+
+
+def test_a_budget_below_one_that_failed_is_found_at_once_on_a_long_axis() -> None:
+    plan = Plan.of(tokens=90_000)
+    assert largest_below(plan, 70_001, BUDGET, 1) == Plan.of(tokens=70_001)
+    assert largest_below(plan, 100, BUDGET, 1) is None
+    assert len(frontier(traced_cost(BUDGET), BUDGET, LIMIT)) < 1100
+
+
+def test_a_forward_pass_of_a_budget_is_a_part_of_it() -> None:
+    whole, parts = Plan.of(tokens=280), Plan.of(tokens=280, micro_batches=4)
+    assert (work(whole, BUDGET), work(parts, BUDGET)) == (280, 70)
+    assert (shape_of(parts).samples, shape_of(parts).extent) == (1, 70)
+
+
+def test_a_fixed_number_of_samples_is_refused_where_nothing_counts_them() -> None:
+    automation = DynamicBatchSizeOptimizer(target_batch_size=16)
+    with pytest.raises(ValueError, match="do not count"):
+        automation.check(RunFacts(BUDGET, Plan.of(tokens=600)))
+
+
+def test_at_the_floor_of_a_budget_later_batches_run_in_as_many_pieces() -> None:
+    automation = DynamicBatchSizeOptimizer()
+    facts = RunFacts(BUDGET, Plan.of(tokens=512, micro_batches=2))
+    automation.check(facts)
+    automation.on_run_start(facts)
+    shape = shape_of(facts.plan)
+    for step in range(1, 4):  # until it does not wait for growth any more
+        change = automation.on_out_of_memory(OutOfMemory(step, facts.plan, shape, "g", "", pieces=4, limit=LIMIT))
+    assert isinstance(change, PlanChange)
+    assert change.plan == Plan.of(tokens=512, micro_batches=4)
+    assert "every batch in 4 pieces" in change.reason

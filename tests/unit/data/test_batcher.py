@@ -246,11 +246,11 @@ def test_plans_without_a_size_or_without_anything() -> None:
         batches = iter(loader)
         first = next(batches)
         assert first.shape.extent == max(LENGTHS[int(name.split()[1])] for name in first.names)
-        loader.update_size(3)
-        loader.update_lq_size(3)
-        assert loader.plan == Plan.of(batch_size=4)
+        with pytest.raises(ValueError, match="batch_size 4: it has no size"):
+            loader.update_size(3)
         loader.update_batch_size(2)
         assert (len(first), len(next(batches))) == (4, 2)
     with DynamicDataLoader(texts, Plan.of(), seed=1) as loader:
-        loader.update_batch_size(2)
+        with pytest.raises(ValueError, match="does not count samples"):
+            loader.update_batch_size(2)
         assert [len(batch) for _, batch in zip(range(3), loader, strict=False)] == [1, 1, 1]

@@ -1,12 +1,15 @@
 """What follows a failure, on a real loader and real controls."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.token_runs import LENGTHS
+from tests.token_workloads import TokenBudget, TokenTexts
 from tests.unit.engine.test_checkpointing_fallback import small_model
 from tests.unit.engine.test_step import model_of
 from trainauto.automations import DynamicBatchSizeOptimizer
@@ -17,6 +20,7 @@ from trainauto.core.errors import Saving
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import Progress
 from trainauto.data import DynamicDataLoader, GTImageDataset
+from trainauto.data.dynamic_loader import as_planned
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
@@ -110,3 +114,24 @@ def test_at_the_floor_the_last_resort_is_taken_once_if_it_may(run: Any, caplog: 
     assert (again.first_sample, again.plan) == (batch.first_sample, batch.plan)
     with pytest.raises(NothingFitsError, match="Gradient checkpointing is on already"):
         on_batch_too_large(run, again, DoesNotFit("g", 1, "no"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "failed_samples", "smaller"),
+    [
+        (Plan.of(tokens=280), 9, Plan.of(tokens=210)),  # of a draw, not of one text
+        (Plan.of(tokens=280), 1, None),  # one text: it has to be cut below its length
+        (Plan.of(batch_size=8, tokens=4096), 8, Plan.of(batch_size=6, tokens=3072)),  # texts stay whole
+    ],
+)
+def test_texts_are_cut_only_where_one_alone_does_not_fit(
+    run: Any, plan: Plan, failed_samples: int, smaller: Plan | None
+) -> None:
+    axes = (Axis("tokens", "tokens", 4, 4096), Axis(BATCH_SIZE, "samples", 1, 64))
+    run.axes = axes if BATCH_SIZE in plan else axes[:1]
+    budget = partial(TokenBudget, LENGTHS) if BATCH_SIZE not in plan else as_planned
+    with DynamicDataLoader(TokenTexts(LENGTHS), plan, seed=1, lookahead=2, new_batcher=budget) as loader:
+        run.loader, run.journal = loader, DecisionJournal(Controls(loader, None), [])
+        batch = next_batch(run)
+        on_batch_too_large(run, batch, DoesNotFit("g", failed_samples, "no"))
+        assert loader.plan == (smaller or Plan.of(tokens=batch.shape.extent * 3 // 4))

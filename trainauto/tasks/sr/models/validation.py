@@ -205,7 +205,7 @@ class Validator:
 
     @property
     def overlap_px(self) -> int:
-        """ImageArray that tiles see beyond their own."""
+        """Pixels that tiles see beyond their own."""
         return self._enlarger.overlap_px
 
     def largest_fits(self, enlarge: Enlarge, limited: Limited) -> bool:
