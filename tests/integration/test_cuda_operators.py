@@ -10,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 sys.path.append(str(BENCH))
 from trace_accuracy import row_of  # noqa: E402
 
@@ -150,8 +149,9 @@ LOW = {
 }
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_operators_give_what_they_give_on_cuda() -> None:
-    environment = {**ENVIRONMENT, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", "-c", CAST]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -175,7 +175,8 @@ def test_bf16_under_the_autocast_of_cuda_equals_real_steps(tmp_path: Path) -> No
     file = tmp_path / "cases.json"
     command = [sys.executable, str(BENCH / "trace_accuracy.py"), "--small", "--formats", "bf16", "--work", str(file)]
     command += ["--networks", *CASTING]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, env=ENVIRONMENT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     cases = json.loads(file.read_text())
     assert {case["network"] for case in cases} == set(CASTING)

@@ -29,6 +29,7 @@ def test_a_run_trains(tmp_path: Path, write_images: Callable[..., Path], changes
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
+@pytest.mark.usefixtures("children_covered")
 def test_compiled_with_dynamic_shapes(
     tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
