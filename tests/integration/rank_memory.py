@@ -21,6 +21,7 @@ from trainauto.options.load import LoadedOptions, load_options
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 STEPS = 3  # DistributedDataParallel makes its buckets anew in the second
+TIMES = 6  # what a thread of gloo lets go of, the profiler does not see: now and then a copy of all weights stays live
 
 
 def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Communicator) -> dict[str, int]:
@@ -51,8 +52,10 @@ def bytes_of(loaded: LoadedOptions, plan: Plan, ranks: Communicator) -> dict[str
 def main(out: str, *options: str) -> None:
     with init_distributed("pytorch") as ranks:
         plan = Plan.of(batch_size=2, lq_size=16, micro_batches=2)
-        found = [bytes_of(load_options(Path(one)), plan, ranks) for one in options]
-    Path(out).write_text(json.dumps({"plan": plan.to_dict(), "found": found}))
+        loaded = [load_options(Path(file)) for file in options]
+        measured = [[bytes_of(each, plan, ranks) for _ in range(TIMES)] for each in loaded]
+    least = [min(times, key=lambda taken: taken["peak"]) for times in measured]
+    Path(out).write_text(json.dumps({"plan": plan.to_dict(), "found": least}))
 
 
 if __name__ == "__main__":
