@@ -85,13 +85,8 @@ def explain(command: Sequence[str], output: str) -> str:
 
 
 def pip(python: Path, *arguments: str, lock_fd: int | None = None) -> None:
-    """Run pip of an environment without questions and without news about pip itself.
-
-    Nothing is compiled ahead: that takes half a minute, and Python compiles what it imports.
-    """
-    ahead = ["--no-compile"] if arguments[:1] == ("install",) else []
-    command = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments, *ahead]
-    run_logged(command, lock_fd=lock_fd)
+    """Run pip of an environment without questions and without news about pip itself."""
+    run_logged([str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments], lock_fd=lock_fd)
 
 
 def version_in(python: Path, distribution: str) -> str | None:
