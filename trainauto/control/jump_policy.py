@@ -237,7 +237,8 @@ def _correct(now: JumpInput, measured: str, peak_bytes: int) -> PolicyDecision:
     stays = PolicyDecision(now.plan, f"{measured}, but {_why_not_larger(now, now.plan)}")
     if best is None or best == now.plan:
         return stays
-    gain = now.cost.predict(shape_of(best)) / peak_bytes - 1
+    # On a CPU a small step may fit into what the process held before: then nothing was seen of it.
+    gain = now.cost.predict(shape_of(best)) / max(1, peak_bytes) - 1
     least = LATER_GAIN if now.corrected else CORRECTION_GAIN
     restores = now.plan.batch_size < best.batch_size <= now.configured_batch
     if gain <= 0 and not restores:  # only doubt makes the best plan smaller than the one that was measured

@@ -262,6 +262,12 @@ def test_reserved_memory_counts_besides() -> None:
     assert "to reserve is above" in short.reason
 
 
+def test_a_peak_of_nothing_is_grown_from() -> None:
+    """On a CPU a small step may fit into what the process held before."""
+    now = situation(a_plan(4, 48), 0, cost=a_cost())
+    assert decide(now).plan.batch_size * decide(now).plan["lq_size"] ** 2 > 4 * 48**2
+
+
 def test_nothing_known_nothing_done() -> None:
     found = decide(situation(a_plan(4, 48), cost=CostModel(None)))
     assert found.plan == a_plan(4, 48)
