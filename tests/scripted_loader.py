@@ -7,7 +7,8 @@ from typing import Any
 from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
-from trainauto.data.sampler import LoggedBatch
+from trainauto.data.dynamic_dataset import SampleKey
+from trainauto.data.sampler import DynamicBatchSampler, LoggedBatch
 
 SAMPLES = 10
 Script = dict[int, Plan]
@@ -40,4 +41,21 @@ def facts(batches: list[Batch]) -> list[tuple[Any, ...]]:
 
 def logged(batches: list[Batch]) -> list[LoggedBatch]:
     """Return what the log of a run holds of batches."""
-    return [LoggedBatch(b.first_sample, len(b), b.shape.extent, b.drawn, b.plan) for b in batches]
+    return [LoggedBatch(b.first_sample, len(b), b.shape.extent, b.drawn, b.plan, b.draw_samples) for b in batches]
+
+
+def follow(loader: DynamicDataLoader, log: list[LoggedBatch], trained: int, script: Script = SCRIPT) -> list[Batch]:
+    """Draw what is left of a log after the batches trained before, asking for the plans of the script."""
+    loader.replay(log, trained)
+    return run(loader, range(trained + 1, len(log) + 2), script)
+
+
+def fetched_ahead(stream: DynamicBatchSampler, ahead: int, changes_at: int, plan: Plan) -> list[list[SampleKey]]:
+    """Return the keys of twelve draws of a loader that fetches so many ahead; after the third a plan is asked for."""
+    iterator, fetched = iter(stream), []
+    for trained in range(12):
+        while len(fetched) < trained + 1 + ahead:
+            fetched.append(next(iterator))
+        if trained == 2:
+            stream.change(changes_at, plan)
+    return fetched[:12]

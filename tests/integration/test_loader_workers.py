@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.scripted_loader import START, facts, logged, photographs, run
+from tests.scripted_loader import START, facts, follow, logged, photographs, run
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.data import DynamicDataLoader, GTImageDataset
@@ -103,12 +103,7 @@ def test_a_log_is_followed_to_the_bit_and_its_position_too(dataset: GTImageDatas
     for trained, before in ((0, begun), (12, within)):  # from the beginning, and from within a draw
         with DynamicDataLoader(dataset, START, seed=7, num_workers=workers, lookahead=4) as loader:
             loader.load_state_dict(before)
-            loader.replay(logged(batches), trained)
-            followed = []
-            for step, batch in enumerate(loader, trained + 1):
-                followed.append(batch)
-                if step in shrinks_in_flight:
-                    loader.update_plan(shrinks_in_flight[step])
+            followed = follow(loader, logged(batches), trained, shrinks_in_flight)
             again = loader.state_dict()
         assert facts(followed) == facts(batches[trained:])
         for ours, theirs in zip(followed, batches[trained:], strict=True):

@@ -10,6 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scripted_loader import fetched_ahead, follow, logged
+from tests.scripted_loader import run as run_script
 from tests.token_workloads import PackedTokens, TokenBudget, TokenRows, TokenTexts
 from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
@@ -41,13 +43,7 @@ def loader_of(sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0, **more: 
     return DynamicDataLoader(texts, more.pop("plan", START), **more)
 
 
-def run(loader: DynamicDataLoader, steps: range, script: dict[int, Plan] = SCRIPT) -> list[Batch]:
-    batches = []
-    for step, batch in zip(steps, loader, strict=False):
-        batches.append(batch)
-        if step in script:
-            loader.update_plan(script[step])
-    return batches
+run = partial(run_script, script=SCRIPT)
 
 
 def facts(batches: Sequence[Batch]) -> list[tuple[Any, ...]]:
@@ -55,10 +51,6 @@ def facts(batches: Sequence[Batch]) -> list[tuple[Any, ...]]:
         (b.first_sample, b.names, b.plan, b.drawn, b.draw_samples, {n: t.tolist() for n, t in b.tensors.items()})
         for b in batches
     ]
-
-
-def logged(batches: Sequence[Batch]) -> list[LoggedBatch]:
-    return [LoggedBatch(b.first_sample, len(b), b.shape.extent, b.drawn, b.plan, b.draw_samples) for b in batches]
 
 
 def positions(batches: Sequence[Batch]) -> list[int]:
@@ -87,13 +79,7 @@ def test_head_ahead_or_not_draws_the_same(ahead_a: int, ahead_b: int, plan: Plan
         order = ShuffledStream(len(LENGTHS), 0)
         budget = TokenBudget(LENGTHS, order, SINGLE_PROCESS)
         stream = DynamicBatchSampler(order, StreamState.start(START, budget), batcher=budget)
-        iterator, fetched = iter(stream), []
-        for trained in range(12):
-            while len(fetched) < trained + 1 + ahead:
-                fetched.append(next(iterator))
-            if trained == 2:
-                stream.change(trained + 1 + 5, plan)
-        return fetched[:12]
+        return fetched_ahead(stream, ahead, 3 + 5, plan)
 
     assert keys(ahead_a) == keys(ahead_b)
 
@@ -156,7 +142,7 @@ def test_another_number_of_ranks_goes_on_with_the_next_sample(ranks: int, stop_a
     for rank in range(ranks):
         with loader_of(sharding, rank) as loader:
             loader.load_state_dict(state)
-            after.append(run(loader, range(16, 30), {}))
+            after.append(run(loader, range(16, 30), script={}))
     budget, first = TokenBudget(LENGTHS, ShuffledStream(len(LENGTHS), 7), sharding), after[0][0]
     assert first.draw_samples == sharding.total(budget.batch_size(first.first_sample, first.drawn))
     assert positions(before) + positions(after[0]) == list(range(len(positions(before) + positions(after[0]))))
@@ -190,12 +176,7 @@ def test_a_log_is_followed_and_its_position_too(trained: int) -> None:
         state = loader.state_dict()
     with loader_of() as loader:
         loader.load_state_dict(within if trained else begun)
-        loader.replay(logged(batches), trained)
-        followed = []
-        for step, batch in enumerate(loader, trained + 1):
-            followed.append(batch)
-            if step in SCRIPT:
-                loader.update_plan(SCRIPT[step])
+        followed = follow(loader, logged(batches), trained, SCRIPT)
         again = loader.state_dict()
     assert facts(followed) == facts(batches[trained:])
     assert again == state

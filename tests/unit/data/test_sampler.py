@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.scripted_loader import fetched_ahead
 from trainauto.core.plan import Plan
 from trainauto.data.sampler import DynamicBatchSampler, ShuffledStream, StreamState
 
@@ -69,12 +70,6 @@ def test_head_ahead_or_not_draws_the_same(first: Plan, second: Plan, ahead_a: in
 
     def keys(ahead: int) -> list:
         stream = DynamicBatchSampler(ShuffledStream(7, seed=0), StreamState.start(first))
-        iterator, fetched = iter(stream), []
-        for trained in range(12):
-            while len(fetched) < trained + 1 + ahead:
-                fetched.append(next(iterator))
-            if trained == 2:
-                stream.change(trained + 1 + 8, second)
-        return fetched[:12]
+        return fetched_ahead(stream, ahead, 3 + 8, second)
 
     assert keys(ahead_a) == keys(ahead_b)
