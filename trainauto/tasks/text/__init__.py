@@ -1,0 +1,1 @@
+"""Texts of any length: tokenized once, batched by what a batch costs."""
