@@ -1,19 +1,32 @@
-"""Where samples come from: datasets by name, and the loader that follows a plan."""
+"""Where samples come from: datasets by name, and the loader that follows a plan.
+
+Names are loaded when they are first used: packing, a package in here, is to be had without torch.
+"""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
-from trainauto.data.dynamic_loader import DynamicDataLoader
-from trainauto.data.registry import DATASETS
+if TYPE_CHECKING:
+    from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
+    from trainauto.data.dynamic_loader import DynamicDataLoader
+    from trainauto.data.registry import DATASETS
 
 __all__ = ["DATASETS", "DatasetScan", "DynamicDataLoader", "DynamicDataset", "SampleKey"]
 
-_OF_TASKS = dict.fromkeys(("GTImageDataset", "PairedImageDataset"), "trainauto.tasks.sr.data")
+_WHERE = {
+    "DATASETS": "trainauto.data.registry",
+    "DatasetScan": "trainauto.data.dynamic_dataset",
+    "DynamicDataLoader": "trainauto.data.dynamic_loader",
+    "DynamicDataset": "trainauto.data.dynamic_dataset",
+    "SampleKey": "trainauto.data.dynamic_dataset",
+    # Names of a task that lie above this package: plugins import them from here.
+    "GTImageDataset": "trainauto.tasks.sr.data",
+    "PairedImageDataset": "trainauto.tasks.sr.data",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Names of a task that lie above this package: plugins import them from here.
-    if name in _OF_TASKS:
-        return getattr(import_module(_OF_TASKS[name]), name)
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    if name not in _WHERE:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return value

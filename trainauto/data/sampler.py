@@ -17,6 +17,7 @@ from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import StepRecord
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.core.shuffling import shuffled_order
 from trainauto.data.batcher import FIXED_COUNT, Batcher
 from trainauto.data.dynamic_dataset import SampleKey
 
@@ -188,9 +189,7 @@ class ShuffledStream:
         if epoch not in self._orders:
             # Only neighbouring epochs are ever needed; O(samples) once an epoch, however far the run has come.
             self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}
-            start = np.uint64(splitmix64(splitmix64(self.seed) ^ splitmix64(~epoch & 0xFFFFFFFFFFFFFFFF)))
-            keys = _splitmix64_array(np.arange(self.samples, dtype=np.uint64) ^ start)
-            self._orders[epoch] = np.argsort(keys, kind="stable").astype(np.int64)
+            self._orders[epoch] = shuffled_order(self.samples, self.seed, epoch)
         return self._orders[epoch]
 
 
@@ -229,11 +228,3 @@ class DynamicBatchSampler:
             draw = self.position.next_draw
             self.position = self.position.advanced(self._sharding, self._batcher)
             yield self.order.keys(draw, self._sharding, self._rank)
-
-
-def _splitmix64_array(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Do :func:`~trainauto.core.hashing.splitmix64` on an array (unsigned arithmetic wraps, as intended)."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,162 @@
+"""The batches of each epoch, one rank's, from a cursor on: what a torch ``DataLoader`` takes as its batch sampler."""
+
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainauto.core.errors import CheckpointError, InputError
+from trainauto.data.packing.orders import BatchOrder, LongestFirst
+from trainauto.data.packing.pack import pack_by
+from trainauto.data.packing.packing import Packing
+from trainauto.data.packing.ranks import divided_among
+from trainauto.data.packing.rules import PackingRule
+from trainauto.data.packing.sizes import SampleSizes
+
+LONGEST_FIRST = LongestFirst()
+
+
+class PackingMismatchError(CheckpointError):
+    """A saved position is of other samples, another order or another bound; there it would mean other samples."""
+
+    exit_code = 2
+
+
+class PackedBatchSampler:
+    """Batches of an epoch and then of the next: every sample once an epoch, on one of the ranks.
+
+    The cursor counts samples of all ranks, in the order of the epoch. It moves when a batch is given out; iterating
+    again goes on from there, which after the last batch is the next epoch. A ``DataLoader`` with workers draws ahead of
+    what is consumed: its loader keeps the state from before, and asks :meth:`advanced` for what has been consumed.
+
+    A position means the same under any number of ranks: what is left of an epoch is divided among those there are.
+
+    Args:
+        sizes: of all samples.
+        rule: how many samples a batch holds.
+        order: in which order batches come.
+        seed: decides everything random.
+        rank: which batches are given out.
+        world_size: number of ranks; all get as many batches.
+
+    Raises:
+        SampleTooLargeError: a sample does not fit a batch even alone.
+        TooFewSamplesError: there are not as many batches for every rank.
+    """
+
+    def __init__(
+        self,
+        sizes: SampleSizes,
+        rule: PackingRule,
+        order: BatchOrder = LONGEST_FIRST,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if not 0 <= rank < world_size:
+            raise InputError(f"there is no rank {rank} of {world_size}")
+        self.sizes, self.rule, self.order, self.seed = sizes, rule, order, seed
+        self.rank, self.world_size = rank, world_size
+        self.epoch = self.samples = 0
+        self._packed = pack_by(rule, sizes)
+        self._of_epoch = (-1, self._packed)
+        self._left = ((-1, -1), self._packed)
+        self._identity = self._described()
+        self._iterations = 0
+        self.remaining()
+
+    def __len__(self) -> int:
+        """Return how many batches this rank gets in the epoch, those before the cursor too."""
+        return len(divided_among(self._packing_of(self.epoch).ends, self.world_size)) // self.world_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self._iterations += 1
+        iteration = self._iterations
+        start, packing = self.state_dict(), self.remaining()
+        for number, first in enumerate(range(0, len(packing), self.world_size), start=1):
+            if iteration == self._iterations:  # an iterator that was left behind moves nothing
+                self._move_to(self.advanced(start, number))
+            yield packing.batch(first + self.rank).tolist()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; where it is under way already, stay."""
+        if epoch != self.epoch:
+            self.epoch, self.samples = epoch, 0
+
+    def remaining(self) -> Packing:
+        """Return the batches of all ranks from the cursor to the end of the epoch, in turns for each rank.
+
+        Raises:
+            TooFewSamplesError: too little is left of the epoch for so many ranks.
+        """
+        return self._packing_from(self.epoch, self.samples)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the cursor, and what it is a position in."""
+        return {"epoch": self.epoch, "samples": self.samples, **self._identity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to a saved position, of whatever number of ranks.
+
+        Raises:
+            PackingMismatchError: it is a position among other batches.
+        """
+        for name, here in self._identity.items():
+            if state.get(name) != here:
+                said = _MEANINGS.get(name, name.replace("_", " "))
+                raise PackingMismatchError(
+                    f"cannot go on with the texts: {said} was {state.get(name)} and is {here} now"
+                )
+        self._iterations += 1
+        self._move_to(state)
+
+    def advanced(self, state: Mapping[str, Any], batches: int) -> dict[str, Any]:
+        """Return the state after each rank has consumed so many more batches; nothing is moved.
+
+        Repeated questions about one state cost next to nothing.
+
+        Args:
+            state: of this sampler.
+            batches: how many were consumed since, by every rank.
+        """
+        epoch, samples = int(state["epoch"]), int(state["samples"])
+        packing = self._packing_from(epoch, samples)
+        while batches and batches * self.world_size >= len(packing) and len(packing):
+            batches -= len(packing) // self.world_size
+            epoch, samples = epoch + 1, 0
+            packing = self._packing_from(epoch, samples)
+        if batches and len(packing):
+            samples += int(packing.ends[batches * self.world_size - 1])
+        return {**state, "epoch": epoch, "samples": samples}
+
+    def _move_to(self, state: Mapping[str, Any]) -> None:
+        self.epoch, self.samples = int(state["epoch"]), int(state["samples"])
+
+    def _packing_of(self, epoch: int) -> Packing:
+        if self._of_epoch[0] != epoch:
+            self._of_epoch = epoch, self.order.epoch(self._packed, self.sizes, self.rule, self.seed, epoch)
+        return self._of_epoch[1]
+
+    def _packing_from(self, epoch: int, samples: int) -> Packing:
+        if self._left[0] != (epoch, samples):
+            packing = self._packing_of(epoch)
+            ends = packing.ends[packing.ends > samples] - samples
+            self._left = (epoch, samples), Packing(packing.order[samples:], divided_among(ends, self.world_size))
+        return self._left[1]
+
+    def _described(self) -> dict[str, Any]:
+        checksum = zlib.crc32(self._packed.order.astype("<i8").tobytes())
+        return {
+            "samples_in_set": len(self.sizes),
+            "seed": self.seed,
+            "order": repr(self.order),
+            **self.rule.to_dict(),
+            "packing": zlib.crc32(self._packed.ends.astype("<i8").tobytes(), checksum),
+        }
+
+
+_MEANINGS = {
+    "samples_in_set": "the number of samples",
+    "packing": "the checksum of batches, so the sizes or the cost of samples,",
+}
+"""What is said of a state's fields whose names do not say it."""
