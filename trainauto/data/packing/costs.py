@@ -1,7 +1,7 @@
 """What a batch costs: whole numbers that never fall when a batch grows."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class BatchCost(Protocol):
         """
 
 
+@runtime_checkable
 class UncertainCost(BatchCost, Protocol):
     """A cost that is predicted, such as bytes."""
 

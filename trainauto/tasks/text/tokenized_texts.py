@@ -15,6 +15,7 @@ from rich.progress import track
 from torch.utils.data import Dataset
 
 from trainauto.core.errors import InputError
+from trainauto.tasks.text.padded_cost import padded_width
 from trainauto.tasks.text.text_batch import TextBatch
 
 logger = logging.getLogger(__name__)
@@ -36,10 +37,6 @@ class Padding:
     values: Mapping[str, int]
     on_left: bool = False
     multiple: int = 1
-
-    def width(self, longest: int) -> int:
-        """Return how wide a batch is; at least one column, for models take no batch without."""
-        return -(-max(longest, 1) // self.multiple) * self.multiple
 
 
 class TokenizedTexts(Dataset[TextBatch]):
@@ -76,7 +73,7 @@ class TokenizedTexts(Dataset[TextBatch]):
         """Return a batch of the texts at these places, padded to its longest."""
         lengths = self.lengths[indices]
         ends = self._ends[indices]
-        width = self.padding.width(int(lengths.max()))
+        width = int(padded_width(lengths.max(), self.padding.multiple))
         columns = np.arange(width)
         is_text = columns < lengths[:, None]
         if self.padding.on_left:

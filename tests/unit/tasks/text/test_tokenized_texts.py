@@ -103,6 +103,7 @@ def test_texts_and_places_travel_with_the_batch(carry: Any) -> None:
     carried = carry(batch)
     assert (carried.texts, carried.indices) == (batch.texts, SOME)
     assert torch.equal(carried["input_ids"], batch["input_ids"])
+    assert carried.n_sequences is None
 
 
 def test_pinning_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:

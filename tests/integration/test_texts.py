@@ -1,0 +1,60 @@
+"""Texts through worker processes, and under a memory budget that is real."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import tokenizers
+from trainauto import build_dynamic_batch_dataloader
+
+WORKER = Path(__file__).parent / "text_worker.py"
+ROOT = WORKER.parents[2]
+TEXTS = tokenizers.texts(60, longest=30)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")  # where there are two cores
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_change_nothing(workers: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """B10; and a position that is saved while workers have drawn ahead is that of what was consumed."""
+
+    def batches(num_workers: int, state: dict[str, Any] | None = None, stop: int | None = None) -> Any:
+        loader = build_dynamic_batch_dataloader(
+            TEXTS, tokenizers.fast_tokenizer(), 4, 64, num_workers=num_workers, shuffle=True
+        )
+        if state is not None:
+            loader.load_state_dict(state)
+        seen = [
+            (batch.texts, batch.indices, batch["input_ids"].tolist())
+            for _, batch in zip(range(stop or len(loader)), loader, strict=False)
+        ]
+        return seen, loader.state_dict()
+
+    whole, _ = batches(0)
+    begun, state = batches(workers, stop=2)
+    assert begun == whole[:2]
+    assert batches(workers, state, stop=len(whole) - 2)[0] == whole[2:]
+    assert "tokenizers" not in capfd.readouterr().err  # their warning of forks
+
+
+def test_a_batch_that_runs_out_of_memory_in_mid_run_loses_nothing(tmp_path: Path) -> None:
+    """B08: texts that take more than predicted run out of memory for real, and come again in smaller batches."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(WORKER), "64MiB", "0.8", "result.json"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    report, tokens = result["report"], [count * width for count, width in result["shapes"]]
+    assert 1 <= report["out_of_memory"] <= 3
+    assert len(result["shapes"]) == report["batches"] + report["out_of_memory"]
+    failed = next(place for place, shape in enumerate(result["shapes"]) if shape[1] <= 24)
+    assert failed > 10
+    assert tokens[failed] > 0.9 * max(tokens[:failed])  # planned as all before it
+    assert max(tokens[failed + 1 :]) <= 0.76 * tokens[failed]  # and those after it are smaller
+    assert report["texts"] == len(result["results"]) == 400
+    assert result["results"][::7] == pytest.approx(result["alone"], rel=1e-4)
+    assert 0.5 < report["peak_bytes"] / report["limit_bytes"] <= 1
