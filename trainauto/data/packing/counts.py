@@ -27,13 +27,14 @@ def fitting_counts(sizes: SampleSizes, limits: IntArray, cost: BatchCost, bound:
     """
     tokens, places = sizes.tokens, np.arange(len(sizes))
     if sizes.images is None:
-        return np.minimum(_counts_by_length(tokens, cost, bound, most), limits - places)
+        counts: IntArray = np.minimum(_counts_by_length(tokens, cost, bound, most), limits - places)
+        return counts
     before = np.concatenate([[0], np.cumsum(sizes.images)])
 
-    def fits(counts: IntArray, places: IntArray) -> NDArray[np.bool_]:
-        ends = np.minimum(places + counts, limits[places])
-        costs = cost.cost(counts, tokens[places], before[ends] - before[places])
-        return np.asarray((costs <= bound) & (ends == places + counts))
+    def fits(tried: IntArray, places: IntArray) -> NDArray[np.bool_]:
+        ends = np.minimum(places + tried, limits[places])
+        costs = cost.cost(tried, tokens[places], before[ends] - before[places])
+        return np.asarray((costs <= bound) & (ends == places + tried))
 
     return _counts_at(places, fits, most)
 

@@ -105,7 +105,7 @@ class FewestBatches:
 
     def to_dict(self) -> dict[str, Any]:
         """Return bound, unit and limit."""
-        return {"bound": self.bound, "unit": self.cost.unit, "most_samples": self.most_samples}
+        return {"bound": int(self.bound), "unit": self.cost.unit, "most_samples": self.most_samples}
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class CandidateCounts:
     def to_dict(self) -> dict[str, Any]:
         """Return bound, unit and counts."""
         return {
-            "bound": self.bound,
+            "bound": int(self.bound),
             "unit": self.cost.unit,
             "candidates": list(self.candidates),
             "base": self.base,

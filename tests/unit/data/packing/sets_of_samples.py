@@ -30,7 +30,9 @@ def sample_sizes(draw: st.DrawFn, least: int = 0, most: int = 60, longest: int =
 
 
 @st.composite
-def packing_inputs(draw: st.DrawFn, least: int = 0, most: int = 60) -> tuple[SampleSizes, TokenCost | PricedImages, int]:
+def packing_inputs(
+    draw: st.DrawFn, least: int = 0, most: int = 60
+) -> tuple[SampleSizes, TokenCost | PricedImages, int]:
     """Return sizes, a cost, and a bound that the largest sample keeps to."""
     sizes, cost = draw(sample_sizes(least, most)), draw(st.sampled_from(COSTS))
     images = np.zeros_like(sizes.tokens) if sizes.images is None else sizes.images
@@ -39,6 +41,6 @@ def packing_inputs(draw: st.DrawFn, least: int = 0, most: int = 60) -> tuple[Sam
 
 
 def lognormal(samples: int, seed: int = 0) -> SampleSizes:
-    """Lengths as texts have them; drawn by the seeded stream of the package itself, so that orders can be pinned."""
+    """Lengths as texts have them, of 1 to 512 tokens."""
     values = np.random.default_rng(seed).lognormal(3.5, 0.8, samples)
     return SampleSizes(values.astype(np.int64).clip(1, 512))

@@ -38,7 +38,10 @@ class Priced(TokenCost):
         (lambda n, t, i: n * t - 5, r"negative, but 1 x 0 tokens with 0 images costs -5 tokens"),
         (lambda n, t, i: (n * t).ravel(), "have shape"),
         # A batch of 8s runs on a faster kernel that needs less.
-        (lambda n, t, i: n * t + (n % 8 > 0) * 9999, r"but 7 x 0 tokens .* costs 9999 tokens and 8 x 0 tokens .* costs 0"),
+        (
+            lambda n, t, i: n * t + (n % 8 > 0) * 9999,
+            r"but 7 x 0 tokens .* costs 9999 tokens and 8 x 0 tokens .* costs 0",
+        ),
         (lambda n, t, i: n * t * (1 + (t < 512)) + i, r"511 tokens .* and 1 x 512 tokens"),
         (lambda n, t, i: n * t + abs(i - 30), r"with 0 images .* with 1 images"),
     ],

@@ -128,7 +128,9 @@ def test_what_is_left_is_packed_anew(inputs: tuple, data: st.DataObject) -> None
 
 def test_a_sample_that_does_not_fit_is_named_with_its_size() -> None:
     sizes = SampleSizes(np.array([3, 9, 4, 9]), np.array([0, 1, 0, 0]))
-    with pytest.raises(SampleTooLargeError, match=r"sample 1 \(9 tokens and 1 images\) costs 26 bytes alone, .* 20") as at:
+    with pytest.raises(
+        SampleTooLargeError, match=r"sample 1 \(9 tokens and 1 images\) costs 26 bytes alone, .* 20"
+    ) as at:
         pack(sizes, PricedImages(), 20)
     assert (at.value.index, at.value.size, at.value.cost, at.value.bound) == (1, (9, 1), 26, 20)
     with pytest.raises(SampleTooLargeError, match=r"sample 3 \(9 tokens\)") as at:
