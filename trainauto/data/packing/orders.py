@@ -62,17 +62,18 @@ class ShuffledBatches:
 
 
 DEFAULT_WINDOW_BATCHES = 50
+"""Batches of mean size that a window has room for: docs/benchmarks/text_windows.md says what others cost."""
 
 
 @dataclass(frozen=True)
 class Bucketed:
     """Samples shuffled, cut into windows, each sorted and packed by itself, and all batches shuffled: for training.
 
-    Batches of neighbours by length out of the whole set are always the same company, and lengths of batches differ as
-    widely as they can; small windows are nearly a random order, with more padding.
+    The smaller the windows, the more padding, and the less often two samples share a batch again in the next epoch.
 
     Attributes:
-        window: samples of a window; None for :data:`DEFAULT_WINDOW_BATCHES` batches of mean size.
+        window: most samples of a window, of which there are as few as that allows, equally large; None for
+            :data:`DEFAULT_WINDOW_BATCHES` batches of mean size.
     """
 
     window: int | None = None
@@ -88,11 +89,11 @@ class Bucketed:
             return packed
         window = self.window or -(-samples * DEFAULT_WINDOW_BATCHES // len(packed))
         shuffled = shuffled_order(samples, seed, 2 * epoch)
+        windows = -(-samples // window)
+        ends = np.arange(1, windows + 1) * samples // windows
+        window_of_place = np.repeat(np.arange(windows), np.diff(ends, prepend=0))
         # Stable: first all from the longest to the shortest, then by window.
-        longest_first = shuffled[sizes.take(shuffled).longest_first()]
-        places = np.empty(samples, np.int64)
-        places[shuffled] = np.arange(samples)
-        order = longest_first[np.argsort(places[longest_first] // window, kind="stable")]
-        limits = np.minimum((np.arange(samples) // window + 1) * window, samples)
-        packing = pack_ordered(rule, sizes, order, limits)
+        longest_first = sizes.take(shuffled).longest_first()
+        order = shuffled[longest_first[np.argsort(window_of_place[longest_first], kind="stable")]]
+        packing = pack_ordered(rule, sizes, order, ends[window_of_place])
         return packing.reordered(shuffled_order(len(packing), seed, 2 * epoch + 1))

@@ -11,7 +11,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.data.packing.costs import BatchCost
 from trainauto.data.packing.counts import fitting_counts
 from trainauto.data.packing.sizes import IntArray, SampleSizes
-from trainauto.data.packing.walks import ends_from_back, ends_from_front
+from trainauto.data.packing.walks import earliest_begins, ends_from_front, ends_with_less_padding
 
 
 class SampleTooLargeError(InputError):
@@ -98,16 +98,14 @@ class FewestBatches:
             raise SampleTooLargeError(index, size, int(alone[index]), self.bound, self.cost.unit)
 
     def ends(self, ordered: SampleSizes, limits: IntArray) -> IntArray:
-        """Return where the fewest batches end; of two such divisions the one that pads less."""
+        """Return where the fewest batches end; of those looked at, ones that pad least."""
         most = min(self.most_samples or len(ordered), len(ordered))
-        places = np.arange(len(ordered))
-        reaches = np.minimum(places + fitting_counts(ordered, self.cost, self.bound, most), limits)
-        divisions = ends_from_front(reaches), ends_from_back(reaches)
-        return min(divisions, key=lambda ends: _padded_tokens(ordered, ends))
+        reaches = np.arange(len(ordered)) + fitting_counts(ordered, limits, self.cost, self.bound, most)
+        return ends_with_less_padding(ordered.tokens, reaches, earliest_begins(reaches))
 
     def to_dict(self) -> dict[str, Any]:
         """Return bound, unit and limit."""
-        return {"bound": self.bound, "unit": self.cost.unit, "most_samples": self.most_samples}
+        return {"bound": int(self.bound), "unit": self.cost.unit, "most_samples": self.most_samples}
 
 
 @dataclass(frozen=True)
@@ -143,18 +141,18 @@ class CandidateCounts:
         if not len(ordered):
             return np.zeros(0, np.int64)
         candidates = np.asarray(self.candidates)
-        fit = fitting_counts(ordered, self.cost, self.bound, int(candidates[-1]))
+        places = np.arange(len(ordered))
+        fit = fitting_counts(ordered, limits, self.cost, self.bound, int(candidates[-1]))
         admitted = np.searchsorted(candidates, fit, side="right")
         counts = np.where(admitted > 0, candidates[admitted - 1], self.base)
-        left = limits - np.arange(len(ordered))
-        counts = np.where(left <= fit, left, np.minimum(counts, left))
-        counts[0] = min(self.base, int(left[0]))
-        return ends_from_front(np.arange(len(ordered)) + counts)
+        ends = np.where(places + fit == limits, limits, np.minimum(places + counts, limits))
+        ends[0] = min(self.base, int(limits[0]))
+        return ends_from_front(ends)
 
     def to_dict(self) -> dict[str, Any]:
         """Return bound, unit and counts."""
         return {
-            "bound": self.bound,
+            "bound": int(self.bound),
             "unit": self.cost.unit,
             "candidates": list(self.candidates),
             "base": self.base,
@@ -188,8 +186,3 @@ def candidate_counts(
         sizes = {size for power in powers for size in (power, 3 * power) if first <= size <= last}
         return tuple(sorted(sizes)) or (batch_size,)
     return tuple(sorted({ceil(first + (last - first) * step / max(1, steps - 1)) for step in range(steps)}))
-
-
-def _padded_tokens(ordered: SampleSizes, ends: IntArray) -> int:
-    counts = np.diff(ends, prepend=0)
-    return int((counts * ordered.tokens[ends - counts]).sum())

@@ -71,8 +71,9 @@ class PackedBatchSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         self._iterations += 1
-        iteration = self._iterations
-        start, packing = self.state_dict(), self.remaining()
+        return self._batches(self._iterations, self.state_dict(), self.remaining())
+
+    def _batches(self, iteration: int, start: Mapping[str, Any], packing: Packing) -> Iterator[list[int]]:
         for number, first in enumerate(range(0, len(packing), self.world_size), start=1):
             if iteration == self._iterations:  # an iterator that was left behind moves nothing
                 self._move_to(self.advanced(start, number))
@@ -81,6 +82,7 @@ class PackedBatchSampler:
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch; where it is under way already, stay."""
         if epoch != self.epoch:
+            self._iterations += 1
             self.epoch, self.samples = epoch, 0
 
     def remaining(self) -> Packing:
