@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from autobatch_cases import ROOT, Case, cases, child_environment, write_images
-from autobatch_env import peers_python, versions
 from autobatch_runs import PATIENCE_S, best, steered
 from autobatch_table import METHODS, PEERS, Record, page, targets, with_references
+from peers_env import peers_python, versions
 
 REFERENCES = ("best", "best, crop free")
 SMALL_METHODS = ("jump", "lightning binsearch", "accelerate", "bisection", "best")
@@ -95,7 +95,7 @@ def fill(file: Path, wanted: Sequence[tuple[str, Case]], redo: Sequence[str], pe
     missing = [
         (method, case) for method, case in wanted if (method, case.network, case.budget_mib, case.seed) not in have
     ]
-    python = peers_python(peers) if any(method in PEERS for method, _ in missing) else None
+    python = peers_python(peers, "bench") if any(method in PEERS for method, _ in missing) else None
     with tempfile.TemporaryDirectory(prefix="autobatch") as folder:
         images = write_images(Path(folder) / "images")
         for place, (method, case) in enumerate(missing):
@@ -122,7 +122,7 @@ def facts(arguments: argparse.Namespace, python: Path) -> Record:
         "command": "python scripts/bench/autobatch.py --write docs/benchmarks",
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores of {arguments.machine}, Python {platform.python_version()}",
-        **versions(python),
+        **versions(python, ["torch", "lightning", "accelerate"]),
         "note": arguments.note,
     }
 
@@ -155,7 +155,7 @@ def main() -> int:
     if not arguments.no_run:
         fill(file, wanted_cells(arguments.small, arguments.only), arguments.only, arguments.peers)
     results = read_results(file)
-    known = facts(arguments, peers_python(arguments.peers))
+    known = facts(arguments, peers_python(arguments.peers, "bench"))
     text = page(results, known)
     print(text)
     if arguments.write:

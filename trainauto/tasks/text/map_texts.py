@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
@@ -96,7 +97,12 @@ class TextMapper:
         longest = self._texts.lengths[self._order[position : position + 1]]
         most = len(self._order) if self._target_share else self._rule.candidates[-1]
         bound = self._bound.value
-        return int(largest_counts(lambda tried: self._costs(tried, longest) <= bound, np.array([most]))[0])
+
+        def fits(tried: IntArray, places: IntArray) -> NDArray[np.bool_]:
+            del places
+            return self._costs(tried, longest) <= bound
+
+        return int(largest_counts(fits, np.ones(1, np.int64), np.array([most]))[0])
 
     def _costs(self, samples: IntArray, longest: IntArray) -> IntArray:
         return self._rule.cost.cost(samples, longest, np.zeros(1, np.int64))

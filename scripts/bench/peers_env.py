@@ -1,4 +1,4 @@
-"""An environment beside the repository's own in which the peers are installed; torch stays the one that is measured."""
+"""Environments beside the repository's own in which peers are installed; torch stays the one that is measured."""
 
 import importlib.metadata
 import subprocess
@@ -6,16 +6,20 @@ import sys
 import sysconfig
 import tomllib
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
-from autobatch_cases import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 KEPT = ("torch", "numpy")
 """Distributions that no peer may replace."""
 
 
-def peers_python(folder: Path) -> Path:
-    """Return an interpreter that sees this environment and the extra ``bench``; make it if it is not there.
+def peers_python(folder: Path, extra: str) -> Path:
+    """Return an interpreter that sees this environment and an extra of peers; make it if it is not there.
+
+    Args:
+        folder: where it is, or is made.
+        extra: name in pyproject.toml.
 
     Raises:
         subprocess.CalledProcessError: pip could not install the peers; its output was printed.
@@ -23,7 +27,7 @@ def peers_python(folder: Path) -> Path:
     python = folder / "bin" / "python"
     stamp = folder / "ready.txt"
     with (ROOT / "pyproject.toml").open("rb") as file:
-        wanted = tomllib.load(file)["project"]["optional-dependencies"]["bench"]
+        wanted = tomllib.load(file)["project"]["optional-dependencies"][extra]
     if stamp.exists() and stamp.read_text() == repr(wanted):
         return python
     print(f"installing {', '.join(wanted)} in {folder} ...", flush=True)
@@ -42,9 +46,8 @@ def peers_python(folder: Path) -> Path:
     return python
 
 
-def versions(python: Path) -> dict[str, str]:
-    """Return the versions of what is compared."""
-    names = ["torch", "lightning", "accelerate"]
-    code = f"import importlib.metadata as m; print(*[m.version(n) for n in {names}])"
+def versions(python: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of these distributions in an environment."""
+    code = f"import importlib.metadata as m; print(*[m.version(n) for n in {list(names)}])"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
     return dict(zip(names, done.stdout.split(), strict=True))
