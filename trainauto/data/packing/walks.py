@@ -34,7 +34,9 @@ def ends_from_front(reaches: IntArray) -> IntArray:
 
 def earliest_begins(reaches: IntArray) -> IntArray:
     """Return for each end, from 0 to all samples, the first place from which a batch reaches it."""
-    return np.searchsorted(reaches, np.arange(len(reaches) + 1))
+    # As many places reach less far as the number of the first that does not.
+    not_reaching = np.cumsum(np.bincount(reaches, minlength=len(reaches)))
+    return np.concatenate([np.zeros(1, np.int64), not_reaching[: len(reaches)]])
 
 
 def ends_from_back(begins_at: IntArray) -> IntArray:
