@@ -106,9 +106,7 @@ class PackedBatchSampler:
         for name, here in self._identity.items():
             if state.get(name) != here:
                 said = _MEANINGS.get(name, name.replace("_", " "))
-                raise PackingMismatchError(
-                    f"cannot go on with the texts: {said} was {state.get(name)} and is {here} now"
-                )
+                raise PackingMismatchError(f"cannot go on from there: {said} was {state.get(name)} and is {here} now")
         self._iterations += 1
         self._move_to(state)
 
