@@ -43,8 +43,8 @@ def pack_candidates(
         candidates: counts to choose from, ascending.
         base: samples of the first batch; None for the smallest candidate.
     """
-    base = candidates[0] if base is None else base
-    return pack_by(CandidateCounts(cost, bound, tuple(candidates), base), sizes)
+    counts = tuple(int(count) for count in candidates)
+    return pack_by(CandidateCounts(cost, bound, counts, base or min(counts, default=1)), sizes)
 
 
 def pack_by(rule: PackingRule, sizes: SampleSizes) -> Packing:

@@ -14,8 +14,7 @@ class TooFewSamplesError(InputError):
     def __init__(self, samples: int, batches: int, world_size: int) -> None:
         super().__init__(
             Problem(
-                f"{samples} samples in {batches} batches, of which most can be cut no further, do not give each of "
-                f"{world_size} ranks as many",
+                f"{samples} samples in {batches} batches cannot be cut into as many for each of {world_size} ranks",
                 advice="Use fewer ranks, a number that divides the samples, or a bound that allows larger batches.",
             )
         )

@@ -106,9 +106,7 @@ class PackedBatchSampler:
         for name, here in self._identity.items():
             if state.get(name) != here:
                 said = _MEANINGS.get(name, name.replace("_", " "))
-                raise PackingMismatchError(
-                    f"cannot go on with the texts: {said} was {state.get(name)} and is {here} now"
-                )
+                raise PackingMismatchError(f"cannot go on from there: {said} was {state.get(name)} and is {here} now")
         self._iterations += 1
         self._move_to(state)
 
@@ -122,13 +120,14 @@ class PackedBatchSampler:
             batches: how many were consumed since, by every rank.
         """
         epoch, samples = int(state["epoch"]), int(state["samples"])
-        packing = self._packing_from(epoch, samples)
-        while batches and batches * self.world_size >= len(packing) and len(packing):
-            batches -= len(packing) // self.world_size
-            epoch, samples = epoch + 1, 0
+        while batches and len(self.sizes):
             packing = self._packing_from(epoch, samples)
-        if batches and len(packing):
-            samples += int(packing.ends[batches * self.world_size - 1])
+            rounds = len(packing) // self.world_size
+            if batches < rounds:
+                samples += int(packing.ends[batches * self.world_size - 1])
+                break
+            batches -= rounds
+            epoch, samples = epoch + 1, 0
         return {**state, "epoch": epoch, "samples": samples}
 
     def _move_to(self, state: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ def least_padded_tokens(lengths: IntArray, bound: int, early: IntArray, late: In
     return int(least[0])
 
 
-@pytest.mark.parametrize(("samples", "bound", "gap"), [(300, 4096, 0.001), (2000, 16384, 0.011), (4000, 8192, 0.06)])
+@pytest.mark.parametrize(("samples", "bound", "gap"), [(300, 4096, 0.001), (2000, 16384, 0.011), (4000, 8192, 0.03)])
 def test_padding_is_near_the_least(samples: int, bound: int, gap: float) -> None:
     """Padding is at most that much more than an exact search finds, and less than when filled from either end."""
     sizes = lognormal(samples)
@@ -183,7 +183,8 @@ def test_costs_that_grow_beyond_64_bits_are_not_asked_for() -> None:
     assert max(asked) == 8
 
 
-def test_order_of_equal_lengths_is_as_given_and_pinned() -> None:
+def test_order_of_equal_lengths_is_as_given() -> None:
     sizes = SampleSizes(np.array([70000, 3, 3, 70000, 3]), np.array([0, 1, 2, 1, 2]))
     assert sizes.longest_first().tolist() == [3, 0, 2, 4, 1]
+    assert SampleSizes(np.array([3, 70000, 9000])).longest_first().tolist() == [1, 2, 0]  # differ by more than 16 bits
     assert all(a < b for a, b in pairwise(SampleSizes(np.full(1000, 7)).longest_first().tolist()))

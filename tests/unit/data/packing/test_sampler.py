@@ -243,7 +243,7 @@ def test_an_iterator_left_behind_moves_nothing() -> None:
     [
         (LongestFirst(), FewestBatches(TokenCost(), 2048), 139519778),
         (ShuffledBatches(), FewestBatches(TokenCost(8), 2048), 1958165975),
-        (Bucketed(200), FewestBatches(TokenCost(), 2048), 1463821563),
+        (Bucketed(), FewestBatches(TokenCost(), 2048), 1726727858),
         (LongestFirst(), CandidateCounts(TokenCost(), 2048, (4, 8, 16, 24), 4), 1870982753),
     ],
     ids=["longest first", "shuffled", "bucketed", "candidates"],
