@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeCopyMode
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
 
-from trainauto.memory.tracing.fake_tensors import FakeCopyMode, fake_world
+from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 from trainauto.memory.tracing.workspaces import card_libraries
@@ -32,8 +33,8 @@ class CudaAutocastError(TraceError):
 
     def __init__(self) -> None:
         super().__init__(
-            "a step under CUDA autocast cannot be traced beside real tensors, since autocast's dispatcher would have to "
-            "be changed for all of them: measure two steps of different sizes instead"
+            "a step under CUDA autocast cannot be traced beside real tensors, since the dispatcher would "
+            "have to be changed for all of them: measure two steps of different sizes instead"
         )
 
 
@@ -112,8 +113,8 @@ class FakeTwin:
 class LiveModuleTracer:
     """Traces steps of a live module by their size.
 
-    A training step is: the loss, a backward pass, the optimizer, and gradients let go of. Whether gradients are recorded
-    at all is as where :meth:`trace` is called (``torch.no_grad()``).
+    A training step is: the loss, a backward pass, the optimizer, and gradients let go of. Whether gradients are
+    recorded at all is as where :meth:`trace` is called (``torch.no_grad()``).
 
     Args:
         module: a real module; it stays as it is.
@@ -125,9 +126,7 @@ class LiveModuleTracer:
         TraceError: the module cannot be copied.
     """
 
-    def __init__(
-        self, module: nn.Module, run: Run, make_batch: MakeBatch, optimizer: Optimizer | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, run: Run, make_batch: MakeBatch, optimizer: Optimizer | None = None) -> None:
         self.twin = FakeTwin(module, optimizer)
         self._run, self._make_batch = run, make_batch
 

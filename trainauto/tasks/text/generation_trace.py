@@ -1,7 +1,7 @@
 """What ``generate`` of a Transformers model takes, known before it runs.
 
-``generate`` itself cannot be traced: it stops by what it generates. Its peak is that of two moments which can: the first
-step, in which the prompt (or the encoder) is run, and the last, on a cache of keys and values that has grown to its final
+``generate`` itself cannot be traced: it stops by what it generates. Its peak is that of two steps which can: the first,
+in which the prompt (or the encoder) is run, and the last, on a cache of keys and values that has grown to its final
 length. The cache is made by the model itself, out of a prompt that is as long, so that it is of the kind and of the
 sizes (windows, groups of heads) that the model's own cache has. Nothing here imports transformers.
 
