@@ -5,9 +5,9 @@
 The recordings are of others (``scripts/bench/data/gpu_generate_memory.*``): peaks of ``generate`` on GPUs, batch by
 batch. A cost is samples x (c + length)^p. A batch is admitted under a margin if it holds more samples than the run's
 first one and costs at most that one's cost divided by the margin; it fails if its peak is above the first one's.
-Margins are the smallest under which the share of failures among admitted batches is at most the probability, and c and p, for
-each probability, those under which batches then grow most. All are found on two thirds of the runs, every third of a
-family being kept out; what they are worth is read off those.
+Margins are the smallest under which the share of failures among admitted batches is at most the probability, and c and
+p, for each probability, those under which batches then grow most. All are found on two thirds of the runs, every third
+of a family being kept out; what they are worth is read off those.
 
 Every family (``run`` begins with it) weighs the same, and every run within it. Runs with the same first batch are one
 run measured more than once, and kept together. Rows longer than the first batch's are left out: ours begin with the

@@ -4,7 +4,6 @@ The copy shares nothing with the module: neither weights nor buffers, nor what h
 part of the module stays itself: a hook that is a plain function, and the step, get fake tensors, and should keep none.
 """
 
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeCopyMode
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
 
-from trainauto.memory.tracing.fake_tensors import fake_world
+from trainauto.memory.tracing.fake_tensors import fake_copy, fake_world
 from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
 from trainauto.memory.tracing.trace import Trace, TraceError, trace
 from trainauto.memory.tracing.workspaces import card_libraries
@@ -59,9 +57,9 @@ class FakeTwin:
         # A fresh optimizer: what it keeps is made by the first step, as in a run.
         memo: dict[int, Any] = {} if optimizer is None else {id(optimizer.state): defaultdict(dict)}
         try:
-            with fake_world() as self._mode, AnsweredReads(), FakeCopyMode(self._mode):
-                self.module: nn.Module = copy.deepcopy(module, memo)
-                self.optimizer: Optimizer | None = copy.deepcopy(optimizer, memo)
+            with fake_world() as self._mode, AnsweredReads():
+                self.module: nn.Module = fake_copy(module, self._mode, memo)
+                self.optimizer: Optimizer | None = fake_copy(optimizer, self._mode, memo)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}, at {place_of_error(error)}"
             raise TraceError(f"the module cannot be copied to fake tensors: {reason}") from error
