@@ -6,7 +6,7 @@ The recordings are of others (``scripts/bench/data/gpu_generate_memory.*``): pea
 batch. A cost is samples x (c + length)^p. A batch is admitted under a margin if it holds more samples than the run's
 first one and costs at most that one's cost divided by the margin; it fails if its peak is above the first one's.
 Margins are the smallest under which the share of failures among admitted batches is at most the probability, and c and
-p, for each probability, those under which batches then grow most. All are found on two thirds of the runs, every third
+p, for each probability, those under which batches then grow most. All are chosen on two thirds of the runs, every third
 of a family being kept out; what they are worth is read off those.
 
 Every family (``run`` begins with it) weighs the same, and every run within it. Runs with the same first batch are one
@@ -98,7 +98,7 @@ def recordings(path: Path = DATA) -> list[Recording]:
     """Read the runs; those with fewer than five rows no longer than their first batch's are left out."""
     with gzip.open(path, "rt", newline="") as lines:
         rows = list(csv.DictReader(lines))
-    found = []
+    runs = []
     for name in dict.fromkeys(row["run"] for row in rows):
         of_run = [row for row in rows if row["run"] == name]
         begin = of_run[0]
@@ -111,8 +111,8 @@ def recordings(path: Path = DATA) -> list[Recording]:
                 np.array([float(row[key]) for row in later])
                 for key in ("inference_batch_size", "top_token_size", "gpu_memory_mib")
             )
-            found.append(Recording(name, (first[0], first[1], first[2]), *columns))
-    return found
+            runs.append(Recording(name, (first[0], first[1], first[2]), *columns))
+    return runs
 
 
 def halves(runs: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:

@@ -71,7 +71,7 @@ def moments_of(traces: Mapping[Size, Sequence[Trace]], held_bytes: int) -> Momen
         raise ValueError(f"at least {LEAST_POINTS} traces, of two numbers of samples and three of units, got {sizes}")
     parts = [_moments(terms, list(part), held_bytes) for part in zip(*traces.values(), strict=True)]
     residual = max(residual for _, residual in parts)
-    return Moments(_needed(_monotone(np.concatenate([found for found, _ in parts])), sizes), residual)
+    return Moments(_needed(_monotone(np.concatenate([moments for moments, _ in parts])), sizes), residual)
 
 
 def _terms(b: Floats, s: Floats) -> Floats:
@@ -84,9 +84,9 @@ def _moments(terms: Floats, traces: Sequence[Trace], held_bytes: int) -> tuple[F
     lines = [_live(trace) - held_bytes for trace in traces]
     if len({tuple(np.sign(trace.sizes())) for trace in traces}) == 1:
         live = np.unique(np.stack(lines, axis=-1), axis=0)
-        found = _solved(terms, live)
-        if np.abs(found @ terms.T - live).max() <= EXACT * peaks.min():
-            return found, 0.0
+        coefficients = _solved(terms, live)
+        if np.abs(coefficients @ terms.T - live).max() <= EXACT * peaks.min():
+            return coefficients, 0.0
     return _above(terms, peaks)
 
 
@@ -115,10 +115,10 @@ def _above(terms: Floats, peaks: Floats) -> tuple[Floats, float]:
     return (solution * ratios.max())[None, :], float(ratios.max() / ratios.min() - 1)
 
 
-def _monotone(found: Floats) -> Floats:
+def _monotone(coefficients: Floats) -> Floats:
     """Lift moments that would fall somewhere where a batch grows, from one sample of one unit on."""
-    lifted = found.copy()
-    c1, c2, c3, c4, c5 = (found[:, term] for term in range(1, TERMS))
+    lifted = coefficients.copy()
+    c1, c2, c3, c4, c5 = (coefficients[:, term] for term in range(1, TERMS))
     falls_with_samples = (c3 < 0) | (c5 < 0) | (c1 + c3 + c5 < 0)
     falls_with_units = (c4 + c5 < 0) | (c2 + c3 + 2 * (c4 + c5) < 0)
     lifted[falls_with_samples, 1::2] = np.maximum(0.0, lifted[falls_with_samples, 1::2])
@@ -126,17 +126,17 @@ def _monotone(found: Floats) -> Floats:
     return lifted
 
 
-def _needed(found: Floats, sizes: Sequence[Size]) -> Floats:
+def _needed(coefficients: Floats, sizes: Sequence[Size]) -> Floats:
     """Return the moments that are the highest somewhere."""
-    found = np.unique(found, axis=0)
+    coefficients = np.unique(coefficients, axis=0)
     b = np.concatenate([np.geomspace(1, _MOST_SAMPLES, 41), [b for b, _ in sizes]])
     s = np.concatenate([np.geomspace(1, _MOST_UNITS, 41), [s for _, s in sizes]])
     grid = _terms(*(axis.ravel() for axis in np.meshgrid(b, s)))
     highest = np.zeros(len(grid), np.int64)
     best = np.full(len(grid), -np.inf)
-    for number, moment in enumerate(found):
+    for number, moment in enumerate(coefficients):
         values = grid @ moment
         higher = values > best
         highest[higher], best = number, np.maximum(best, values)
-    needed: Floats = found[np.unique(highest)]
+    needed: Floats = coefficients[np.unique(highest)]
     return needed

@@ -135,20 +135,28 @@ class GenerationTracer:
         """Return what the last step begins with: all but one of the tokens that it will see are in the cache."""
         ids, mask, new = _ids(samples, tokens), _ids(samples, tokens), self.generation.max_new_tokens
         rows = samples * self.generation.beams
+        # The last but one of them is added by a step, too: what a prompt leaves in a cache may be parts of larger tensors.
+        alone = int(new > 2)
         if self._has_encoder:
-            state = self._encoded(ids, mask, rows, new - 1)
+            state = self._encoded(ids, mask, rows, new - 1 - alone)
         else:
-            long = _ids(rows, tokens + new - 2)
+            long = _ids(rows, tokens + new - 2 - alone)
             state = _State((ids, mask), long, {"attention_mask": _ids(*long.shape)})
         logits = self._forward(state, state.decoded)
-        state.decoded = _ids(rows, state.decoded.shape[1] + 1)
-        if not self._has_encoder:
-            state.arguments["attention_mask"] = _ids(*state.decoded.shape)
+        for _ in range(alone):
+            self._lengthen(state)
+            logits = self._forward(state, state.decoded[:, -1:])
+        self._lengthen(state)
         has_beams = self.generation.beams > 1
         state.scores = [logits[:, -1].float().clone() for _ in range(1 + has_beams)]
         # As in the first step, and twice as many candidates, of which the step before chose.
         state.sequences = [_ids(*state.decoded.shape) for _ in range(4 * has_beams)]
         return state
+
+    def _lengthen(self, state: "_State") -> None:
+        state.decoded = _ids(state.decoded.shape[0], state.decoded.shape[1] + 1)
+        if not self._has_encoder:
+            state.arguments["attention_mask"] = _ids(*state.decoded.shape)
 
     def _sequences(self, state: "_State") -> Tensor:
         rows, tokens = state.decoded.shape

@@ -10,8 +10,8 @@ from trainauto.memory.cost.ratio_prior import FREEDOM, RatioPrior, student4
 
 IntArray = NDArray[np.int64]
 
-UNKNOWN = RatioPrior(1.0, 1.5, 0.0, 0.05, 0.0, 0.0)
-"""Belief where nothing is known of how a prediction compares with what is measured: within half, and 5 % of noise."""
+UNKNOWN = RatioPrior(1.0, 2.0, 0.0, 0.05, 0.0, 0.0)
+"""Belief where nothing is known of how predictions compare with measured peaks: a factor of 2, and 5 % of noise."""
 
 
 class PredictedBytes(Protocol):

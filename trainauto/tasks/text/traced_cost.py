@@ -16,7 +16,7 @@ from trainauto.tasks.text.generation_trace import Generation, GenerationTracer
 IntArray = NDArray[np.int64]
 
 SHORT = 8
-"""Tokens of the shortest trace, unless all texts are shorter: below, sizes of 1 let operators leave work out."""
+"""Tokens of the shortest trace: below, sizes of 1 let operators leave work out."""
 
 
 class TracedCost:
@@ -71,15 +71,14 @@ class TracedCost:
         Raises:
             TraceError: the step cannot be traced.
         """
-        held_bytes = tracer.trace(2, min(SHORT, longest_tokens)).held_bytes
+        held_bytes = tracer.trace(2, SHORT).held_bytes
         return cls._fitted(lambda b, s: (tracer.trace(b, s),), held_bytes, longest_tokens, multiple)
 
     @classmethod
     def _fitted(
         cls, trace: Callable[[int, int], tuple[Trace, ...]], held_bytes: int, longest_tokens: int, multiple: int
     ) -> "TracedCost":
-        short = min(SHORT, max(1, longest_tokens // 4))
-        lengths = (short, max(longest_tokens // 2, short + 1), max(longest_tokens, short + 3))
+        lengths = (SHORT, max(longest_tokens // 2, 2 * SHORT), max(longest_tokens, 3 * SHORT))
         sizes = [(samples, length) for samples in (2, 5) for length in lengths]
         sizes.append((7, (lengths[0] + lengths[2]) // 2))
         return cls(moments_of({size: trace(*size) for size in sizes}, held_bytes), held_bytes, multiple)
