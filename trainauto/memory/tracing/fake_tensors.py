@@ -6,16 +6,18 @@ at once. All three are mended for as long as a world is open.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import _disable_current_modes
 
+T = TypeVar("T")
 Convert = Callable[[Tensor], Tensor]
 
 
@@ -35,8 +37,35 @@ def fake_world(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
 
 def as_fake(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
     """Return a fake copy of a real module; the module is left as it is."""
-    with FakeCopyMode(mode):
-        return copy.deepcopy(module)
+    return fake_copy(module, mode, {})
+
+
+def fake_copy(value: T, mode: FakeTensorMode, memo: dict[int, Any]) -> T:
+    """Return a deep copy of modules, optimizers or anything else in which all tensors are fake.
+
+    Args:
+        value: is left as it is.
+        mode: of the fake tensors.
+        memo: as for ``copy.deepcopy``: what was copied already, by the address of the original.
+    """
+    with _CopyMode(mode):
+        return copy.deepcopy(value, memo)
+
+
+class _CopyMode(FakeCopyMode):
+    """Copies outputs that a module has kept without the graph that they come from, which is no part of it."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
+            tensor, memo = args
+            if id(tensor) not in memo:
+                with _disable_current_modes():
+                    alone = tensor.detach()
+                memo[id(tensor)] = self.fake_mode.from_tensor(alone, static_shapes=True)
+            return memo[id(tensor)]
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 @contextmanager

@@ -1,0 +1,224 @@
+"""How a generated batch's memory follows samples and length where nothing is known of the model: constants and margins.
+
+    python scripts/bench/fit_text_margins.py [--page docs/benchmarks/text_margins.md]
+
+The recordings are of others (``scripts/bench/data/gpu_generate_memory.*``): peaks of ``generate`` on GPUs, batch by
+batch. A cost is samples x (c + length)^p. A batch is admitted under a margin if it holds more samples than the run's
+first one and costs at most that one's cost divided by the margin; it fails if its peak is above the first one's.
+Margins are the smallest under which the share of failures among admitted batches is at most the probability, and c and
+p, for each probability, those under which batches then grow most. All are chosen on two thirds of the runs, every third
+of a family being kept out; what they are worth is read off those.
+
+Every family (``run`` begins with it) weighs the same, and every run within it. Runs with the same first batch are one
+run measured more than once, and kept together. Rows longer than the first batch's are left out: ours begin with the
+longest texts. Whether the recorded memory holds the model's weights is looked at first: rows that do not grow with the
+batch would.
+"""
+
+import argparse
+import csv
+import gzip
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainauto.core.files import write_text_atomically
+
+DATA = Path(__file__).parent / "data" / "gpu_generate_memory.csv.gz"
+PROBABILITIES = (0.01, 0.025, 0.1)
+SAMPLE_TOKENS = (16, 24, 32, 48, 64, 96, 128, 192, 256)  # none: a text of two tokens would cost next to nothing
+POWERS = (0.7, 0.85, 1.0)
+MARGINS = 1.02 ** np.arange(0, 150)
+LEAST_ADMITTED = 0.02  # share of all rows; fewer tell nothing
+
+TITLE = """# Batches to generate from, where nothing is known of the model
+
+`python scripts/bench/fit_text_margins.py --page docs/benchmarks/text_margins.md`, on recordings of others
+(`scripts/bench/data/README.md`). A batch's cost is samples x (c + tokens of its longest text)^p. It is admitted if it
+holds more samples than the first one, its longest text is no longer, and its cost times the margin is at most the first
+one's. "Above the first peak" is the share of recorded batches, of those admitted, that took more memory than the first.
+Families of models and runs within them weigh the same. None of the rows holds the model's weights: the least of each
+family is below what its smallest model would weigh, and runs of few samples do not stand above those of many.
+
+"""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Batches of a run after its first one, relative to that.
+
+    Attributes:
+        name: of the run.
+        first: samples, tokens of the longest text, MiB.
+        samples: of every batch.
+        tokens: of every batch's longest text.
+        peaks_mib: of every batch.
+    """
+
+    name: str
+    first: tuple[float, float, float]
+    samples: Floats
+    tokens: Floats
+    peaks_mib: Floats
+
+    @property
+    def family(self) -> str:
+        """Which kind of model it was; the recorded names of models are not reliable."""
+        return self.name.split("/")[1].split("_")[0]
+
+    def relative_costs(self, constant: float, power: float) -> Floats:
+        """Return the costs of batches over that of the first."""
+        samples, tokens, _ = self.first
+        costs: Floats = self.samples * (constant + self.tokens) ** power / (samples * (constant + tokens) ** power)
+        return costs
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a cost under a margin.
+
+    Attributes:
+        admitted: share of recorded batches.
+        failed: share of those.
+        growth: mean factor by which samples could grow over the first batch's, at the lengths that were recorded.
+    """
+
+    admitted: float
+    failed: float
+    growth: float
+
+
+def recordings(path: Path = DATA) -> list[Recording]:
+    """Read the runs; those with fewer than five rows no longer than their first batch's are left out."""
+    with gzip.open(path, "rt", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    runs = []
+    for name in dict.fromkeys(row["run"] for row in rows):
+        of_run = [row for row in rows if row["run"] == name]
+        begin = of_run[0]
+        first = tuple(
+            float(begin[key]) for key in ("first_batch_size", "first_top_token_size", "first_gpu_memory_peak_mib")
+        )
+        later = [row for row in of_run[1:] if float(row["top_token_size"]) <= first[1]]
+        if len(later) >= 5:
+            columns = (
+                np.array([float(row[key]) for row in later])
+                for key in ("inference_batch_size", "top_token_size", "gpu_memory_mib")
+            )
+            runs.append(Recording(name, (first[0], first[1], first[2]), *columns))
+    return runs
+
+
+def halves(runs: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
+    """Return the runs to fit, and those that are kept out: every third kind of first batch in a family."""
+    kept_out = set()
+    for family in {run.family for run in runs}:
+        kept_out |= {(family, first) for first in sorted({run.first for run in runs if run.family == family})[1::3]}
+    kept = [run for run in runs if (run.family, run.first) in kept_out]
+    return [run for run in runs if run not in kept], kept
+
+
+def least_mib(runs: Iterable[Recording]) -> dict[str, float]:
+    """Return the smallest peak by family: below what weights take, no row of a family of like levels can hold them."""
+    least: dict[str, float] = {}
+    for run in runs:
+        least[run.family] = min(least.get(run.family, np.inf), float(run.peaks_mib.min()))
+    return least
+
+
+def level_spread(runs: Sequence[Recording]) -> dict[str, float]:
+    """Return by family and version how far MiB a weighted token differ between the runs of least and most samples.
+
+    Weights in the rows of some runs would show as a level that falls as batches grow.
+    """
+    spreads = {}
+    for kind in sorted({run.name.rsplit("/", 1)[0] + "/" + run.family for run in runs}):
+        same = [run for run in runs if run.name.rsplit("/", 1)[0] + "/" + run.family == kind]
+        levels = [
+            (run.first[0], float(np.median(run.peaks_mib / run.samples / (96 + run.tokens) ** 0.7))) for run in same
+        ]
+        spreads[kind] = min(levels)[1] / max(levels)[1]
+    return spreads
+
+
+def outcome(runs: Sequence[Recording], constant: float, power: float, margin: float) -> Outcome:
+    """Say what a cost does with recorded runs under a margin."""
+    families = Counter(run.family for run in runs)
+    admitted = failed = growth = total = 0.0
+    for run in runs:
+        weight = 1 / families[run.family] / len(run.samples)
+        relative = run.relative_costs(constant, power)
+        is_admitted = (relative * margin <= 1) & (run.samples > run.first[0])
+        admitted += weight * is_admitted.sum()
+        failed += weight * (is_admitted & (run.peaks_mib > run.first[2])).sum()
+        could = run.samples / run.first[0] / relative / margin
+        growth += weight * np.maximum(1.0, could).sum()
+        total += weight * len(run.samples)
+    return Outcome(admitted / total, failed / admitted if admitted else 0.0, growth / total)
+
+
+def margin_for(runs: Sequence[Recording], constant: float, power: float, probability: float) -> float:
+    """Return the smallest margin from which on no more than the probability fails, at any larger one either."""
+    least = float(MARGINS[-1])
+    for margin in MARGINS[::-1].tolist():
+        judged = outcome(runs, constant, power, margin)
+        if judged.admitted >= LEAST_ADMITTED and judged.failed > probability:
+            return least
+        least = margin
+    return least
+
+
+def chosen(runs: Sequence[Recording], probability: float) -> tuple[int, float]:
+    """Return the constant and the power under which batches grow most at a probability."""
+
+    def growth(form: tuple[int, float]) -> float:
+        return outcome(runs, *form, margin_for(runs, *form, probability)).growth
+
+    return max(((constant, power) for constant in SAMPLE_TOKENS for power in POWERS), key=growth)
+
+
+def report(runs: Sequence[Recording]) -> Iterator[str]:
+    """Yield the lines of the page."""
+    fitted, kept = halves(runs)
+    groups = [("fitted", fitted), ("kept out", kept)]
+    groups += [
+        (f"kept out: {name}", [r for r in kept if r.family == name]) for name in sorted({r.family for r in kept})
+    ]
+    least = ", ".join(f"{family} {mib:.0f}" for family, mib in least_mib(runs).items())
+    levels = ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in level_spread(runs).items())
+    yield from (
+        f"{len(fitted)} runs fitted, {len(kept)} kept out. Least MiB of a row: {least}.",
+        f"MiB a weighted token in the run of fewest samples over that of most: {levels}.",
+        "",
+        "| probability | c | p | margin | runs | admitted | above the first peak | samples grow by |",
+        "|---:|---:|---:|---:|---|---:|---:|---:|",
+    )
+    for probability in PROBABILITIES:
+        form = chosen(fitted, probability)
+        margin = margin_for(fitted, *form, probability)
+        for name, group in groups:
+            judged = outcome(group, *form, margin)
+            yield (
+                f"| {probability:.1%} | {form[0]} | {form[1]} | {margin:.3f} | {name} ({len(group)}) | "
+                f"{judged.admitted:.1%} | {judged.failed:.1%} | {judged.growth:.2f} |"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--page", type=Path, help="where the figures are written, as Markdown")
+    page = parser.parse_args().page
+    text = "\n".join(report(recordings()))
+    print(text)
+    if page:
+        write_text_atomically(page, TITLE + text + "\n")
+
+
+if __name__ == "__main__":
+    main()
