@@ -20,7 +20,7 @@ _WHERE = {
     "DynamicBatchSizeOptimizer": "trainauto.automations",
     "TrainingAutomations": "trainauto.automations",
     "DynamicDataLoader": "trainauto.data.dynamic_loader",
-    "build_dynamic_batch_dataloader": "trainauto.tasks.text.dynamic_batch_dataloader",
+    "build_dynamic_batch_dataloader": "trainauto.tasks.text.dynamic_dataloader",
     "TrainautoError": "trainauto.core.errors",
     "InputError": "trainauto.core.errors",
 }

@@ -10,8 +10,6 @@ from trainauto.scripting import build_run as build_run
 from trainauto.scripting import load_options as load_options
 from trainauto.scripting import plan as plan
 from trainauto.storage.run_tables import read_records as read_records
-from trainauto.tasks.text.dynamic_batch_dataloader import (
-    build_dynamic_batch_dataloader as build_dynamic_batch_dataloader,
-)
+from trainauto.tasks.text.dynamic_dataloader import build_dynamic_batch_dataloader as build_dynamic_batch_dataloader
 
 __version__: str

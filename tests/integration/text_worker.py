@@ -19,6 +19,7 @@ from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
 
 import trainauto  # noqa: E402
 from tests import tokenizers  # noqa: E402
+from trainauto.data.packing import TokenCost  # noqa: E402
 from trainauto.tasks.text.text_batch import TextBatch  # noqa: E402
 
 SHORT = 24
@@ -52,7 +53,7 @@ def main(budget: str, target: str) -> dict[str, object]:
     shapes: list[tuple[int, int]] = []
     score = scorer(shapes)
     loader = trainauto.build_dynamic_batch_dataloader(
-        texts, tokenizers.fast_tokenizer(), 8, 64, num_workers=0, return_token_type_ids=False
+        texts, tokenizers.fast_tokenizer(), 8, 64, num_workers=0, cost=TokenCost(), return_token_type_ids=False
     )
     mapped = loader.map(score, memory_budget=budget, target_vram_usage=float(target) or None)
     in_budget, shapes[:] = list(shapes), []

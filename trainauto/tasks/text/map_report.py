@@ -40,7 +40,7 @@ class MapReport:
             f"{self.seconds:.1f} s",
             f"out of memory {counted(self.out_of_memory, 'time')}",
         ]
-        if self.peak_bytes:
+        if self.peak_bytes >= MIB:
             share = f" ({self.peak_bytes / self.limit_bytes:.0%} of the limit)" if self.limit_bytes else ""
             parts.append(f"peak {self.peak_bytes / MIB:.0f} MiB{share}")
         return ", ".join(parts)

@@ -102,7 +102,9 @@ class TextMapper:
             del places
             return self._costs(tried, longest) <= bound
 
-        return int(largest_counts(fits, np.ones(1, np.int64), np.array([most]))[0])
+        count = int(largest_counts(fits, np.ones(1, np.int64), np.array([most]))[0])
+        # Shorter texts, as many as in the first batch, take no more than it, whatever the margin of a prediction says.
+        return max(count, self._rule.base) if bound >= self._rule.bound else count
 
     def _costs(self, samples: IntArray, longest: IntArray) -> IntArray:
         return self._rule.cost.cost(samples, longest, np.zeros(1, np.int64))

@@ -20,7 +20,7 @@ LENGTHS = [len(text.split()) + 2 for text in TEXTS]  # [CLS] and [SEP]
 
 
 def loader_of(texts: list[str] = TEXTS, **more: Any) -> TextDataLoader:
-    arguments = {"batch_size": 4, "max_input_token_length": 64, "num_workers": 0, **more}
+    arguments = {"batch_size": 4, "max_input_token_length": 64, "num_workers": 0, "cost": TokenCost(), **more}
     return build_dynamic_batch_dataloader(texts, tokenizers.fast_tokenizer(), **arguments)
 
 

@@ -10,20 +10,22 @@ import numpy as np
 from trainauto.core.errors import InputError, Problem
 from trainauto.data.packing import (
     BatchCost,
+    BatchOrder,
     CandidateCounts,
     LongestFirst,
     PackedBatchSampler,
     SampleSizes,
     ShuffledBatches,
-    TokenCost,
     UncertainCost,
     candidate_counts,
 )
+from trainauto.tasks.text.costs import RelativeCost
 from trainauto.tasks.text.padded_cost import PaddedCost
 from trainauto.tasks.text.tokenizer_arguments import check_tokenizer_arguments, tokenizer_keywords
 
 if TYPE_CHECKING:
     from trainauto.tasks.text.text_dataloader import TextDataLoader
+    from trainauto.tasks.text.tokenized_texts import TokenizedTexts
 
 
 def build_dynamic_batch_dataloader(
@@ -42,81 +44,91 @@ def build_dynamic_batch_dataloader(
     shuffle_keep_first_n: int = 3,
     friendly_batch_size: bool = False,
     cost: BatchCost | None = None,
-    pin_memory: bool = False,
+    order: BatchOrder | None = None,
     rank: int = 0,
     world_size: int = 1,
+    pin_memory: bool = False,
     **tokenizer_kwargs: Any,
 ) -> "TextDataLoader":
-    """Return a loader of texts whose batches hold more of them the shorter they are.
+    """Return a loader of texts whose batches hold the more of them the shorter they are.
 
-    The first batch holds the ``batch_size`` longest texts. Every later one holds as many as are predicted to take no
-    more memory than the first, out of ``steps`` candidates between ``batch_start_range`` and ``batch_end_range`` times
-    ``batch_size``; where no candidate is admitted, ``batch_size``.
+    The first batch holds the ``batch_size`` longest. Each later one holds the largest of the candidates that are
+    predicted to take no more memory than the first, or ``batch_size`` where none is. docs/texts.md says more.
 
     Args:
         texts: strings of any length.
         tokenizer: any tokenizer of Hugging Face's.
-        batch_size: texts of the first, hardest batch; one that surely fits.
+        batch_size: texts of the first, hardest batch: a number that surely fits.
         max_input_token_length: texts are cut to so many tokens.
-        threshold: probability with which a batch may take more memory than the first. A cost that is exact, such as the
-            number of tokens, has no such probability.
+        threshold: probability with which a batch may take more memory than the first. Costs that are exact, such as
+            tokens, have no such probability.
         shuffle: give the batches in random order; texts within one stay of similar length.
         num_workers: processes that pad batches ahead; 0 pads in this process.
         batch_start_range: smallest candidate, in multiples of ``batch_size``.
         batch_end_range: largest candidate.
-        steps: number of candidates.
+        steps: how many candidates lie evenly between them.
         shuffle_seed: decides the random order.
-        shuffle_keep_first_n: so many of the batches of the longest texts come first all the same, so that what does not
-            fit shows at once.
+        shuffle_keep_first_n: so many batches of the longest texts come first all the same, so that what does not fit
+            shows at once.
         friendly_batch_size: only 2^n and 3 * 2^n as candidates.
-        cost: predicts what batches cost.
-        pin_memory: have batches in memory that is copied to a GPU faster.
+        cost: predicts what batches cost; by default one relative to the first batch, fitted to what others measured
+            with ``generate`` on GPUs (docs/benchmarks/text_margins.md).
+        order: of the batches, in place of ``shuffle``: such as ``Bucketed()`` for training.
         rank: which of ``world_size`` processes this is; each gets as many batches.
         world_size: processes that share the texts.
-        tokenizer_kwargs: keywords that the tokenizer's ``__call__`` names, and ``padding_side``,
-            ``pad_to_multiple_of``.
+        pin_memory: have batches in memory that is copied to a GPU faster.
+        tokenizer_kwargs: what else the tokenizer's ``__call__`` names, and ``padding_side``, ``pad_to_multiple_of``.
 
     Raises:
-        InputError: transformers is missing, or an argument cannot be used; each is named.
+        InputError: transformers is missing, or arguments cannot be used; each is named.
     """
     _check(batch_size, max_input_token_length, threshold, num_workers)
-    _require_transformers()
     check_tokenizer_arguments(tokenizer_kwargs, tokenizer_keywords(tokenizer), OWN_KEYWORDS)
+    candidates = candidate_counts(batch_size, batch_start_range, batch_end_range, steps, friendly=friendly_batch_size)
     from trainauto.tasks.text.text_dataloader import TextDataLoader
     from trainauto.tasks.text.tokenized_texts import tokenize
 
-    candidates = candidate_counts(batch_size, batch_start_range, batch_end_range, steps, friendly=friendly_batch_size)
     tokenized = tokenize(texts, tokenizer, max_input_token_length, tokenizer_kwargs)
-    cost = cost or TokenCost()
-    margin = cost.margin(threshold) if isinstance(cost, UncertainCost) else 1.0
-    padded = PaddedCost(cost, tokenized.padding.multiple)
-    longest = tokenized.lengths.max(initial=0, keepdims=True)
-    first = int(padded.cost(np.array([batch_size]), longest, np.zeros(1, np.int64))[0])
-    rule = CandidateCounts(padded, int(first / margin), candidates, batch_size)
-    order = ShuffledBatches(shuffle_keep_first_n) if shuffle else LongestFirst()
-    sampler = PackedBatchSampler(
-        SampleSizes(tokenized.lengths), rule, order, seed=shuffle_seed, rank=rank, world_size=world_size
-    )
+    rule = _rule(cost or _relative_cost(threshold), threshold, tokenized, candidates, batch_size)
+    order = order or (ShuffledBatches(shuffle_keep_first_n) if shuffle else LongestFirst())
+    sizes = SampleSizes(tokenized.lengths)
+    sampler = PackedBatchSampler(sizes, rule, order, seed=shuffle_seed, rank=rank, world_size=world_size)
     return TextDataLoader(tokenized, rule, sampler, num_workers=num_workers, pin_memory=pin_memory)
 
 
+def _rule(
+    cost: BatchCost, threshold: float, texts: "TokenizedTexts", candidates: tuple[int, ...], batch_size: int
+) -> CandidateCounts:
+    """Return the rule by which no batch costs more than the first, with so much probability."""
+    padded = PaddedCost(cost, texts.padding.multiple)
+    longest = texts.lengths.max(initial=0, keepdims=True)
+    first = int(padded.cost(np.array([batch_size]), longest, np.zeros(1, np.int64))[0])
+    margin = cost.margin(threshold) if isinstance(cost, UncertainCost) else 1.0
+    return CandidateCounts(padded, int(first / margin), candidates, batch_size)
+
+
+def _relative_cost(threshold: float) -> BatchCost:
+    try:
+        return RelativeCost(threshold)
+    except ValueError as error:
+        raise InputError(f"threshold: {error}") from None
+
+
 def _check(batch_size: int, most_tokens: int, threshold: float, num_workers: int) -> None:
+    least = {
+        "batch_size": (batch_size, 1),
+        "max_input_token_length": (most_tokens, 1),
+        "num_workers": (num_workers, 0),
+    }
     problems = [
-        Problem(f"{name} must be {least} or more, got {value}")
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("max_input_token_length", most_tokens, 1),
-            ("num_workers", num_workers, 0),
-        )
-        if value < least
+        Problem(f"{name} must be {limit} or more, got {value}")
+        for name, (value, limit) in least.items()
+        if value < limit
     ]
     if not 0 < threshold < 1:
         problems.append(Problem(f"threshold is a probability between 0 and 1, got {threshold}"))
     if problems:
         raise InputError(problems)
-
-
-def _require_transformers() -> None:
     if find_spec("transformers") is None:
         raise InputError(
             Problem(
