@@ -135,7 +135,7 @@ class GenerationTracer:
         """Return what the last step begins with: all but one of the tokens that it will see are in the cache."""
         ids, mask, new = _ids(samples, tokens), _ids(samples, tokens), self.generation.max_new_tokens
         rows = samples * self.generation.beams
-        # The last but one of them is added by a step, too: a prompt may leave parts of larger tensors in a cache.
+        # The last of those is added by a step, too: what a prompt leaves in a cache may be parts of larger tensors.
         alone = int(new > 2)
         if self._has_encoder:
             state = self._encoded(ids, mask, rows, new - 1 - alone)

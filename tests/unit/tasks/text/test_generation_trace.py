@@ -62,6 +62,7 @@ def generate(model: Decoder, ids: Tensor, mask: Tensor, new: int) -> Tensor:
         logits = out["logits"][:, -1].to(copy=True, dtype=torch.float32)
         del out
         ids = torch.cat([ids, logits.argmax(-1)[:, None]], -1)
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], -1)
     return ids
 
 
@@ -74,7 +75,7 @@ def test_the_peak_is_that_of_the_same_loop_on_real_tensors(samples: int, tokens:
     (events,) = profiled(lambda: generate(model, ids, mask, new))
     real = int(np.cumsum([ids.nbytes + mask.nbytes, *(e.size_bytes for e in events if e.is_tensor)]).max())
     traced = GenerationTracer(model, Generation(new)).trace(samples, tokens)
-    assert traced.batch_bytes == pytest.approx(real, rel=0.05)
+    assert traced.batch_bytes == pytest.approx(real, rel=0.03)
     assert traced.held_bytes == sum(weight.nbytes for weight in model.parameters())
     assert (traced.last.peak_bytes > traced.first.peak_bytes) == (new == 70)
 
