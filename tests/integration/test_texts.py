@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,3 +59,20 @@ def test_a_batch_that_runs_out_of_memory_in_mid_run_loses_nothing(tmp_path: Path
     assert report["texts"] == len(result["results"]) == 400
     assert result["results"][::7] == pytest.approx(result["alone"], rel=1e-4)
     assert 0.5 < report["peak_bytes"] / report["limit_bytes"] <= 1
+
+
+def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
+    """B01, B16, B43: docs/texts.md, before and after."""
+    (script,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "texts.md").read_text(), re.DOTALL | re.MULTILINE)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    before, after, _, vectors, batches, translated = done.stdout.splitlines()
+    padding = [float(found) for line in (before, after) for found in re.findall(r"([\d.]+)% padding", line)]
+    assert padding[1] < padding[0] / 2
+    assert after.startswith("after: 400 texts in ")
+    assert vectors == "400 vectors of 64 numbers, in the order of the texts"
+    assert batches.split("the first ")[1].startswith("[(16, 256), (")
+    assert translated.startswith("16 translations, of text ")

@@ -1,1 +1,49 @@
-"""Texts of any length: tokenized once, batched by what a batch costs."""
+"""Texts of any length: tokenized once, batched by what a batch costs.
+
+Names are loaded when they are first used: some need transformers.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainauto.data.packing import Bucketed, TokenCost
+    from trainauto.tasks.text.costs import LawCost, RelativeCost, TransformerSizes
+    from trainauto.tasks.text.dynamic_dataloader import build_dynamic_batch_dataloader
+    from trainauto.tasks.text.generation_trace import Generation
+    from trainauto.tasks.text.map_report import TextDoesNotFitError
+    from trainauto.tasks.text.text_dataloader import TextDataLoader
+    from trainauto.tasks.text.traced_cost import TracedCost
+
+__all__ = [
+    "Bucketed",
+    "Generation",
+    "LawCost",
+    "RelativeCost",
+    "TextDataLoader",
+    "TextDoesNotFitError",
+    "TokenCost",
+    "TracedCost",
+    "TransformerSizes",
+    "build_dynamic_batch_dataloader",
+]
+
+_WHERE = {
+    "Bucketed": "trainauto.data.packing",
+    "Generation": "trainauto.tasks.text.generation_trace",
+    "LawCost": "trainauto.tasks.text.costs",
+    "RelativeCost": "trainauto.tasks.text.costs",
+    "TextDataLoader": "trainauto.tasks.text.text_dataloader",
+    "TextDoesNotFitError": "trainauto.tasks.text.map_report",
+    "TokenCost": "trainauto.data.packing",
+    "TracedCost": "trainauto.tasks.text.traced_cost",
+    "TransformerSizes": "trainauto.tasks.text.costs",
+    "build_dynamic_batch_dataloader": "trainauto.tasks.text.dynamic_dataloader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return value
