@@ -40,10 +40,12 @@ TITLE = """# Batches to generate from, where nothing is known of the model
 `python scripts/bench/fit_text_margins.py --page docs/benchmarks/text_margins.md`, on recordings of others
 (`scripts/bench/data/README.md`). A batch's cost is samples x (c + tokens of its longest text)^p. It is admitted if it
 holds more samples than the first one, its longest text is no longer, and its cost times the margin is at most the first
-one's. "Above the first peak" is the share of the admitted batches, as recorded, that took more memory than the first.
-Families of models and runs within them weigh the same. No row holds the model's weights: in float16 they are about
-13,000 MiB (alma), 1,200 (nllb) and 140 (nmt), and every family has rows far below that. Among runs, those of one text at
-a time and those of hundreds take the same for a weighted token within a factor of 2; weights would make it tens.
+one's. "Above the first peak" is the share of the admitted batches, as recorded, that took more memory than the
+first. Families of models and runs within them weigh the same.
+
+No row holds the model's weights: in float16 they are about 13,000 MiB (alma), 1,200 (nllb) and 140 (nmt), and every
+family has rows far below that. Among runs, those of one text at a time and those of hundreds take the same for a
+weighted token within a factor of 2; weights would make it tens.
 
 """
 

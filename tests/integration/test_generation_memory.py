@@ -17,7 +17,7 @@ from trainauto.tasks.text.generation_trace import Generation, GenerationTracer
 MOST_ERROR = 0.05
 CASES = {
     "the prompt is the peak": (6, 80, Generation(4)),
-    "the last step is the peak": (4, 8, Generation(40)),
+    "the last step is the peak": (4, 6, Generation(24)),
     "beams": (3, 20, Generation(12, beams=3)),
 }
 
