@@ -3,7 +3,14 @@
 Pure: numpy and nothing else, no torch, no files, no clock.
 """
 
-from trainauto.data.packing.costs import BatchCost, TokenCost, UncertainCost, check_monotone
+from trainauto.data.packing.costs import (
+    BatchCost,
+    PaddedCost,
+    TokenCost,
+    UncertainCost,
+    check_monotone,
+    padded_width,
+)
 from trainauto.data.packing.orders import BatchOrder, Bucketed, LongestFirst, ShuffledBatches
 from trainauto.data.packing.pack import pack, pack_by, pack_candidates, repack
 from trainauto.data.packing.packing import Packing
@@ -30,6 +37,7 @@ __all__ = [
     "Packing",
     "PackingMismatchError",
     "PackingRule",
+    "PaddedCost",
     "SampleSizes",
     "SampleTooLargeError",
     "ShuffledBatches",
@@ -41,5 +49,6 @@ __all__ = [
     "pack",
     "pack_by",
     "pack_candidates",
+    "padded_width",
     "repack",
 ]

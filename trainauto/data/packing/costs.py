@@ -46,21 +46,46 @@ class TokenCost:
     """Padded tokens: samples times the longest length.
 
     Attributes:
-        multiple: lengths are padded to a multiple of this many tokens (``pad_to_multiple_of`` of a tokenizer).
+        unit: what costs are in.
     """
 
-    multiple: int = 1
     unit: str = "tokens"
+
+    def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
+        """Return the tokens of padded batches."""
+        del images
+        return samples * longest
+
+
+@dataclass(frozen=True)
+class PaddedCost:
+    """A cost of the widths that batches are padded to.
+
+    Attributes:
+        of_widths: cost of batches by their width.
+        multiple: widths are multiples of this (``pad_to_multiple_of`` of a tokenizer).
+    """
+
+    of_widths: BatchCost
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         if self.multiple < 1:
             raise ValueError(f"lengths cannot be padded to a multiple of {self.multiple}")
 
+    @property
+    def unit(self) -> str:
+        """What costs are in."""
+        return self.of_widths.unit
+
     def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
-        """Return the tokens of padded batches."""
-        del images
-        padded = longest if self.multiple == 1 else -(-longest // self.multiple) * self.multiple
-        return samples * padded
+        """Return what batches cost."""
+        return self.of_widths.cost(samples, padded_width(longest, self.multiple), images)
+
+
+def padded_width(longest: IntArray, multiple: int) -> IntArray:
+    """Return how wide batches are by their longest samples; at least one column, for models take no batch without."""
+    return -(-np.maximum(longest, 1) // multiple) * multiple
 
 
 def check_monotone(cost: BatchCost, longest_tokens: int, most_samples: int, most_images: int = 0) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trainauto.tasks.text.dynamic_dataloader import build_dynamic_batch_dataloader
     from trainauto.tasks.text.generation_trace import Generation
     from trainauto.tasks.text.map_report import TextDoesNotFitError
+    from trainauto.tasks.text.measured_cost import MeasuredCost
     from trainauto.tasks.text.text_dataloader import TextDataLoader
     from trainauto.tasks.text.traced_cost import TracedCost
 
@@ -19,6 +20,7 @@ __all__ = [
     "Bucketed",
     "Generation",
     "LawCost",
+    "MeasuredCost",
     "RelativeCost",
     "TextDataLoader",
     "TextDoesNotFitError",
@@ -32,6 +34,7 @@ _WHERE = {
     "Bucketed": "trainauto.data.packing",
     "Generation": "trainauto.tasks.text.generation_trace",
     "LawCost": "trainauto.tasks.text.costs",
+    "MeasuredCost": "trainauto.tasks.text.measured_cost",
     "RelativeCost": "trainauto.tasks.text.costs",
     "TextDataLoader": "trainauto.tasks.text.text_dataloader",
     "TextDoesNotFitError": "trainauto.tasks.text.map_report",

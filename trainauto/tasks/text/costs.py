@@ -151,28 +151,24 @@ class LawCost:
     Args:
         sizes: of the model.
         generation: how texts are generated; ``None``: a training step.
-        multiple: lengths are padded to a multiple of so many tokens.
     """
 
     unit = "bytes"
 
-    def __init__(self, sizes: TransformerSizes, generation: Generation | None, multiple: int = 1) -> None:
-        if multiple < 1:
-            raise ValueError(f"lengths cannot be padded to a multiple of {multiple}")
+    def __init__(self, sizes: TransformerSizes, generation: Generation | None) -> None:
         self.held_bytes = sizes.parameters * sizes.number_bytes
         self._moments = training_law(sizes) if generation is None else generation_law(sizes, generation)
-        self._multiple, self._scale = multiple, TRAINING_SCALE if generation is None else GENERATION_SCALE
+        self._scale = TRAINING_SCALE if generation is None else GENERATION_SCALE
 
     @classmethod
-    def of(cls, model: Any, generation: Generation | None, multiple: int = 1) -> "LawCost":
+    def of(cls, model: Any, generation: Generation | None) -> "LawCost":
         """Return the cost of a model of Transformers; see :meth:`TransformerSizes.of`."""
-        return cls(TransformerSizes.of(model), generation, multiple)
+        return cls(TransformerSizes.of(model), generation)
 
     def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
         """Return the bytes of padded batches; images are ignored."""
         del images
-        padded = -(-np.asarray(longest) // self._multiple) * self._multiple
-        whole: IntArray = np.ceil(self._moments.bytes(samples, padded)).astype(np.int64)
+        whole: IntArray = np.ceil(self._moments.bytes(samples, np.asarray(longest))).astype(np.int64)
         return whole
 
     def margin(self, probability: float) -> float:
@@ -191,7 +187,6 @@ class RelativeCost:
 
     Args:
         probability: with which a batch of more samples may pass the peak of the first one; the form follows it.
-        multiple: lengths are padded to a multiple of so many tokens.
 
     Raises:
         ValueError: the probability is below what the recordings can tell.
@@ -202,20 +197,17 @@ class RelativeCost:
     STEPS = 1024
     """Parts that a text's cost is counted in, which keeps costs whole."""
 
-    def __init__(self, probability: float = 0.025, multiple: int = 1) -> None:
-        if multiple < 1:
-            raise ValueError(f"lengths cannot be padded to a multiple of {multiple}")
+    def __init__(self, probability: float = 0.025) -> None:
         known = [share for share in FORMS if share <= probability]
         if not known or probability >= 1:
             raise ValueError(f"a probability of at least {min(FORMS)} and below 1, got {probability}")
-        self._probability, self._multiple = max(known), multiple
+        self._probability = max(known)
         self.form = FORMS[self._probability]
 
     def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
         """Return the relative cost of padded batches; images are ignored."""
         del images
-        padded = -(-np.asarray(longest, np.int64) // self._multiple) * self._multiple
-        each = self.STEPS * (self.form.tokens + padded.astype(np.float64)) ** self.form.power
+        each = self.STEPS * (self.form.tokens + np.asarray(longest, np.float64)) ** self.form.power
         whole: IntArray = np.asarray(samples, np.int64) * np.rint(each).astype(np.int64)
         return whole
 

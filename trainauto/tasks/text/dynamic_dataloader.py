@@ -14,13 +14,13 @@ from trainauto.data.packing import (
     CandidateCounts,
     LongestFirst,
     PackedBatchSampler,
+    PaddedCost,
     SampleSizes,
     ShuffledBatches,
     UncertainCost,
     candidate_counts,
 )
 from trainauto.tasks.text.costs import RelativeCost
-from trainauto.tasks.text.padded_cost import PaddedCost
 from trainauto.tasks.text.tokenizer_arguments import check_tokenizer_arguments, tokenizer_keywords
 
 if TYPE_CHECKING:

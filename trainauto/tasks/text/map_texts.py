@@ -16,7 +16,7 @@ from rich.progress import Progress
 from trainauto.core.errors import InputError
 from trainauto.core.process import limit_private_memory
 from trainauto.core.words import counted
-from trainauto.data.packing import CandidateCounts, IntArray, SampleSizes
+from trainauto.data.packing import CandidateCounts, IntArray, SampleSizes, padded_width
 from trainauto.data.packing.counts import largest_counts
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.meter import MemoryMeter, Window
@@ -24,7 +24,6 @@ from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_
 from trainauto.memory.monitor.release import release_memory
 from trainauto.tasks.text.map_report import MapReport, TextDoesNotFitError
 from trainauto.tasks.text.measured_bound import MeasuredBound
-from trainauto.tasks.text.padded_cost import padded_width
 from trainauto.tasks.text.text_batch import TextBatch
 from trainauto.tasks.text.tokenized_texts import TokenizedTexts
 

@@ -1,90 +1,89 @@
-"""A cost in bytes, corrected by the peaks that were measured."""
+"""What a batch of texts takes in bytes, by two measured steps: where no trace is to be had."""
 
-from math import exp, log, sqrt
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trainauto.memory.cost.ratio_prior import FREEDOM, RatioPrior, student4
+from trainauto.core.errors import InputError
+from trainauto.data.packing import BatchCost, IntArray, TokenCost
+from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.memory.monitor.release import release_memory
+from trainauto.tasks.text.traced_cost import allocator_margin
 
-IntArray = NDArray[np.int64]
-
-UNKNOWN = RatioPrior(1.0, 2.0, 0.0, 0.05, 0.0, 0.0)
-"""Belief where nothing is known of how predictions compare with measured peaks: a factor of 2, and 5 % of noise."""
-
-
-class PredictedBytes(Protocol):
-    """A cost in bytes that may be off by a factor."""
-
-    def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
-        """Return what batches take."""
+SMALLER, LARGER = (2, 32), (4, 128)
+"""Texts and tokens of the steps that are measured: eight times as many tokens in the larger, and both small."""
 
 
 class MeasuredCost:
-    """Another cost times the ratio by which measured peaks exceed it.
+    """Bytes that a batch takes beside what is held, linear in another cost.
 
-    The logarithm of measured over predicted is taken as a ratio that all batches share, known beforehand as the belief
-    says, and what every batch has to itself. Each observation tells of both: the posterior of the shared ratio is that
-    of a Gaussian mean; the scale of what batches have to themselves is the prior's, which counts as four observations,
-    and theirs together. Quantiles are Student's with 4 degrees of freedom, as all others here (``ratio_prior.py``).
+    For modules that cannot be traced in this process: compiled ones, steps under CUDA autocast. Two steps say nothing
+    of how far a third may be off, so that the margin is that of allocators alone.
 
     Args:
-        base: predicts bytes.
-        belief: of measured over predicted before anything was measured.
+        base: what bytes follow.
+        constant_bytes: what a batch takes whatever it holds.
+        bytes_per_unit: what each unit of ``base`` takes.
     """
 
     unit = "bytes"
 
-    def __init__(self, base: PredictedBytes, belief: RatioPrior = UNKNOWN) -> None:
-        self.base, self._belief = base, belief
-        self._logs: list[float] = []
+    def __init__(self, base: BatchCost, constant_bytes: float, bytes_per_unit: float) -> None:
+        self.base, self.constant_bytes, self.bytes_per_unit = base, constant_bytes, bytes_per_unit
 
-    @property
-    def ratio(self) -> float:
-        """Measured over predicted, as it is expected of a batch to come."""
-        return exp(self._posterior()[0])
-
-    def observe(self, predicted: int, measured: int) -> None:
-        """Take in the peak of a batch.
+    @classmethod
+    def of_steps(
+        cls,
+        step: Callable[[int, int], object],
+        base: BatchCost | None = None,
+        *,
+        smaller: tuple[int, int] = SMALLER,
+        larger: tuple[int, int] = LARGER,
+    ) -> "MeasuredCost":
+        """Measure two steps, each after one of its kind that leaves behind what libraries and optimizers keep.
 
         Args:
-            predicted: what the base says of it.
-            measured: what it took, beside what is held anyway, as the prediction has it.
+            step: runs a batch of so many texts of so many tokens.
+            base: what bytes follow; padded tokens where none is given.
+            smaller: texts and tokens of one step.
+            larger: of the other.
+
+        Raises:
+            InputError: nothing can be measured here, or the larger step took no more than the smaller one.
         """
-        if predicted > 0 and measured > 0:
-            self._logs.append(log(measured / predicted))
+        base = base or TokenCost()
+        meter = MemoryMeter.of_this_process()
+        meter.set_baseline()
+        peaks = [_measured(step, meter, *shape) for shape in (smaller, larger)]
+        costs = [int(base.cost(*(np.array([size]) for size in (*shape, 0)))[0]) for shape in (smaller, larger)]
+        if costs[1] <= costs[0] or peaks[1] <= peaks[0]:
+            raise InputError(
+                f"two steps of {smaller} and {larger} texts and tokens took {peaks[0]} and {peaks[1]} bytes: "
+                "measure a larger one, so that they differ"
+            )
+        slope = (peaks[1] - peaks[0]) / (costs[1] - costs[0])
+        constant = peaks[0] - slope * costs[0]
+        # Through the larger one where the line would begin below nothing: bytes may grow faster than the other cost.
+        return cls(base, constant, slope) if constant >= 0 else cls(base, 0.0, peaks[1] / costs[1])
 
     def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
-        """Return the bytes of batches as they are expected to be measured."""
-        corrected: IntArray = np.ceil(self.base.cost(samples, longest, images) * self.ratio).astype(np.int64)
-        return corrected
+        """Return the bytes of padded batches."""
+        bytes_ = self.constant_bytes + self.bytes_per_unit * self.base.cost(samples, longest, images)
+        whole: IntArray = np.ceil(bytes_).astype(np.int64)
+        return whole
 
     def margin(self, probability: float) -> float:
-        """Return how far a batch's bytes relative to another's may lie above the prediction: the ratio cancels."""
-        return max(1.0, exp(self._doubt(probability) * sqrt(2) * self._own()))
+        """Return how far a batch's bytes, relative to another's, may lie above the prediction."""
+        return allocator_margin(probability)
 
-    def upper_margin(self, probability: float) -> float:
-        """Return how far a batch's bytes may lie above :meth:`cost`: for bounds that are no measured batch's."""
-        _, variance = self._posterior()
-        return max(1.0, exp(self._doubt(probability) * sqrt(variance + self._own() ** 2)))
 
-    def _doubt(self, probability: float) -> float:
-        if not 0 < probability < 1:
-            raise ValueError(f"a probability lies between 0 and 1, got {probability}")
-        return student4(1 - probability)
-
-    def _own(self) -> float:
-        """Scale of what a batch has to itself."""
-        own = max(self._belief.own, 1e-3)
-        if not self._logs:
-            return own
-        spread = float(np.square(np.array(self._logs) - np.mean(self._logs)).sum())
-        return sqrt((FREEDOM * own**2 + spread) / (FREEDOM + len(self._logs) - 1))
-
-    def _posterior(self) -> tuple[float, float]:
-        """Return expectation and variance of the logarithm of the shared ratio."""
-        before, known = log(self._belief.median_ratio), 1 / max(self._belief.ratio, 1e-6) ** 2
-        each = 1 / self._own() ** 2
-        weight = known + each * len(self._logs)
-        return (before * known + each * sum(self._logs)) / weight, 1 / weight
+def _measured(step: Callable[[int, int], object], meter: MemoryMeter, samples: int, tokens: int) -> int:
+    """Return the bytes that the second of two equal steps takes beside what is held before it."""
+    step(samples, tokens)
+    release_memory(meter.device)  # what a heap keeps free would be filled first, and not be seen
+    held_bytes = meter.now_bytes()
+    with meter.window() as window:
+        step(samples, tokens)
+    if window.reading is None:
+        raise InputError("this platform does not tell how much memory a step takes")
+    return window.reading.allocated - held_bytes

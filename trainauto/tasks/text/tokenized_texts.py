@@ -15,7 +15,7 @@ from rich.progress import track
 from torch.utils.data import Dataset
 
 from trainauto.core.errors import InputError
-from trainauto.tasks.text.padded_cost import padded_width
+from trainauto.data.packing import padded_width
 from trainauto.tasks.text.text_batch import TextBatch
 
 logger = logging.getLogger(__name__)

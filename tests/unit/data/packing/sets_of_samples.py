@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from trainauto.data.packing import IntArray, SampleSizes, TokenCost
+from trainauto.data.packing import IntArray, PaddedCost, SampleSizes, TokenCost
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class PricedImages:
         return samples * (longest + longest * longest // 8) + images * self.per_image
 
 
-COSTS = (TokenCost(), TokenCost(multiple=8), PricedImages())
+COSTS = (TokenCost(), PaddedCost(TokenCost(), 8), PricedImages())
 
 
 @st.composite

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.unit.data.packing.sets_of_samples import COSTS
-from trainauto.data.packing import BatchCost, IntArray, TokenCost, check_monotone
+from trainauto.data.packing import BatchCost, IntArray, PaddedCost, TokenCost, check_monotone
 
 
 @pytest.mark.parametrize("cost", COSTS, ids=repr)
@@ -15,9 +15,9 @@ def test_ours_are_monotone(cost: BatchCost) -> None:
 def test_tokens_are_padded_to_a_multiple() -> None:
     ones = np.array([1, 2])
     assert TokenCost().cost(ones, np.array([7, 9]), ones).tolist() == [7, 18]
-    assert TokenCost(multiple=8).cost(ones, np.array([7, 9]), ones).tolist() == [8, 32]
+    assert PaddedCost(TokenCost(), 8).cost(ones, np.array([7, 9]), ones).tolist() == [8, 32]
     with pytest.raises(ValueError, match="multiple of 0"):
-        TokenCost(multiple=0)
+        PaddedCost(TokenCost(), 0)
 
 
 class Priced(TokenCost):

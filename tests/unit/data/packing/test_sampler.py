@@ -18,6 +18,7 @@ from trainauto.data.packing import (
     LongestFirst,
     PackedBatchSampler,
     PackingMismatchError,
+    PaddedCost,
     SampleSizes,
     SampleTooLargeError,
     ShuffledBatches,
@@ -180,7 +181,7 @@ def other_than(**changes) -> PackedBatchSampler:
         "most_samples": None,
         **changes,
     }
-    rule = FewestBatches(TokenCost(given["multiple"]), given["bound"], given["most_samples"])
+    rule = FewestBatches(PaddedCost(TokenCost(), given["multiple"]), given["bound"], given["most_samples"])
     return PackedBatchSampler(lognormal(given["samples"]), rule, given["order"], seed=given["seed"])
 
 
@@ -242,7 +243,7 @@ def test_an_iterator_left_behind_moves_nothing() -> None:
     ("order", "rule", "checksum"),
     [
         (LongestFirst(), FewestBatches(TokenCost(), 2048), 139519778),
-        (ShuffledBatches(), FewestBatches(TokenCost(8), 2048), 1958165975),
+        (ShuffledBatches(), FewestBatches(PaddedCost(TokenCost(), 8), 2048), 1958165975),
         (Bucketed(), FewestBatches(TokenCost(), 2048), 1726727858),
         (LongestFirst(), CandidateCounts(TokenCost(), 2048, (4, 8, 16, 24), 4), 1870982753),
     ],

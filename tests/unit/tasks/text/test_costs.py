@@ -16,14 +16,14 @@ SAMPLES, LONGEST = np.meshgrid(np.arange(1, 200, 7), np.arange(0, 600, 11), inde
 NONE = np.zeros(1, np.int64)
 COSTS = [
     LawCost(SIZES, Generation(16)),
-    LawCost(SIZES, Generation(16, beams=4), multiple=8),
+    LawCost(SIZES, Generation(16, beams=4)),
     LawCost(SIZES, None),
     RelativeCost(),
-    RelativeCost(0.1, multiple=8),
+    RelativeCost(0.1),
 ]
 
 
-@pytest.mark.parametrize("cost", COSTS, ids=["generation", "beams", "training", "relative", "relative, multiple"])
+@pytest.mark.parametrize("cost", COSTS, ids=["generation", "beams", "training", "relative", "relative, bold"])
 def test_costs_are_whole_and_never_fall(cost: LawCost | RelativeCost) -> None:
     costs = cost.cost(SAMPLES, LONGEST, NONE)
     assert costs.dtype == np.int64
@@ -47,14 +47,6 @@ def test_a_training_step_costs_a_matrix_only_where_attention_writes_it() -> None
     plain, matrix = (LawCost(sizes, None).cost(16, np.array([500, 1000]), NONE) for sizes in (SIZES, written))
     assert plain[1] / plain[0] < 2.2
     assert matrix[1] / matrix[0] > 2.5
-
-
-def test_padding_to_a_multiple_is_counted() -> None:
-    padded, plain = RelativeCost(multiple=8), RelativeCost()
-    assert padded.cost(3, np.array([9, 16, 17]), NONE).tolist() == plain.cost(3, np.array([16, 16, 24]), NONE).tolist()
-    for kind in (lambda: RelativeCost(multiple=0), lambda: LawCost(SIZES, None, multiple=0)):
-        with pytest.raises(ValueError, match="multiple of 0"):
-            kind()
 
 
 def test_sizes_are_read_from_configurations() -> None:
