@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exit_on_sigterm()
     environment = prepare_or_exit(["test"], here=here)
     python, env = str(environment.python), environment.variables
+    compile_package(python, env)
     outcomes = [run_check(check, env) for check in quick_checks(python)]
     with tempfile.TemporaryDirectory(prefix="trainauto-test-") as folder:
         measured = {**env, "COVERAGE_FILE": str(Path(folder) / "coverage")}  # a run beside ours keeps its own
@@ -101,6 +102,15 @@ def run_check(check: Check, env: Mapping[str, str]) -> Outcome:
     start = time.monotonic()
     ended = subprocess.run(check.command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, check=False)
     return Outcome(check.name, ended.returncode, time.monotonic() - start)
+
+
+def compile_package(python: str, env: Mapping[str, str]) -> None:
+    """Write the package's bytecode, once for all processes of the tests.
+
+    Where Python is told to write none (PYTHONDONTWRITEBYTECODE), each of them would compile what it imports: 0.4 s.
+    """
+    command = [python, "-m", "compileall", "-qq", "--invalidation-mode", "checked-hash", "trainauto"]
+    subprocess.run(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, check=False)
 
 
 def headline(name: str) -> None:

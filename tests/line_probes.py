@@ -147,24 +147,36 @@ def count_of_first(owner: ast.AST, body: Sequence[ast.stmt]) -> int:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Begin before anything measured is imported."""
-    file = early_config.rootpath / "pyproject.toml"
-    measured: Any = Coverage(data_file=None, config_file=str(file)).get_option  # strings or lists, as the file has them
-    marks = Marks(measured("run:source"), measured("run:omit") or ())
-    setattr(builtins, MARKS, marks.bytes)
-    sys.meta_path.insert(0, marks)
-    early_config.pluginmanager.register(WrittenAtTheEnd(marks, file))
+    early_config.pluginmanager.register(WrittenAtTheEnd(measure(early_config.rootpath / "pyproject.toml")))
 
 
 class WrittenAtTheEnd:
+    """Writes what the tests' own process ran when they are over."""
+
+    def __init__(self, measurement: "Measurement") -> None:
+        self.measurement = measurement
+
+    def pytest_unconfigure(self) -> None:
+        self.measurement.write()
+
+
+class Measurement:
     """Writes what ran beside coverage.py's own data."""
 
     def __init__(self, marks: Marks, configuration: Path) -> None:
         self.marks = marks
-        self.configuration = configuration
+        self.file = os.environ.get("COVERAGE_FILE", str(configuration.with_name(".coverage")))
 
-    def pytest_unconfigure(self) -> None:
-        data = CoverageData(
-            os.environ.get("COVERAGE_FILE", str(self.configuration.with_name(".coverage"))), suffix=True
-        )
+    def write(self) -> None:
+        data = CoverageData(self.file, suffix=True)
         data.add_lines(self.marks.ran())
         data.write()
+
+
+def measure(configuration: Path) -> Measurement:
+    """Mark lines from here on, in this process and in all forked from it; nothing measured is imported yet."""
+    measured: Any = Coverage(data_file=None, config_file=str(configuration)).get_option  # strings or lists, as it has
+    marks = Marks(measured("run:source"), measured("run:omit") or ())
+    setattr(builtins, MARKS, marks.bytes)
+    sys.meta_path.insert(0, marks)
+    return Measurement(marks, configuration)

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from unittest import mock
 
 import yaml
 
+from tests.integration.ready_processes import Started, begin
 from trainauto.automations import AUTOMATIONS
 from trainauto.cli import main
 from trainauto.data import DATASETS
@@ -98,8 +98,11 @@ class Ended:
     stderr: str
 
 
-PROCESS_WIDE = re.compile(r"budget:|use_compile: true|deterministic: true|num_worker_per_gpu: [1-9]")
-"""Options of runs that change their process for good, count its memory, or fork it: they get one of their own."""
+PROCESS_WIDE = re.compile(r"use_compile: true|deterministic: true|num_worker_per_gpu: [1-9]")
+"""Options of runs that change their process for good, or fork it: they get one of their own."""
+
+COUNTED = "budget:"
+"""An option of runs that count what their process holds: it loads everything itself, unless a test says otherwise."""
 
 
 @contextmanager
@@ -124,14 +127,26 @@ def _is_below(folder: Path, module: ModuleType) -> bool:
     return file is not None and Path(file).is_relative_to(folder)
 
 
-def command(*arguments: str, cwd: Path, own_process: bool = False, timeout_s: float = 300) -> Ended:
-    """Run a command of trainauto, in this process as its entry point does, or in one of its own."""
-    if own_process:
-        line = [sys.executable, "-m", "trainauto", *arguments]
-        done = subprocess.run(
-            line, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout_s, check=False
-        )
-        return Ended(done.returncode, done.stdout, done.stderr)
+def command(
+    *arguments: str, cwd: Path, own_process: bool = False, afresh: bool = False, timeout_s: float = 300
+) -> Ended:
+    """Run a command of trainauto, in this process as its entry point does, or in one of its own.
+
+    Args:
+        arguments: its words.
+        cwd: where it is run.
+        own_process: run it in a process that has loaded torch already.
+        afresh: run it in a process that loads everything itself.
+        timeout_s: how long it may take there.
+    """
+    if own_process or afresh:
+        line = ["-m", "trainauto", *arguments]
+        process = begin(line, cwd=cwd, env=environment(), is_merged=False, afresh=afresh)
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        finally:
+            process.kill()
+        return Ended(process.returncode, stdout, stderr)
     out, err = io.StringIO(), io.StringIO()
     with (
         plugins_forgotten(cwd),
@@ -148,20 +163,26 @@ def command(*arguments: str, cwd: Path, own_process: bool = False, timeout_s: fl
     return Ended(code, out.getvalue(), err.getvalue())
 
 
-def train(options: Path, *arguments: str, timeout_s: float = 120, own_process: bool | None = None) -> Ended:
+def train(
+    options: Path,
+    *arguments: str,
+    timeout_s: float = 120,
+    own_process: bool | None = None,
+    afresh: bool | None = None,
+) -> Ended:
     """Run ``train.py -opt options ...`` in the folder of the option file; in a process of its own if it needs one."""
+    written = options.read_text(errors="replace") + " ".join(arguments).replace("=", ": ")
     if own_process is None:
-        written = options.read_text(errors="replace") + " ".join(arguments).replace("=", ": ")
-        own_process = PROCESS_WIDE.search(written) is not None
+        own_process = COUNTED in written or PROCESS_WIDE.search(written) is not None
+    if afresh is None:
+        afresh = COUNTED in written and own_process
     line = ("train", "-opt", options.name, *arguments)
-    return command(*line, cwd=options.parent, own_process=own_process, timeout_s=timeout_s)
+    return command(*line, cwd=options.parent, own_process=own_process, afresh=afresh, timeout_s=timeout_s)
 
 
-def started(options: Path, *arguments: str) -> subprocess.Popen[str]:
+def started(options: Path, *arguments: str, **how: bool) -> Started:
     """Start ``train.py -opt options ...`` in the folder of the option file; its words come in ``stdout``."""
-    command = [sys.executable, str(TRAIN), "-opt", options.name, *arguments]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=options.parent, env=environment(), **pipes)
+    return begin([str(TRAIN), "-opt", options.name, *arguments], cwd=options.parent, env=environment(), **how)
 
 
 def run_directory(options: Path, name: str = "tiny") -> Path:

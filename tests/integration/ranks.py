@@ -4,13 +4,13 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.integration.commands import TRAIN, environment
+from tests.integration.ready_processes import Started, begin
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("rank_worker.py")
@@ -34,23 +34,23 @@ def rank_environment(rank: int, count: int, port: int) -> dict[str, str]:
     }
 
 
-def start(command: Sequence[str], count: int, folder: Path, each: Sequence[str] = ()) -> list[subprocess.Popen[str]]:
-    """Start a command once for each rank; ``{rank}`` in it becomes the number, ``{each}`` that rank's own word."""
+def start(
+    words: Sequence[str], count: int, folder: Path, each: Sequence[str] = (), *, afresh: bool = False
+) -> list[Started]:
+    """Start ``python words...`` once for each rank; ``{rank}`` becomes the number, ``{each}`` that rank's own word."""
     port = free_port()
     return [
-        subprocess.Popen(
-            [part.replace("{rank}", str(rank)).replace("{each}", each[rank] if each else "") for part in command],
+        begin(
+            [part.replace("{rank}", str(rank)).replace("{each}", each[rank] if each else "") for part in words],
             cwd=folder,
             env=rank_environment(rank, count, port),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            afresh=afresh,
         )
         for rank in range(count)
     ]
 
 
-def finish(processes: Sequence[subprocess.Popen[str]], timeout_s: float = 120) -> list[tuple[int, str]]:
+def finish(processes: Sequence[Started], timeout_s: float = 120) -> list[tuple[int, str]]:
     """Wait for all; return exit codes and what they said. A hang ends all of them and fails the test."""
     try:
         said = [process.communicate(timeout=timeout_s)[0] for process in processes]
@@ -62,16 +62,16 @@ def finish(processes: Sequence[subprocess.Popen[str]], timeout_s: float = 120) -
 
 def worker(options: Path, count: int, *arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
     """Train on so many ranks through rank_worker.py; return what each rank saw."""
-    command = [sys.executable, str(WORKER), options.name, "seen_{rank}.json", *arguments]
-    done = finish(start(command, count, options.parent), timeout_s)
+    words = [str(WORKER), options.name, "seen_{rank}.json", *arguments]
+    done = finish(start(words, count, options.parent), timeout_s)
     assert [code for code, _ in done] == [0] * count, "\n".join(text for _, text in done)
     return [json.loads((options.parent / f"seen_{rank}.json").read_text()) for rank in range(count)]
 
 
-def train_ranks(options: Path, count: int, *arguments: str, each: Sequence[str] = ()) -> list[subprocess.Popen[str]]:
+def train_ranks(options: Path, count: int, *arguments: str, each: Sequence[str] = ()) -> list[Started]:
     """Start train.py on so many ranks."""
-    command = [sys.executable, str(TRAIN), "-opt", options.name, "--launcher", "pytorch", *arguments]
-    return start(command, count, options.parent, each)
+    words = [str(TRAIN), "-opt", options.name, "--launcher", "pytorch", *arguments]
+    return start(words, count, options.parent, each)
 
 
 def torchrun(*arguments: str) -> list[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.ready_processes import begin
+
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 sys.path.append(str(BENCH))
@@ -59,10 +61,12 @@ print(json.dumps([before, all_kept()]))
 """
 
 
-@pytest.mark.usefixtures("children_covered")
-def test_what_forward_keeps_for_backward() -> None:
-    done = subprocess.run([sys.executable, "-c", KEPT], cwd=ROOT, capture_output=True, text=True, check=True)
-    cpu, cuda = json.loads(done.stdout)
+def test_what_forward_keeps_for_backward(tmp_path: Path) -> None:
+    (tmp_path / "kept.py").write_text(KEPT)
+    process = begin([str(tmp_path / "kept.py")], cwd=ROOT, env=os.environ, is_merged=False)
+    said, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    cpu, cuda = json.loads(said)
     rounded = {name: round(share, 1) for name, share in cuda.items()}
     assert cpu["dropout"] == 2  # the result, and a mask of its input's type
     assert cuda["dropout"] == 1.25  # a byte an element
@@ -173,11 +177,10 @@ CASTING = ("SwinIR-light", "GPT", "GAN", "own module")
 def test_bf16_under_the_autocast_of_cuda_equals_real_steps(tmp_path: Path) -> None:
     """The process is a worker of the script that measures."""
     file = tmp_path / "cases.json"
-    command = [sys.executable, str(BENCH / "trace_accuracy.py"), "--small", "--formats", "bf16", "--work", str(file)]
-    command += ["--networks", *CASTING]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+    words = [str(BENCH / "trace_accuracy.py"), "--small", "--formats", "bf16", "--work", str(file)]
+    process = begin([*words, "--networks", *CASTING], cwd=tmp_path, env=os.environ)
+    said, _ = process.communicate(timeout=250)
+    assert process.returncode == 0, said
     cases = json.loads(file.read_text())
     assert {case["network"] for case in cases} == set(CASTING)
     assert all(abs(plan["error"]) < 0.001 for case in cases for plan in case["plans"])

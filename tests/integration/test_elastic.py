@@ -4,8 +4,6 @@ import json
 import os
 import platform
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +22,7 @@ from tests.integration.commands import (
     write_options,
 )
 from tests.integration.ranks import finish, rank_environment, start, train_ranks, worker
+from tests.integration.ready_processes import Started, begin
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="looks up processes in /proc")
 
@@ -44,21 +43,14 @@ def options_for(gt: Path, name: str, **changes: Any) -> dict[str, Any]:
     return merged(base, changes)
 
 
-def torchrun(options: Path, *arguments: str) -> subprocess.Popen[str]:
+def torchrun(options: Path, *arguments: str) -> Started:
     """Start two ranks under torchrun, which starts them again when one is lost."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3"]
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(TRAIN), "-opt", options.name]
     environment = rank_environment(0, 2, 0)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         del environment[name]
-    return subprocess.Popen(
-        [*command, "--launcher", "pytorch", *arguments],
-        cwd=options.parent,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return begin([*command, "--launcher", "pytorch", *arguments], cwd=options.parent, env=environment)
 
 
 def ranks_under(agent: int) -> list[int]:
@@ -160,8 +152,8 @@ def test_shards_go_on_on_the_same_and_on_another_number_of_ranks(tmp_path: Path,
 
 def test_one_short_rank_of_two_runs_out_of_memory_and_nobody_hangs(tmp_path: Path) -> None:
     """Steps in which rank 1 alone really fails, in forward and in backward, under half the budget."""
-    command = [sys.executable, "-m", "tests.integration.rank_failures", "seen_{rank}.json", str(SHORT_STEPS)]
-    done = finish(start(command, 2, tmp_path), 240)
+    command = ["-m", "tests.integration.rank_failures", "seen_{rank}.json", str(SHORT_STEPS)]
+    done = finish(start(command, 2, tmp_path, afresh=True), 240)
     assert [code for code, _ in done] == [0, 0], done
     first, second = (json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1))
     print(first, second)

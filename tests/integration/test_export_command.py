@@ -1,8 +1,6 @@
 """``export`` through its door: what lies there afterwards, what is said, what is refused."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from safetensors.torch import load_file
 
 import trainauto
 from tests.golden.test_manifests import manifest
-from tests.integration.commands import environment, latest_weights, run_directory, tiny_options, train, write_options
+from tests.integration.commands import command, latest_weights, run_directory, tiny_options, train, write_options
 from tests.integration.test_commands import PLUGIN_NETWORK
 from tests.made_runs import make_run, options_of
 from trainauto.cli import main
@@ -166,10 +164,8 @@ def test_the_usual_name_is_not_written_over_either(folder: Path, capsys: pytest.
     assert "params" in torch.load("made_x2_10.pth", weights_only=True)
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_onnx_in_a_process_of_its_own_says_its_facts_and_nothing_else(folder: Path) -> None:
-    command = [sys.executable, "-m", "trainauto", "export", "experiments/made", "out.onnx"]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    done = command("export", "experiments/made", "out.onnx", cwd=folder, own_process=True)
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("out.onnx: compact x2", "opset 18", "(batch, 3, height, width)", "(batch, 3, 2*height, 2*width)"):
         assert words in done.stdout

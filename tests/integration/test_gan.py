@@ -29,7 +29,7 @@ def test_a_resumed_gan_equals_one_that_was_never_stopped(tmp_path: Path, write_i
         memory={"budget": "2GiB"},
     )
     file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 5, (60, 70)), **changes))
-    done = train(file)
+    done = train(file, afresh=False)  # its budget is far away
     assert done.returncode == 0, done.stderr
     assert "compact x2 against unetdiscriminatorsn" in done.stdout
     assert "l_d_fake" in done.stdout
@@ -45,7 +45,7 @@ def test_a_resumed_gan_equals_one_that_was_never_stopped(tmp_path: Path, write_i
     # As if the power had gone after step 4.
     (run / "checkpoints" / "latest.json").unlink()
     shutil.rmtree(run / "checkpoints" / "step_00000007")
-    done = train(file, "--auto_resume")
+    done = train(file, "--auto_resume", afresh=False)
     assert done.returncode == 0, done.stderr
     assert "after step 4" in done.stdout
     assert outcome(run) == whole

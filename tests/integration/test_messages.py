@@ -1,18 +1,14 @@
 """What ranks tell each other arrives whole, in order, and where it is meant to (C43)."""
 
 import json
-import sys
 from pathlib import Path
-
-import pytest
 
 from tests.integration.rank_messages import PAYLOADS
 from tests.integration.ranks import finish, start
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_messages_of_any_length_arrive(tmp_path: Path) -> None:
-    done = finish(start([sys.executable, "-m", "tests.integration.rank_messages", "heard_{rank}.json"], 3, tmp_path))
+    done = finish(start(["-m", "tests.integration.rank_messages", "heard_{rank}.json"], 3, tmp_path))
     assert [code for code, _ in done] == [0, 0, 0], done
     for rank in range(3):
         heard = json.loads((tmp_path / f"heard_{rank}.json").read_text())

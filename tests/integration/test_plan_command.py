@@ -110,7 +110,6 @@ def test_a_card_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path, wr
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
-@pytest.mark.usefixtures("children_covered")
 def test_a_run_jumps_to_its_plan_and_stays_near_it(tmp_path: Path, write_images: Write) -> None:
     gt = write_images("gt", 4, (200, 200))
     options = tiny_options(

@@ -17,7 +17,6 @@ from tests.integration.commands import run_directory, step_records, tiny_options
         ({"use_channels_last": True, "deterministic": True}, "fp32"),
     ],
 )
-@pytest.mark.usefixtures("children_covered")
 def test_a_run_trains(tmp_path: Path, write_images: Callable[..., Path], changes: dict[str, Any], word: str) -> None:
     options = tiny_options(write_images("gt", 3), train={"total_iter": 30, "grad_clip": 0.5}, **changes)
     file = write_options(tmp_path / "run.yml", options)
@@ -29,7 +28,6 @@ def test_a_run_trains(tmp_path: Path, write_images: Callable[..., Path], changes
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_compiled_with_dynamic_shapes(
     tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

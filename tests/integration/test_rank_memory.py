@@ -1,7 +1,6 @@
 """What several ranks hold beside what one does, in traces as in processes that meet over gloo."""
 
 import json
-import sys
 from pathlib import Path
 
 from tests.integration.commands import tiny_options, write_options
@@ -24,7 +23,7 @@ def test_two_ranks_hold_what_their_traces_say(tmp_path: Path) -> None:
     for overlaps in (False, True):
         changes = {"network_g": network, "train": {"grad_clip": 1e-9}, "distributed": {"ddp_overlap": overlaps}}
         files.append(write_options(tmp_path / f"{overlaps}.yml", tiny_options(tmp_path / "none", **changes)))
-    command = [sys.executable, str(WORKER), "seen_{rank}.json", *(file.name for file in files)]
+    command = [str(WORKER), "seen_{rank}.json", *(file.name for file in files)]
     done = finish(start(command, 2, tmp_path))
     assert [code for code, _ in done] == [0, 0], "\n".join(text for _, text in done)
     told = json.loads((tmp_path / "seen_0.json").read_text())

@@ -9,8 +9,6 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
 from tests.integration import rank_worker
 from tests.integration.commands import (
@@ -64,7 +62,6 @@ def steps_of(seen: list[dict[str, Any]]) -> list[tuple[dict[str, Any], ...]]:
     return list(zip(*(rank["batches"] for rank in seen), strict=True))
 
 
-@pytest.mark.usefixtures("children_covered")
 def test_several_ranks_train_as_one_does(tmp_path: Path, write_images: WriteImages) -> None:
     """Of more than two, an acceptance run has four; the test of a run that goes on has three beside one."""
     gt = write_images("gt", SAMPLES)

@@ -5,7 +5,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 import yaml
 
 from tests.integration.commands import (
-    TRAIN,
     environment,
     latest_weights,
     run_directory,
+    started,
     step_records,
     tiny_options,
     train,
@@ -39,15 +38,7 @@ def test_signals_finish_the_step_save_and_leave(
             logger={"save_checkpoint_freq": 100_000},
         ),
     )
-    process = subprocess.Popen(
-        [sys.executable, str(TRAIN), "-opt", options.name],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = started(options, is_merged=False, in_new_session=True)
     records = tmp_path / "experiments" / "tiny" / "current" / "training_log.jsonl"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (records.exists() and len(records.read_text().splitlines()) > 3):

@@ -2,7 +2,6 @@
 
 import json
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,8 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU bu
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the two ranks saw; they are started once for all tests here."""
     folder = tmp_path_factory.mktemp("ranks")
-    with pytest.MonkeyPatch.context() as patched:
-        for name in ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"):
-            patched.delenv(name, raising=False)
-        command = [sys.executable, "-m", "tests.integration.token_worker", "seen_{rank}.json", str(folder)]
-        done = finish(start(command, 2, folder))
+    words = ["-m", "tests.integration.token_worker", "seen_{rank}.json", str(folder)]
+    done = finish(start(words, 2, folder, afresh=True))
     assert [code for code, _ in done] == [0, 0], "\n".join(text for _, text in done)
     return [json.loads((folder / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
 

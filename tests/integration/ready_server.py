@@ -1,0 +1,115 @@
+"""A process that has loaded torch and the package, and forks one for every request: each begins where loading ends.
+
+python -m tests.integration.ready_server SOCKET [PYPROJECT]
+
+What is forked has read no option, computed nothing and started no thread; it ends as every Python process does. With
+PYPROJECT, lines are marked by probes as in the tests' own processes, and written when nobody can ask any more.
+"""
+
+import json
+import os
+import random
+import runpy
+import signal
+import socket
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+REQUEST_BYTES = 2**20
+DESCRIPTORS = 3
+
+
+def load() -> None:
+    """Load what a training run loads, in an environment set before, as commands do."""
+    from trainauto.core.process import set_environment, without_garbage_collection
+
+    set_environment()
+    with without_garbage_collection():
+        for name in ("trainauto.cli", "trainauto.build", "trainauto.engine.loop"):
+            import_module(name)
+        import_module("torch._dynamo")  # the first step of an optimizer does
+
+
+def serve(requests: socket.socket) -> None:
+    """Fork a keeper for every request, until nobody can ask any more."""
+    signal.signal(signal.SIGCHLD, reap)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who ask, and for what was forked
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES, DESCRIPTORS)
+        if not text:
+            return
+        if os.fork() == 0:
+            keep(json.loads(text), requests, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def reap(_number: int, _frame: FrameType | None) -> None:
+    """Wait for keepers that have ended, so that their CPU time counts as the tests'."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def keep(request: Mapping[str, Any], requests: socket.socket, stdout: int, stderr: int, status: int) -> None:
+    """Fork what was asked for; write its process number, and its exit status when it has ended."""
+    requests.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if child == 0:
+        os.close(status)
+        for descriptor, standard in ((stdout, 1), (stderr, 2)):
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
+        become(**request)
+    os.write(status, array("q", [child]).tobytes())
+    os.close(stdout)
+    os.close(stderr)
+    os.write(status, array("q", [os.waitpid(child, 0)[1]]).tobytes())
+    os._exit(0)
+
+
+def become(words: Sequence[str], folder: str, variables: Mapping[str, str], in_new_session: bool) -> None:
+    """Go on as ``python words...`` started in ``folder`` would, and leave as it does."""
+    import torch
+
+    from trainauto.core.process import ENVIRONMENT
+
+    if in_new_session:
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update({**ENVIRONMENT, **variables})  # those were set before torch was loaded
+    torch.set_num_threads(int(variables.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
+    random.seed()
+    if words[0] == "-m":
+        sys.path[0], sys.argv = folder, list(words[1:])
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0], sys.argv = str(Path(words[0]).parent), list(words)
+        runpy.run_path(words[0], run_name="__main__")
+    sys.exit()
+
+
+def main(descriptor: str, configuration: str | None = None) -> None:
+    measured = None
+    if configuration is not None:
+        from tests import line_probes
+
+        measured = line_probes.measure(Path(configuration))
+    load()
+    with socket.socket(fileno=int(descriptor)) as requests:
+        serve(requests)
+    if measured is not None:
+        measured.write()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
