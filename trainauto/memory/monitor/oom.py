@@ -43,4 +43,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(pattern.match(str(error)) for pattern in _MESSAGES)
+    try:
+        return isinstance(error, RuntimeError) and any(pattern.match(str(error)) for pattern in _MESSAGES)
+    except MemoryError:  # under a budget of the whole process there may be none left for the words either
+        return True

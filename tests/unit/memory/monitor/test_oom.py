@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from trainauto.memory.monitor import oom
 from trainauto.memory.monitor.meter import MemoryMeter, resident_bytes
 from trainauto.memory.monitor.oom import is_out_of_memory
 
@@ -53,3 +54,15 @@ def test_process_memory_follows_what_is_held() -> None:
     assert window.reading is not None
     assert 60 * 2**20 < window.reading.allocated - before < 80 * 2**20
     assert held.sum() == 64 * 2**20
+
+
+class NoMemoryForWords:
+    """A pattern whose match gets no memory, as under a budget of the whole process that is used up."""
+
+    def match(self, message: str) -> None:
+        raise MemoryError
+
+
+def test_where_no_memory_is_left_to_read_the_message_memory_has_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oom, "_MESSAGES", (NoMemoryForWords(),))
+    assert is_out_of_memory(RuntimeError("std::bad_alloc"))
