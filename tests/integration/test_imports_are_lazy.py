@@ -12,8 +12,9 @@ import pytest
         ("import trainauto.reporting.default_sinks", {"torch", "tensorboard"}),
         ("from trainauto.cli import main; assert main(['list', 'cards']) == 0", {"torch"}),
         ("import trainauto.data.packing", {"torch", "transformers"}),
+        ("import trainauto; trainauto.build_dynamic_batch_dataloader, trainauto.train", {"transformers", "tokenizers"}),
     ],
-    ids=["sinks of a run", "list of cards", "packing"],
+    ids=["sinks of a run", "list of cards", "packing", "texts"],
 )
 def test_not_loaded(program: str, heavy: set[str]) -> None:
     code = f"{program}\nimport sys; print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
