@@ -128,7 +128,7 @@ class Throughput:
         method: who made the batches.
         batches: how many ran.
         failures: times that memory ran out.
-        tokens_per_s: of the texts, without padding; the median of all repeats.
+        tokens_per_s: of the texts, without padding, by CPU time; the median of all repeats.
         to_shuffled: against fixed shuffled batches of the same repeat, the median of the ratios.
         to_max_tokens: against batches by most tokens.
         budget_mib: memory there was.
