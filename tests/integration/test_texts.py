@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests import tokenizers
+from tests.integration.ready_processes import begin
 from trainauto import build_dynamic_batch_dataloader
 
 WORKER = Path(__file__).parent / "text_worker.py"
@@ -64,12 +65,11 @@ def test_a_batch_that_runs_out_of_memory_in_mid_run_loses_nothing(tmp_path: Path
 def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     """B01, B16, B43: docs/texts.md, before and after."""
     (script,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "texts.md").read_text(), re.DOTALL | re.MULTILINE)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    before, after, _, vectors, batches, translated = done.stdout.splitlines()
+    (tmp_path / "page.py").write_text(script)
+    page = begin(["page.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, is_merged=False)
+    said, errors = page.communicate(120)
+    assert (page.returncode, errors) == (0, "")
+    before, after, _, vectors, batches, translated = said.splitlines()
     padding = [float(found) for line in (before, after) for found in re.findall(r"([\d.]+)% padding", line)]
     assert padding[1] < padding[0] / 2
     assert after.startswith("after: 400 texts in ")

@@ -68,12 +68,14 @@ def test_the_meter_alone_begins_peaks_afresh_and_the_loop_alone_opens_its_window
     resets = {place.split(":")[0] for place, call in calls() if "reset_peak" in ast.unparse(call.func)}
     windows = {place.split(":")[0] for place, call in calls() if ast.unparse(call.func).endswith("meter.window")}
     # Benchmarks of plans have a process of their own and no loop; plans and tiles are measured before the first
-    # batch is drawn, and validation runs between steps.
+    # batch is drawn, and validation runs between steps. A function over texts is its own loop.
     others = {
         "forecast/benchmark_steps.py",
         "tasks/sr/inference/upscale.py",
         "engine/probe.py",
         "engine/validation_room.py",
+        "tasks/text/map_texts.py",
+        "tasks/text/measured_cost.py",
     }
     assert (resets, windows) == ({"memory/monitor/meter.py"}, {"engine/loop.py", "engine/run_validation.py", *others})
     readers = {path.parent.name for path in PACKAGE.rglob("*.py") if "max_memory_" in path.read_text(encoding="utf-8")}
