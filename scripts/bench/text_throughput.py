@@ -133,7 +133,7 @@ def main(question: dict[str, Any]) -> dict[str, Any]:
     function(texts.batch([int(np.argmin(lengths))]))  # what is loaded and made at first is in nobody's time
     meter = MemoryMeter.of_this_process()
     if question["batches"] is None and question["task"] == "train":
-        sizes, rule = SampleSizes(texts.lengths), FewestBatches(TokenCost(), count * max(lengths), 6 * count)
+        sizes, rule = SampleSizes(texts.lengths), FewestBatches(TokenCost(), count * max(lengths))
         question["batches"] = list(PackedBatchSampler(sizes, rule, Bucketed()))
     if question["batches"] is None:
         rule = CandidateCounts(TokenCost(), count * max(lengths), candidate_counts(count), count)

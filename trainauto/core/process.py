@@ -154,6 +154,21 @@ Limited = Callable[[], AbstractContextManager[None]]
 
 
 @contextmanager
+def memory_limit_kept() -> Iterator[None]:
+    """Put the cap of before back on after the block, whatever was capped within."""
+    if platform.system() != "Linux":
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+@contextmanager
 def without_memory_limit() -> Iterator[Limited]:
     """Take the cap off for a while: a budget is for what networks compute, not for decoding images or writing files.
 

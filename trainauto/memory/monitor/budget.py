@@ -7,13 +7,14 @@ private writable memory beyond what the process held when training began. On oth
 import ctypes
 import logging
 import platform
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from trainauto.core.process import limit_private_memory
+from trainauto.core.process import limit_private_memory, memory_limit_kept
 from trainauto.core.units import MIB
 
 logger = logging.getLogger(__name__)
@@ -124,6 +125,20 @@ def enforce(budget_bytes: int, device: torch.device) -> bool:
         logger.warning("this platform cannot enforce a memory budget on the CPU; it is watched only")
         return False
     return True
+
+
+@contextmanager
+def memory_limit_restored(device: torch.device) -> Iterator[None]:
+    """Have the limit that this process had before in force again after the block."""
+    if device.type == "cuda":  # pragma: no cuda
+        before = torch.cuda.get_per_process_memory_fraction(device)
+        try:
+            yield
+        finally:
+            torch.cuda.set_per_process_memory_fraction(before, device)
+        return
+    with memory_limit_kept():
+        yield
 
 
 def renew(budget_bytes: int, baseline_bytes: int) -> None:

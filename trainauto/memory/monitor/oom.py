@@ -32,7 +32,10 @@ def in_words(message: str) -> str:
 
 def allocator_message(error: BaseException) -> str:
     """Return what an allocator said, in one line."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    try:
+        return next(iter(str(error).splitlines()), type(error).__name__)
+    except MemoryError:
+        return "no memory is left for the message"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

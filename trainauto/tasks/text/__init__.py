@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainauto.data.packing import Bucketed, TokenCost
+    from trainauto.memory.tracing.live_module import LiveModuleTracer
     from trainauto.tasks.text.costs import LawCost, RelativeCost, TransformerSizes
     from trainauto.tasks.text.dynamic_dataloader import build_dynamic_batch_dataloader
     from trainauto.tasks.text.generation_trace import Generation
@@ -20,6 +21,7 @@ __all__ = [
     "Bucketed",
     "Generation",
     "LawCost",
+    "LiveModuleTracer",
     "MeasuredCost",
     "RelativeCost",
     "TextDataLoader",
@@ -34,6 +36,7 @@ _WHERE = {
     "Bucketed": "trainauto.data.packing",
     "Generation": "trainauto.tasks.text.generation_trace",
     "LawCost": "trainauto.tasks.text.costs",
+    "LiveModuleTracer": "trainauto.memory.tracing.live_module",
     "MeasuredCost": "trainauto.tasks.text.measured_cost",
     "RelativeCost": "trainauto.tasks.text.costs",
     "TextDataLoader": "trainauto.tasks.text.text_dataloader",

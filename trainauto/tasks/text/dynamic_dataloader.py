@@ -1,7 +1,7 @@
 """dynabatch's function: texts, a tokenizer and the batch that surely fits in; a loader of growing batches out."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from trainauto.data.packing import (
     ShuffledBatches,
     UncertainCost,
     candidate_counts,
+    check_monotone,
 )
 from trainauto.tasks.text.costs import RelativeCost
 from trainauto.tasks.text.tokenizer_arguments import check_tokenizer_arguments, tokenizer_keywords
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def build_dynamic_batch_dataloader(
-    texts: Sequence[str],
+    texts: Iterable[str],
     tokenizer: Any,
     batch_size: int,
     max_input_token_length: int,
@@ -101,6 +102,10 @@ def _rule(
 ) -> CandidateCounts:
     """Return the rule by which no batch costs more than the first, with so much probability."""
     padded = PaddedCost(cost, texts.padding.multiple)
+    try:
+        check_monotone(padded, int(texts.lengths.max(initial=0)), candidates[-1])
+    except ValueError as error:
+        raise InputError(f"cost: {error}") from None
     longest = texts.lengths.max(initial=0, keepdims=True)
     first = int(padded.cost(np.array([batch_size]), longest, np.zeros(1, np.int64))[0])
     margin = cost.margin(threshold) if isinstance(cost, UncertainCost) else 1.0
@@ -121,9 +126,9 @@ def _check(batch_size: int, most_tokens: int, threshold: float, num_workers: int
         "num_workers": (num_workers, 0),
     }
     problems = [
-        Problem(f"{name} must be {limit} or more, got {value}")
+        Problem(f"{name} must be a whole number, {limit} or more, got {value}")
         for name, (value, limit) in least.items()
-        if value < limit
+        if not isinstance(value, int | np.integer) or value < limit
     ]
     if not 0 < threshold < 1:
         problems.append(Problem(f"threshold is a probability between 0 and 1, got {threshold}"))

@@ -51,7 +51,7 @@ class MappedTexts:
     """What a function gave.
 
     Attributes:
-        results: one for each text, in the order of the texts.
+        results: one for each text, in the order of the texts; ``None`` where there is none yet.
         report: what became of the batches.
     """
 
@@ -64,13 +64,12 @@ class TextDoesNotFitError(TrainautoError):
 
     Attributes:
         index: which one.
-        results: those there are so far, in the order of the texts, ``None`` where there is none yet.
     """
 
-    def __init__(self, index: int, tokens: int, reason: str, results: list[Any]) -> None:
+    def __init__(self, index: int, tokens: int, reason: str) -> None:
         super().__init__(
             f"text {index} ({counted(tokens, 'token')}) runs out of memory alone: {reason}. A smaller "
-            "max_input_token_length cuts such texts; results of other texts so far are in `results` of this error."
+            "max_input_token_length cuts such texts. Results so far are in the loader's `mapped`; where they are what "
+            "fills the memory, have the function return less, or move them off the device."
         )
         self.index = index
-        self.results = results

@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from trainauto.core.errors import InputError
-from trainauto.core.process import limit_private_memory
 from trainauto.core.words import counted
 from trainauto.data.packing import CandidateCounts, IntArray, SampleSizes, padded_width
 from trainauto.data.packing.counts import largest_counts
 from trainauto.memory.monitor import budget
+from trainauto.memory.monitor.budget import memory_limit_restored
 from trainauto.memory.monitor.meter import MemoryMeter, Window
 from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
@@ -60,13 +60,13 @@ class TextMapper:
             raise InputError("target_vram_usage: nobody knows how much memory there is; give a memory_budget as well")
         self._texts, self._rule, self._function, self._meter = texts, rule, function, meter
         self._target_share = target_vram_usage
-        self._bound = MeasuredBound(rule.bound)
-        self._results: list[Any] = [None] * len(texts)
+        self._bound = MeasuredBound(rule.bound, fills=target_vram_usage is not None)
+        self.results: list[Any] = [None] * len(texts)
         self._order = SampleSizes(texts.lengths).longest_first()
         self.report = MapReport(limit_bytes=meter.limit_bytes)
 
-    def run(self) -> list[Any]:
-        """Return the results, in the order of the texts.
+    def run(self) -> None:
+        """Fill ``results``, in the order of the texts.
 
         Raises:
             TextDoesNotFitError: a text does not fit alone.
@@ -84,26 +84,27 @@ class TextMapper:
                     most = len(chosen) // 2
                 else:
                     index = int(chosen[0])
-                    raise TextDoesNotFitError(index, int(self._texts.lengths[index]), failure, self._results)
-        self.report.seconds = time.monotonic() - start
+                    raise TextDoesNotFitError(index, int(self._texts.lengths[index]), failure)
+                self.report.seconds = time.monotonic() - start
         logger.info("%s", self.report)
-        return self._results
 
     def _count(self, position: int) -> int:
         """Return how many samples the next batch may hold, by what is known now."""
         if not self.report.batches:
             return self._rule.base
         longest = self._texts.lengths[self._order[position : position + 1]]
-        most = len(self._order) if self._target_share else self._rule.candidates[-1]
-        bound = self._bound.value
+        candidates, bound = self._rule.candidates, self._bound.value
+        most = len(self._order) if self._target_share else candidates[-1]
 
         def fits(tried: IntArray, places: IntArray) -> NDArray[np.bool_]:
             del places
             return self._costs(tried, longest) <= bound
 
         count = int(largest_counts(fits, np.ones(1, np.int64), np.array([most]))[0])
-        # Shorter texts, as many as in the first batch, take no more than it, whatever the margin of a prediction says.
-        return max(count, self._rule.base) if bound >= self._rule.bound else count
+        if self._target_share or bound < self._rule.bound:
+            return count
+        # As planned: shorter texts, as many as in the first batch, take no more than it, whatever a margin says.
+        return max((number for number in candidates if number <= count), default=self._rule.base)
 
     def _costs(self, samples: IntArray, longest: IntArray) -> IntArray:
         return self._rule.cost.cost(samples, longest, np.zeros(1, np.int64))
@@ -112,20 +113,17 @@ class TextMapper:
         """Run a batch and keep its results; return why it does not fit, if it does not."""
         lengths = self._texts.lengths[chosen]
         cost = int(self._costs(np.array([len(chosen)]), lengths.max(keepdims=True))[0])
-        batch, failure = self._texts.batch(chosen.tolist()), ""
-        held_bytes = self._meter.now_bytes()
+        held_bytes, failure = self._meter.now_bytes(), ""
         try:
             with self._meter.window() as window:
-                results = self._function(batch)
+                self._keep(chosen, self._function(self._texts.batch(chosen.tolist())))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             failure = in_words(allocator_message(error))
         if failure:  # dealt with out here, since the error's traceback holds the tensors of the attempt
-            del batch
             self._lose(chosen, int(lengths.max()), cost, failure)
             return failure
-        self._keep(chosen, results)
         self._learn(cost, held_bytes, window)
         self.report.texts += len(chosen)
         self.report.batches += 1
@@ -147,15 +145,18 @@ class TextMapper:
     def _keep(self, chosen: IntArray, results: Any) -> None:
         if results is None:
             return
-        if not isinstance(results, Sequence | np.ndarray | torch.Tensor) or isinstance(results, str):
+        is_array = isinstance(results, np.ndarray | torch.Tensor)
+        if (is_array and not results.ndim) or not (is_array or isinstance(results, list | tuple)):
             raise InputError(
-                f"the function must return a sequence, an array or a tensor with one result a text, "
-                f"not {type(results).__name__}"
+                "the function must return a list, a tuple, an array or a tensor with one result a text, not "
+                f"{'one number' if is_array else type(results).__name__}"
             )
         if len(results) != len(chosen):
             raise InputError(f"the function returned {len(results)} results for {counted(len(chosen), 'text')}")
+        if isinstance(results, torch.Tensor) and results.untyped_storage().nbytes() > results.nbytes:
+            results = results.clone()  # a view keeps all of what it is cut from
         for index, result in zip(chosen.tolist(), results, strict=True):
-            self._results[index] = result
+            self.results[index] = result
 
     def _learn(self, cost: int, held_bytes: int, window: Window) -> None:
         reading = window.reading
@@ -177,14 +178,9 @@ def limited_memory(meter: MemoryMeter, budget_bytes: int | None) -> Iterator[Non
         return
     if meter.device.type == "cpu":
         budget.calm_allocator()
-    meter.set_budget(budget_bytes)
-    try:
+    with memory_limit_restored(meter.device):
+        meter.set_budget(budget_bytes)
         yield
-    finally:
-        if meter.device.type == "cpu":
-            limit_private_memory(None)
-        else:  # pragma: no cuda
-            torch.cuda.set_per_process_memory_fraction(1.0, meter.device)
 
 
 @contextmanager

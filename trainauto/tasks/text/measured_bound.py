@@ -1,12 +1,17 @@
-"""How large batches may be while they run: predicted costs are bounded, and corrected by measured peaks."""
+"""How large batches may be while they run: predicted costs are bounded, and measured peaks correct the bound."""
 
-from collections import deque
+import sys
 
-RECENT = 8
-"""Batches whose measurements count: those before are of longer texts, and other in what a unit of cost takes."""
+from trainauto.core.units import MIB
+
+NOISE_BYTES = 16 * MIB
+"""Use below this says nothing: a CPU's heap keeps that much free, which is filled without being seen."""
+
+TOLERANCE = 1.02
+"""Peaks so little above the target are equal to it."""
 
 LARGEST_GROWTH = 2.0
-"""A bound lies no further than this factor above the largest cost that ran: beyond, it would be extrapolated."""
+"""A bound grows past a cost that ran by no more than this factor: beyond, it would be extrapolated."""
 
 AFTER_FAILURE = 0.75
 """Of the cost of a batch that ran out of memory so much is tried again later. Its own texts come again in halves."""
@@ -15,50 +20,47 @@ AFTER_FAILURE = 0.75
 class MeasuredBound:
     """Greatest predicted cost of the next batch.
 
-    Memory follows the predicted cost. How many bytes one unit of cost takes is measured with each batch: where that
-    rises, the bound falls, and the other way round.
+    A batch that took more than the target lowers the bound to what would have met it; one that took less raises it
+    again, no further than it was predicted to be, unless batches are to fill a target of their own. Memory is taken to
+    be proportional to cost: where a part of it is constant, corrections fall short, and come nearer batch by batch.
 
     Args:
-        bound: greatest cost until something is measured, in the cost's unit. Batches may then take as many bytes as
-            one of this cost takes by the first measurement.
+        bound: greatest cost by prediction, in the cost's unit.
+        fills: batches may grow past that, up to the target that is set.
     """
 
-    def __init__(self, bound: int) -> None:
-        self._bound = float(bound)
-        self._target_bytes: float | None = None
-        self._failed_bytes = float("inf")
-        self._bytes_per_unit: deque[float] = deque(maxlen=RECENT)
-        self._largest_cost = 0
+    def __init__(self, bound: int, *, fills: bool = False) -> None:
+        self._bound = bound
+        self._most = sys.maxsize if fills else bound
+        self._fills = fills
+        self._target_bytes: int | None = None
 
     @property
     def value(self) -> int:
         """Greatest cost of the next batch."""
-        if self._target_bytes is None:
-            return int(self._bound)
-        allowed = min(self._target_bytes, self._failed_bytes) / max(self._bytes_per_unit)
-        return int(min(allowed, LARGEST_GROWTH * self._largest_cost))
+        return self._bound
+
+    def set_target(self, target_bytes: int) -> None:
+        """Say how much batches may take beside what is held; without it, what the first is seen to take."""
+        self._target_bytes = max(target_bytes, 1)
 
     def observe(self, cost: int, used_bytes: int) -> None:
         """Learn from a batch that ran.
 
         Args:
             cost: its predicted cost.
-            used_bytes: its peak, without what was held before it; of 0 and less nothing is learned.
+            used_bytes: its peak, without what was held before it.
         """
-        if cost < 1 or used_bytes < 1:
-            return
-        self._bytes_per_unit.append(used_bytes / cost)
-        self._largest_cost = max(self._largest_cost, cost)
         if self._target_bytes is None:
-            self._target_bytes = self._bound * used_bytes / cost
-
-    def set_target(self, target_bytes: int) -> None:
-        """Let batches take so many bytes beside what is held; for as long as nothing was measured, it is no help."""
-        if self._target_bytes is not None:
-            self._target_bytes = float(max(0, target_bytes))
+            self._target_bytes = max(used_bytes, NOISE_BYTES)
+        if used_bytes < NOISE_BYTES and not self._fills:
+            return
+        meets = int(min(cost * self._target_bytes / max(used_bytes, NOISE_BYTES), LARGEST_GROWTH * cost))
+        if used_bytes > TOLERANCE * self._target_bytes:
+            self._bound = min(self._bound, meets)
+        else:
+            self._bound = max(self._bound, min(meets, self._most))
 
     def fail(self, cost: int) -> None:
-        """Learn from a batch of this predicted cost that ran out of memory."""
-        self._bound = min(self._bound, AFTER_FAILURE * cost)
-        if self._bytes_per_unit:
-            self._failed_bytes = min(self._failed_bytes, AFTER_FAILURE * cost * max(self._bytes_per_unit))
+        """Learn from a batch of this predicted cost that ran out of memory: no later one costs as much."""
+        self._bound = self._most = min(self._bound, int(AFTER_FAILURE * cost))

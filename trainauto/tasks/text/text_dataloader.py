@@ -21,6 +21,9 @@ class TextDataLoader(DataLoader[TextBatch]):
     Every iteration begins an epoch of its own, also where the one before was left early; only after
     :meth:`load_state_dict` it continues within one. ``len()`` is the number of batches of an epoch.
 
+    Attributes:
+        mapped: results and report of the last :meth:`map`, of one that an error or Ctrl-C ended, too.
+
     Args:
         texts: what is batched; the loader's ``dataset``.
         rule: how many texts a batch holds.
@@ -47,19 +50,22 @@ class TextDataLoader(DataLoader[TextBatch]):
         self._batches = sampler
         self._state = sampler.state_dict()
         self._continues = False
+        self._iteration = 0
+        self.mapped: MappedTexts | None = None
 
     def __iter__(self) -> Iterator[TextBatch]:  # type: ignore[override]
         if self._state["samples"] and not self._continues:
             self._state = {**self._state, "epoch": self._state["epoch"] + 1, "samples": 0}
         self._continues = False
         self._batches.load_state_dict(self._state)
-        return self._consumed(super().__iter__())
+        self._iteration += 1
+        return self._consumed(super().__iter__(), self._state, self._iteration)
 
-    def _consumed(self, batches: Iterator[TextBatch]) -> Iterator[TextBatch]:
-        start = self._state
+    def _consumed(self, batches: Iterator[TextBatch], start: dict[str, Any], iteration: int) -> Iterator[TextBatch]:
         for number, batch in enumerate(batches, start=1):
             # Before it is handed out: what is saved while a batch is worked on counts it as done, as torchdata does.
-            self._state = self._batches.advanced(start, number)
+            if iteration == self._iteration:  # an older iterator moves nothing
+                self._state = self._batches.advanced(start, number)
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -74,6 +80,13 @@ class TextDataLoader(DataLoader[TextBatch]):
         """
         self._batches.load_state_dict(state)
         self._state, self._continues = self._batches.state_dict(), True
+        self._iteration += 1
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next iteration be this epoch, from the saved position where one in it was loaded."""
+        if not (self._continues and self._state["epoch"] == epoch):
+            self._state, self._continues = {**self._state, "epoch": epoch, "samples": 0}, False
+            self._iteration += 1
 
     def map(
         self,
@@ -83,6 +96,8 @@ class TextDataLoader(DataLoader[TextBatch]):
         memory_budget: str | None = None,
     ) -> MappedTexts:
         """Run a function over all texts, the longest first, and return its results in the order of the texts.
+
+        What there is so far is in ``mapped``, whatever ends it.
 
         Batches are planned one by one, in this process: peaks that are measured correct what is predicted of the next,
         and texts of a batch that runs out of memory come again in smaller ones. Random order and saved positions play
@@ -96,14 +111,18 @@ class TextDataLoader(DataLoader[TextBatch]):
                 elsewhere. On a CPU, call ``trainauto.set_environment()`` before torch is imported.
 
         Raises:
-            TextDoesNotFitError: a text runs out of memory alone; the error holds the results so far.
+            TextDoesNotFitError: a text runs out of memory alone.
             InputError: the function returns another number of results than a batch has texts, or a share is asked for
                 of memory that nobody knows.
         """
+        if self._batches.world_size > 1:
+            raise InputError("map runs over all texts: give each rank texts of its own, and no world_size")
         meter = MemoryMeter.of_this_process()
         with limited_memory(meter, _size_bytes(memory_budget)):
             mapper = TextMapper(self.dataset, self._rule, function, meter, target_vram_usage)
-            return MappedTexts(mapper.run(), mapper.report)
+            self.mapped = MappedTexts(mapper.results, mapper.report)
+            mapper.run()
+        return self.mapped
 
 
 def _as_it_is(batch: Any) -> Any:

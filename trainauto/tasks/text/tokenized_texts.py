@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -88,7 +88,7 @@ class TokenizedTexts(Dataset[TextBatch]):
         return TextBatch(data, [self.texts[place] for place in places], places)
 
 
-def tokenize(texts: Sequence[str], tokenizer: Any, most_tokens: int, arguments: Mapping[str, Any]) -> TokenizedTexts:
+def tokenize(texts: Iterable[str], tokenizer: Any, most_tokens: int, arguments: Mapping[str, Any]) -> TokenizedTexts:
     """Tokenize texts once, in batches, with progress on a terminal.
 
     Args:
@@ -100,7 +100,7 @@ def tokenize(texts: Sequence[str], tokenizer: Any, most_tokens: int, arguments: 
     Raises:
         InputError: a text is no string, rows cannot be padded as asked, or the tokenizer returns what nobody can pad.
     """
-    check_texts(texts)
+    texts = check_texts(texts)
     padding, to_tokenizer = _padding_of(tokenizer, arguments)
     if most_tokens % padding.multiple:
         raise InputError(
@@ -126,17 +126,19 @@ def tokenize(texts: Sequence[str], tokenizer: Any, most_tokens: int, arguments: 
     return TokenizedTexts(texts, np.concatenate([*lengths, np.empty(0, np.int64)]), tokens, padding)
 
 
-def check_texts(texts: Sequence[str]) -> None:
-    """Refuse what is no sequence of strings.
+def check_texts(texts: Iterable[str]) -> list[str]:
+    """Return texts in a list of our own: what is given may be a generator, or change later.
 
     Raises:
-        InputError: naming the first that is none.
+        InputError: naming the first that is no string.
     """
     if isinstance(texts, str):
         raise InputError("texts is one string; give a list of strings")
-    for index, text in enumerate(texts):
+    listed = list(texts)
+    for index, text in enumerate(listed):
         if not isinstance(text, str):
             raise InputError(f"texts[{index}] is no string but {type(text).__name__}: {text!r:.60}")
+    return listed
 
 
 def _padding_of(tokenizer: Any, arguments: Mapping[str, Any]) -> tuple[Padding, dict[str, Any]]:
@@ -150,6 +152,8 @@ def _padding_of(tokenizer: Any, arguments: Mapping[str, Any]) -> tuple[Padding, 
     if side not in ("left", "right"):
         raise InputError(f"padding_side is 'left' or 'right', not {side!r}")
     multiple = to_tokenizer.pop("pad_to_multiple_of", None) or 1
+    if multiple < 1:
+        raise InputError(f"pad_to_multiple_of must be 1 or more, got {multiple}")
     values = {
         tokenizer.model_input_names[0]: tokenizer.pad_token_id,
         "attention_mask": 0,

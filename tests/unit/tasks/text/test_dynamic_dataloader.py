@@ -12,7 +12,8 @@ from transformers import T5Config, T5ForConditionalGeneration
 from tests import tokenizers
 from trainauto import build_dynamic_batch_dataloader
 from trainauto.core.errors import InputError
-from trainauto.data.packing import IntArray, PackingMismatchError, TokenCost
+from trainauto.data.packing import Bucketed, IntArray, PackingMismatchError, TokenCost
+from trainauto.tasks.text.costs import RelativeCost
 from trainauto.tasks.text.text_dataloader import TextDataLoader
 
 TEXTS = tokenizers.texts(160, longest=30)
@@ -89,6 +90,71 @@ def test_an_iteration_that_is_left_is_not_continued_by_the_next() -> None:
         assert batch.indices == epochs[0][number]
     assert indices(loader) == epochs[1]
     assert indices(loader) == epochs[2]
+
+
+def test_of_two_iterators_the_newer_moves_the_position() -> None:
+    loader = loader_of(shuffle=True)
+    whole = indices(loader_of(shuffle=True))
+    older, newer = iter(loader), iter(loader)
+    next(older)
+    next(newer)
+    state = loader.state_dict()
+    next(older)
+    assert loader.state_dict() == state
+    loader.load_state_dict({**state, "epoch": 0, "samples": len(whole[0])})
+    next(newer)
+    assert indices(loader) == whole[1:]
+
+
+def test_an_epoch_may_be_set() -> None:
+    loader = loader_of(shuffle=True)
+    epochs = [indices(loader) for _ in range(3)]
+    loader = loader_of(shuffle=True)
+    loader.set_epoch(2)
+    assert indices(loader) == epochs[2]
+    loader.load_state_dict({**loader.state_dict(), "epoch": 1, "samples": len(epochs[1][0])})
+    loader.set_epoch(1)
+    assert indices(loader) == epochs[1][1:]
+
+
+def test_a_torch_loader_of_its_parts_gives_the_same() -> None:
+    """What libraries that wrap loaders do."""
+    loader = loader_of()
+    parts = DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn)
+    assert [batch.indices for batch in parts] == indices(loader_of())
+
+
+def test_the_order_may_be_one_for_training() -> None:
+    loader = loader_of(order=Bucketed())
+    first, second = indices(loader), indices(loader)
+    assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
+    assert sorted(index for batch in second for index in batch) == list(range(len(TEXTS)))
+
+
+def test_without_a_cost_batches_grow_as_they_were_recorded_to_on_gpus() -> None:
+    careful, bold = (indices(loader_of(cost=None, threshold=threshold)) for threshold in (0.025, 0.1))
+    assert careful == indices(loader_of(cost=RelativeCost(0.025)))
+    assert len(bold) < len(careful)
+    with pytest.raises(InputError, match=r"threshold: a probability of at least 0.01"):
+        loader_of(cost=None, threshold=0.001)
+
+
+def test_a_cost_that_falls_is_refused() -> None:
+    class Falls(Bytes):
+        def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
+            return samples * (1000 - longest)
+
+    with pytest.raises(InputError, match="cost: a larger batch must not cost less"):
+        loader_of(cost=Falls())
+
+
+def test_texts_are_listed_once() -> None:
+    """A generator is as good as a list, and a list that changes later changes nothing."""
+    given = list(TEXTS)
+    loader = loader_of(given)
+    given[0] = "changed"
+    given.append("another")
+    assert [batch.texts for batch in loader] == [batch.texts for batch in loader_of(iter(TEXTS))]
 
 
 @pytest.mark.parametrize("consumed", [0, 1, 7])
@@ -182,9 +248,11 @@ def test_what_cannot_be_used_is_named() -> None:
     assert "Did you mean 'add_special_tokens'?" in refused
     assert "Did you mean 'num_workers'?" in refused
     wrong = message(batch_size=0, max_input_token_length=0, num_workers=-1, threshold=1.0)
-    assert "batch_size must be 1 or more, got 0" in wrong
-    assert "max_input_token_length must be 1 or more, got 0" in wrong
-    assert "num_workers must be 0 or more, got -1" in wrong
+    assert "batch_size must be a whole number, 1 or more, got 0" in wrong
+    assert "max_input_token_length must be a whole number, 1 or more, got 0" in wrong
+    assert "num_workers must be a whole number, 0 or more, got -1" in wrong
+    assert "got 4.0" in message(batch_size=4.0)
+    assert "pad_to_multiple_of must be 1 or more, got -4" in message(pad_to_multiple_of=-4)
     assert "threshold is a probability between 0 and 1, got 1.0" in wrong
     assert "no batch sizes" in message(batch_start_range=3.0, batch_end_range=2.0)
 

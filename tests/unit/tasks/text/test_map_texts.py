@@ -10,16 +10,18 @@ import torch
 from tests import tokenizers
 from trainauto import build_dynamic_batch_dataloader
 from trainauto.core.errors import InputError
+from trainauto.data.packing import TokenCost
 from trainauto.tasks.text.map_report import TextDoesNotFitError
 from trainauto.tasks.text.text_batch import TextBatch
 from trainauto.tasks.text.text_dataloader import TextDataLoader
+from trainauto.tasks.text.tokenized_texts import TokenizedTexts
 
 TEXTS = tokenizers.texts(160, longest=30)
 WORDS = [len(text.split()) for text in TEXTS]
 
 
-def loader_of(texts: list[str] = TEXTS, batch_size: int = 4) -> TextDataLoader:
-    return build_dynamic_batch_dataloader(texts, tokenizers.fast_tokenizer(), batch_size, 64, num_workers=0)
+def loader_of(texts: list[str] = TEXTS, batch_size: int = 4, **more: Any) -> TextDataLoader:
+    return build_dynamic_batch_dataloader(texts, tokenizers.fast_tokenizer(), batch_size, 64, num_workers=0, **more)
 
 
 def words(batch: TextBatch) -> torch.Tensor:
@@ -50,10 +52,24 @@ def test_results_come_in_the_order_of_the_texts(kind: Any) -> None:
     assert report.batches == len(loader_of())
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [{}, {"friendly_batch_size": True}, {"steps": 2, "batch_end_range": 3.0}, {"pad_to_multiple_of": 16}],
+    ids=str,
+)
+def test_what_fits_is_batched_as_planned(plan: dict[str, Any]) -> None:
+    """B21, B22: candidates and their limits hold for a function over all texts, too."""
+    seen: list[list[int]] = []
+    loader = loader_of(batch_size=8, cost=TokenCost(), **plan)
+    report = loader.map(lambda batch: seen.append(batch.indices)).report
+    assert seen == [batch.indices for batch in loader]
+    assert report.padded_tokens == sum(batch["input_ids"].numel() for batch in loader)
+
+
 def test_what_does_not_fit_comes_again_in_smaller_batches(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     function = Limited(60)
-    mapped = loader_of(batch_size=16).map(function)
+    mapped = loader_of(batch_size=16, cost=TokenCost()).map(function)
     assert mapped.results == WORDS
     failed = [count * width for count, width in function.tried if count * width > 60]
     assert failed[:3] == [16 * 32, 8 * 32, 4 * 32]  # halved until it fits
@@ -65,23 +81,66 @@ def test_what_does_not_fit_comes_again_in_smaller_batches(caplog: pytest.LogCapt
 
 def test_no_more_is_tried_than_failed_before() -> None:
     function = Limited(200)
-    loader_of(batch_size=16).map(function)
+    loader_of(batch_size=16, cost=TokenCost()).map(function)
     assert max(count * width for count, width in function.tried[2:]) <= 0.75 * 16 * 32
 
 
 def test_a_text_that_does_not_fit_alone_ends_it_with_what_there_is() -> None:
+    loader = loader_of(["the"] * 5 + ["fox " * 20], batch_size=2)
     with pytest.raises(TextDoesNotFitError, match=r"text 5 .* runs out of memory alone") as error:
-        loader_of(["the"] * 5 + ["fox " * 20], batch_size=2).map(Limited(10))
+        loader.map(Limited(10))
     assert error.value.index == 5
-    assert error.value.results == [None] * 6
+    assert loader.mapped is not None
+    assert loader.mapped.results == [None] * 6
 
 
-def test_other_errors_are_not_swallowed() -> None:
-    def fails(batch: TextBatch) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+@pytest.mark.parametrize("error", [RuntimeError("an illegal memory access"), KeyboardInterrupt()], ids=str)
+def test_other_errors_end_it_with_what_there_is(error: BaseException) -> None:
+    def fails(batch: TextBatch) -> list[int]:
+        if len(batch.texts[0].split()) < 10:
+            raise error
+        return words(batch).tolist()
 
-    with pytest.raises(RuntimeError, match="illegal"):
-        loader_of().map(fails)
+    loader = loader_of()
+    with pytest.raises(type(error)):
+        loader.map(fails)
+    assert loader.mapped is not None
+    done = [index for index, result in enumerate(loader.mapped.results) if result is not None]
+    assert done == [index for index, count in enumerate(WORDS) if count >= 10]
+    assert loader.mapped.report.texts == len(done)
+
+
+def test_memory_that_runs_out_beside_the_function_is_recovered_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a batch is padded, for one; and words for it may not be had either."""
+
+    class WordlessError(MemoryError):
+        def __str__(self) -> str:
+            raise MemoryError
+
+    loader, batch, left = loader_of(), TokenizedTexts.batch, [3]
+
+    def pads(texts: TokenizedTexts, indices: list[int]) -> TextBatch:
+        left[0] -= 1
+        if left[0] == 0:
+            raise WordlessError
+        return batch(texts, indices)
+
+    monkeypatch.setattr(TokenizedTexts, "batch", pads)
+    mapped = loader.map(words)
+    assert (mapped.report.out_of_memory, [int(result) for result in mapped.results]) == (1, WORDS)
+
+
+def test_results_that_are_views_keep_no_more_than_themselves() -> None:
+    def first_columns(batch: TextBatch) -> torch.Tensor:
+        return torch.ones(len(batch.indices), 500)[:, :2]
+
+    for result in loader_of().map(first_columns).results:
+        assert result.untyped_storage().nbytes() <= 24 * result.nbytes  # those of its batch
+
+
+def test_ranks_have_texts_of_their_own() -> None:
+    with pytest.raises(InputError, match="give each rank texts of its own"):
+        loader_of(rank=0, world_size=2).map(words)
 
 
 def test_a_function_may_return_nothing() -> None:
@@ -97,6 +156,8 @@ def test_results_that_are_none_of_the_texts_are_refused() -> None:
         loader_of().map(lambda batch: {"logits": 1})
     with pytest.raises(InputError, match="not str"):
         loader_of().map(lambda batch: "abcd")
+    with pytest.raises(InputError, match="not one number"):
+        loader_of().map(lambda batch: torch.tensor(1.0))
 
 
 def test_a_share_of_unknown_memory_is_refused() -> None:
