@@ -9,7 +9,7 @@ from transformers import BatchEncoding
 _BESIDE = ("texts", "indices")
 
 
-class TextBatch(BatchEncoding):
+class TextBatch(BatchEncoding):  # type: ignore[misc]  # mypy does not follow transformers
     """What ``model(**batch)`` and ``model.generate(**batch)`` take, with ``texts`` and ``indices`` beside it.
 
     Both are read as attributes or as items (``batch["texts"]``), and are no keys: the mapping holds what models know.
@@ -37,13 +37,13 @@ class TextBatch(BatchEncoding):
     # BatchEncoding's own pair carries its data alone.
     def __getstate__(self) -> dict[str, Any]:
         return {
-            **super().__getstate__(),  # type: ignore[no-untyped-call]
+            **super().__getstate__(),
             "texts": self.texts,
             "indices": self.indices,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__["data"] = {}  # without it, BatchEncoding looks for `data` in `data`, and for ever
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        super().__setstate__(state)
         self._n_sequences = None
         self.texts, self.indices = state["texts"], state["indices"]
