@@ -67,6 +67,8 @@ def test_sizes_are_read_from_configurations() -> None:
     del model.config.vocab_size
     with pytest.raises(ValueError, match="vocab_size"):
         LawCost.of(model, None)
+    with pytest.raises(ValueError, match="Linear has no `config`"):
+        LawCost.of(nn.Linear(10, 10), Generation(4))
 
 
 def test_the_relative_form_follows_the_probability() -> None:
