@@ -1,7 +1,7 @@
 """Epochs of batches on any ranks, from any position: pure, so it is tested without workers, files or torch."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice, product
 
 import numpy as np
@@ -115,7 +115,7 @@ class GivenCounts:
     """Batches of given counts, whatever they hold."""
 
     counts: tuple[int, ...]
-    cost: TokenCost = TokenCost()
+    cost: TokenCost = field(default_factory=TokenCost)
     bound: int = 0
 
     def check(self, sizes: SampleSizes) -> None:
