@@ -153,11 +153,13 @@ class LaterBatches:
 def later_batches(path: Path = DATA) -> dict[str, LaterBatches]:
     """Count the batches that should not take more than the first one of their run, by what they share with it."""
     later = [row for of_run in _rows_by_run(path).values() for row in of_run[1:]]
-    samples, tokens, mib, first_samples, first_tokens, first_mib = (
-        np.array([float(row[key]) for row in later])
-        for key in ("inference_batch_size", "top_token_size", "gpu_memory_mib")
-        + ("first_batch_size", "first_top_token_size", "first_gpu_memory_peak_mib")
-    )
+
+    def column(name: str) -> Floats:
+        return np.array([float(row[name]) for row in later])
+
+    samples, tokens, mib = column("inference_batch_size"), column("top_token_size"), column("gpu_memory_mib")
+    first_samples, first_tokens = column("first_batch_size"), column("first_top_token_size")
+    first_mib = column("first_gpu_memory_peak_mib")
     above, padded = mib > first_mib, samples * tokens / (first_samples * first_tokens)
     repeats = (samples == first_samples) & (tokens == first_tokens)
     within = (samples <= first_samples) & (tokens <= first_tokens)

@@ -113,13 +113,18 @@ def _read(config: Any, *names: str) -> int:
 
 
 def generation_law(sizes: TransformerSizes, generation: Generation) -> Moments:
-    """Return the bytes of ``generate`` beside the model's: of the prompt's step, and of the last one."""
+    """Return the bytes of ``generate`` beside the model's: of the prompt's step, and of the last one.
+
+    Raises:
+        ValueError: beams are to be sampled or penalised, which is not known.
+    """
+    generation.check()
     number, new = sizes.number_bytes, generation.max_new_tokens
     rows = generation.beams
     cached = 2 * sizes.layers * sizes.key_width * number
     # One layer's keys or values, of which there are two while a token is added; with beams, all in another order.
     joined = sizes.key_width * number
-    scores = sizes.vocabulary * (number + 8 * min(2, rows))
+    scores = sizes.vocabulary * generation.score_bytes(number)
     matrix = 2 * sizes.heads * number if sizes.writes_attention else 1
     if sizes.encoder_layers:
         worked = (2 * sizes.hidden + 2 * sizes.intermediate) * number
