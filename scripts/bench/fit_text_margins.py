@@ -19,7 +19,7 @@ import argparse
 import csv
 import gzip
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,13 @@ No row holds the model's weights: in float16 they are about 13,000 MiB (alma), 1
 family has rows far below that. Among runs, those of one text at a time and those of hundreds take the same for a
 weighted token within a factor of 2; weights would make it tens.
 
+"""
+
+AGAINST_THE_FIRST = """## What tokens alone say
+
+Batches after the first of all 73 runs, those longer than it included, each weighing the same. No more padded tokens
+than the first's do not keep a batch below its peak, and most of those above it had far fewer. Nor is a peak exact: a
+batch of the very shape of the first passes it, too, as often as the last line says.
 """
 
 Floats = NDArray[np.float64]
@@ -99,11 +106,8 @@ class Outcome:
 
 def recordings(path: Path = DATA) -> list[Recording]:
     """Read the runs; those with fewer than five rows no longer than their first batch's are left out."""
-    with gzip.open(path, "rt", newline="") as lines:
-        rows = list(csv.DictReader(lines))
     runs = []
-    for name in dict.fromkeys(row["run"] for row in rows):
-        of_run = [row for row in rows if row["run"] == name]
+    for name, of_run in _rows_by_run(path).items():
         begin = of_run[0]
         first = tuple(
             float(begin[key]) for key in ("first_batch_size", "first_top_token_size", "first_gpu_memory_peak_mib")
@@ -116,6 +120,60 @@ def recordings(path: Path = DATA) -> list[Recording]:
             )
             runs.append(Recording(name, (first[0], first[1], first[2]), *columns))
     return runs
+
+
+def _rows_by_run(path: Path) -> dict[str, list[dict[str, str]]]:
+    rows: dict[str, list[dict[str, str]]] = {}
+    with gzip.open(path, "rt", newline="") as lines:
+        for row in csv.DictReader(lines):
+            rows.setdefault(row["run"], []).append(row)
+    return rows
+
+
+@dataclass(frozen=True)
+class LaterBatches:
+    """Of some kind, in all runs after their first batches, those longer than it too; each batch weighs the same.
+
+    Attributes:
+        number: of them.
+        above: how many took more memory than their run's first.
+        above_near: of those above, how many had at least 0.9 of its padded tokens, and at most as many.
+    """
+
+    number: int
+    above: int
+    above_near: int
+
+    @property
+    def share_above(self) -> float:
+        """Of the number."""
+        return self.above / self.number
+
+
+def later_batches(path: Path = DATA) -> dict[str, LaterBatches]:
+    """Count the batches that should not take more than the first one of their run, by what they share with it."""
+    later = [row for of_run in _rows_by_run(path).values() for row in of_run[1:]]
+
+    def column(name: str) -> Floats:
+        return np.array([float(row[name]) for row in later])
+
+    samples, tokens, mib = column("inference_batch_size"), column("top_token_size"), column("gpu_memory_mib")
+    first_samples, first_tokens = column("first_batch_size"), column("first_top_token_size")
+    first_mib = column("first_gpu_memory_peak_mib")
+    above, padded = mib > first_mib, samples * tokens / (first_samples * first_tokens)
+    repeats = (samples == first_samples) & (tokens == first_tokens)
+    within = (samples <= first_samples) & (tokens <= first_tokens)
+    kinds = {
+        "no more padded tokens, not its shape": (padded <= 1) & ~repeats,
+        "no more samples and no longer, not its shape": within & ~repeats,
+        "no more samples and no longer, its shape too": within,
+        "exactly its shape": repeats,
+    }
+    near = (padded >= 0.9) & (padded <= 1)
+    return {
+        name: LaterBatches(int(kind.sum()), int((kind & above).sum()), int((kind & above & near).sum()))
+        for name, kind in kinds.items()
+    }
 
 
 def halves(runs: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
@@ -213,11 +271,23 @@ def report(runs: Sequence[Recording]) -> Iterator[str]:
             )
 
 
+def report_of_later_batches(kinds: Mapping[str, LaterBatches]) -> Iterator[str]:
+    """Yield the lines of the page's second part."""
+    yield from (
+        "",
+        AGAINST_THE_FIRST,
+        "| later batches, against their run's first | number | above its peak | of these at 0.9 to 1.0 of its tokens |",
+        "|---|---:|---:|---:|",
+    )
+    for name, kind in kinds.items():
+        yield f"| {name} | {kind.number:,} | {kind.share_above:.1%} | {kind.above_near / kind.above:.1%} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--page", type=Path, help="where the figures are written, as Markdown")
     page = parser.parse_args().page
-    text = "\n".join(report(recordings()))
+    text = "\n".join([*report(recordings()), *report_of_later_batches(later_batches())])
     print(text)
     if page:
         write_text_atomically(page, TITLE + text + "\n")

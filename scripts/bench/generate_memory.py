@@ -108,6 +108,7 @@ def real_bytes(model: Any, samples: int, tokens: int, generation: Generation) ->
     mask = torch.ones_like(ids)
     padded = slice(tokens // 2, None) if model.config.is_encoder_decoder else slice(tokens // 2)
     mask[0, padded] = 0
+    warped = ("temperature", "top_k", "top_p") if generation.do_sample else ()
 
     def generate() -> None:
         model.generate(
@@ -115,7 +116,9 @@ def real_bytes(model: Any, samples: int, tokens: int, generation: Generation) ->
             attention_mask=mask,
             max_new_tokens=generation.max_new_tokens,
             num_beams=generation.beams,
-            do_sample=False,
+            do_sample=generation.do_sample,
+            repetition_penalty=generation.repetition_penalty,
+            **{name: getattr(generation, name) for name in warped},
         )
 
     generate()

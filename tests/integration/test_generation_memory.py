@@ -37,3 +37,21 @@ def test_predicted_bytes_are_those_of_the_real_call(name: str) -> None:
         law = LawCost.of(model, generation)
         assert real / 2 < int(law.cost(samples, tokens, 0)) < real * 2, case
     assert not model.training
+
+
+SAMPLED = {
+    "nothing left out": Generation(8, do_sample=True, top_k=0),
+    "as transformers does by default, in the first step": Generation(1, do_sample=True),
+    "the most probable ones": Generation(8, do_sample=True, temperature=0.7, top_p=0.9),
+    "tokens that were there are penalised": Generation(8, repetition_penalty=1.2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_sampling_and_penalties_are_foretold(name: str) -> None:
+    """With what drawing takes within its operator, for that comes on top in the first step."""
+    model = bench.model_of(name)
+    for case, generation in SAMPLED.items():
+        _, allocator = bench.real_bytes(model, 16, 8, generation)
+        assert GenerationTracer(model, generation).trace(16, 8).batch_bytes == pytest.approx(allocator, rel=0.01), case

@@ -1,5 +1,7 @@
 """The constants of the relative cost are those that the recordings give, and hold on runs kept out (B08, B20)."""
 
+import csv
+import gzip
 import sys
 from pathlib import Path
 
@@ -30,3 +32,22 @@ def test_tokens_alone_prove_nothing() -> None:
 
 def test_no_row_holds_weights() -> None:
     assert max(fit.least_mib(fit.recordings()).values()) < 140  # half of the smallest model in float16
+
+
+def test_shares_above_the_first_peak_are_counted_from_the_recordings() -> None:
+    """Counted again row by row; the others are those of a page that is made of them."""
+    above, seen = [], set()
+    with gzip.open(fit.DATA, "rt", newline="") as lines:
+        for row in csv.DictReader(lines):
+            shape = float(row["inference_batch_size"]), float(row["top_token_size"])
+            first = float(row["first_batch_size"]), float(row["first_top_token_size"])
+            is_later = row["run"] in seen
+            seen.add(row["run"])
+            if is_later and shape != first and shape[0] * shape[1] <= first[0] * first[1]:
+                above.append(float(row["gpu_memory_mib"]) > float(row["first_gpu_memory_peak_mib"]))
+    kinds = fit.later_batches()
+    padded = kinds["no more padded tokens, not its shape"]
+    assert (padded.number, padded.above) == (len(above), sum(above)) == (10_626, 1_560)
+    assert kinds["exactly its shape"].number == 205
+    page = (Path(__file__).parents[3] / "docs" / "benchmarks" / "text_margins.md").read_text(encoding="utf-8")
+    assert all(line in page for line in fit.report_of_later_batches(kinds))

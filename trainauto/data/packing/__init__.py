@@ -12,7 +12,7 @@ from trainauto.data.packing.costs import (
     padded_width,
 )
 from trainauto.data.packing.orders import BatchOrder, Bucketed, LongestFirst, ShuffledBatches
-from trainauto.data.packing.pack import pack, pack_by, pack_candidates, repack
+from trainauto.data.packing.pack import pack, pack_by, pack_candidates
 from trainauto.data.packing.packing import Packing
 from trainauto.data.packing.ranks import TooFewSamplesError
 from trainauto.data.packing.rules import (
@@ -50,5 +50,4 @@ __all__ = [
     "pack_by",
     "pack_candidates",
     "padded_width",
-    "repack",
 ]

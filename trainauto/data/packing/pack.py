@@ -6,7 +6,7 @@ import numpy as np
 
 from trainauto.data.packing.costs import BatchCost
 from trainauto.data.packing.packing import Packing
-from trainauto.data.packing.rules import CandidateCounts, FewestBatches, PackingRule, SampleTooLargeError
+from trainauto.data.packing.rules import CandidateCounts, FewestBatches, PackingRule
 from trainauto.data.packing.sizes import IntArray, SampleSizes
 
 
@@ -71,25 +71,3 @@ def pack_ordered(rule: PackingRule, sizes: SampleSizes, order: IntArray, limits:
     """
     rule.check(sizes)
     return Packing(order, rule.ends(sizes.take(order), limits))
-
-
-def repack(
-    rest: IntArray, sizes: SampleSizes, cost: BatchCost, bound: int, *, most_samples: int | None = None
-) -> Packing:
-    """Return the samples that are left in new batches, under another cost or bound.
-
-    Args:
-        rest: indices of the samples that are left.
-        sizes: of all samples, those that are done among them.
-        cost: what batches cost.
-        bound: greatest cost of a batch.
-        most_samples: most samples of a batch.
-
-    Raises:
-        SampleTooLargeError: a sample does not fit alone; its index is that among all samples.
-    """
-    try:
-        packing = pack(sizes.take(rest), cost, bound, most_samples=most_samples)
-    except SampleTooLargeError as error:
-        raise SampleTooLargeError(int(rest[error.index]), error.size, error.cost, bound, error.unit) from None
-    return Packing(rest[packing.order], packing.ends)

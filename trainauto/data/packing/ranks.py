@@ -23,8 +23,8 @@ class TooFewSamplesError(InputError):
 def divided_among(ends: IntArray, world_size: int) -> IntArray:
     """Return where batches end when so many have been cut in halves that the ranks divide them.
 
-    Those with most samples are cut, the earliest of equal ones. What has been given of an epoch, a number of rounds in
-    which every rank got one, changes nothing for the rest: cuts lie where they lay for all of it.
+    Those with most samples are cut, the earliest of equal ones. What is left after some rounds is not to be divided
+    again: cuts can lie elsewhere then, where a batch had been cut more than once.
 
     Args:
         ends: where batches end.

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainauto.core.errors import CheckpointError, InputError
 from trainauto.data.packing.orders import BatchOrder, LongestFirst
@@ -28,7 +28,9 @@ class PackedBatchSampler:
     again goes on from there, which after the last batch is the next epoch. A ``DataLoader`` with workers draws ahead of
     what is consumed: its loader keeps the state from before, and asks :meth:`advanced` for what has been consumed.
 
-    A position means the same under any number of ranks: what is left of an epoch is divided among those there are.
+    A position means the same samples under any number of ranks. Ranks divide an epoch once, and those that resume as
+    many go on with the same batches. Another number divides what is left anew, which is a division of its own to go on
+    with: a state says how many ranks there were, and behind how many samples they divided the rest.
 
     Args:
         sizes: of all samples.
@@ -57,10 +59,11 @@ class PackedBatchSampler:
             raise InputError(f"there is no rank {rank} of {world_size}")
         self.sizes, self.rule, self.order, self.seed = sizes, rule, order, seed
         self.rank, self.world_size = rank, world_size
-        self.epoch = self.samples = 0
+        self.epoch = self.samples = self._divided_from = 0
         self._packed = pack_by(rule, sizes)
         self._of_epoch = (-1, self._packed)
-        self._left = ((-1, -1), self._packed)
+        self._divided = ((-1, -1), self._packed)
+        self._left = (_Cursor(-1, -1, -1), self._packed)
         self._identity = self._described()
         self._iterations = 0
         self.remaining()
@@ -83,7 +86,8 @@ class PackedBatchSampler:
         """Go to the beginning of an epoch; where it is under way already, stay."""
         if epoch != self.epoch:
             self._iterations += 1
-            self.epoch, self.samples = epoch, 0
+            self.epoch = epoch
+            self.samples = self._divided_from = 0
 
     def remaining(self) -> Packing:
         """Return the batches of all ranks from the cursor to the end of the epoch, in turns for each rank.
@@ -91,11 +95,11 @@ class PackedBatchSampler:
         Raises:
             TooFewSamplesError: too little is left of the epoch for so many ranks.
         """
-        return self._packing_from(self.epoch, self.samples)
+        return self._packing_from(_Cursor(self.epoch, self.samples, self._divided_from))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the cursor, and what it is a position in."""
-        return {"epoch": self.epoch, "samples": self.samples, **self._identity}
+        return {**self._fields(_Cursor(self.epoch, self.samples, self._divided_from)), **self._identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a saved position, of whatever number of ranks.
@@ -119,30 +123,48 @@ class PackedBatchSampler:
             state: of this sampler.
             batches: how many were consumed since, by every rank.
         """
-        epoch, samples = int(state["epoch"]), int(state["samples"])
+        cursor = self._cursor(state)
         while batches and len(self.sizes):
-            packing = self._packing_from(epoch, samples)
+            packing = self._packing_from(cursor)
             rounds = len(packing) // self.world_size
             if batches < rounds:
-                samples += int(packing.ends[batches * self.world_size - 1])
+                given = int(packing.ends[batches * self.world_size - 1])
+                cursor = cursor._replace(samples=cursor.samples + given)
                 break
             batches -= rounds
-            epoch, samples = epoch + 1, 0
-        return {**state, "epoch": epoch, "samples": samples}
+            cursor = _Cursor(cursor.epoch + 1, 0, 0)
+        return {**state, **self._fields(cursor)}
+
+    def _cursor(self, state: Mapping[str, Any]) -> "_Cursor":
+        epoch, samples = int(state["epoch"]), int(state["samples"])
+        divided_from = int(state["divided_from"]) if state.get("ranks") == self.world_size else samples
+        return _Cursor(epoch, samples, min(divided_from, samples))
+
+    def _fields(self, cursor: "_Cursor") -> dict[str, int]:
+        return {**cursor._asdict(), "ranks": self.world_size}
 
     def _move_to(self, state: Mapping[str, Any]) -> None:
-        self.epoch, self.samples = int(state["epoch"]), int(state["samples"])
+        self.epoch, self.samples, self._divided_from = self._cursor(state)
 
     def _packing_of(self, epoch: int) -> Packing:
         if self._of_epoch[0] != epoch:
             self._of_epoch = epoch, self.order.epoch(self._packed, self.sizes, self.rule, self.seed, epoch)
         return self._of_epoch[1]
 
-    def _packing_from(self, epoch: int, samples: int) -> Packing:
-        if self._left[0] != (epoch, samples):
+    def _division_of(self, epoch: int, divided_from: int) -> Packing:
+        if self._divided[0] != (epoch, divided_from):
             packing = self._packing_of(epoch)
-            ends = packing.ends[packing.ends > samples] - samples
-            self._left = (epoch, samples), Packing(packing.order[samples:], divided_among(ends, self.world_size))
+            ends = packing.ends[packing.ends > divided_from] - divided_from
+            divided = Packing(packing.order[divided_from:], divided_among(ends, self.world_size))
+            self._divided = (epoch, divided_from), divided
+        return self._divided[1]
+
+    def _packing_from(self, cursor: "_Cursor") -> Packing:
+        if self._left[0] != cursor:
+            division = self._division_of(cursor.epoch, cursor.divided_from)
+            given = cursor.samples - cursor.divided_from
+            left = Packing(division.order[given:], division.ends[division.ends > given] - given)
+            self._left = cursor, left
         return self._left[1]
 
     def _described(self) -> dict[str, Any]:
@@ -154,6 +176,20 @@ class PackedBatchSampler:
             **self.rule.to_dict(),
             "packing": zlib.crc32(self._packed.ends.astype("<i8").tobytes(), checksum),
         }
+
+
+class _Cursor(NamedTuple):
+    """Where an epoch goes on, and in which division among ranks.
+
+    Attributes:
+        epoch: 0-based.
+        samples: given out so far, of all ranks.
+        divided_from: samples that had been given out when the rest was divided; 0 for the whole epoch.
+    """
+
+    epoch: int
+    samples: int
+    divided_from: int
 
 
 _MEANINGS = {

@@ -64,7 +64,8 @@ class FakeTwin:
             reason = f"{type(error).__name__}: {error}, at {place_of_error(error)}"
             raise TraceError(f"the module cannot be copied to fake tensors: {reason}") from error
         self.device = next((tensor.device for tensor in _tensors_of(module)), torch.device("cpu"))
-        strays = [tensor for tensor in self._stepped() if id(tensor) not in set(map(id, self.module.parameters()))]
+        own = set(map(id, self.module.parameters()))
+        strays = [tensor for tensor in self._stepped() if id(tensor) not in own]
         if strays:
             raise TraceError(f"the optimizer steps {len(strays)} parameters that are not the module's")
 

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trainauto.data.packing import IntArray
 from trainauto.memory.cost.moments import Moments
 from trainauto.memory.cost.ratio_prior import student4
 from trainauto.tasks.text.generation_trace import Generation
-
-IntArray = NDArray[np.int64]
 
 GENERATION_SCALE, TRAINING_SCALE = 0.2, 0.31
 """Scales of the logarithm by which traced bytes of two batches relate otherwise than by a law.
@@ -79,9 +77,12 @@ class TransformerSizes:
         """Read the sizes out of a model of Transformers and its configuration.
 
         Raises:
-            ValueError: the configuration does not say one of them; the message names it.
+            ValueError: the model has no configuration, or that does not say one of them; the message names it.
         """
-        config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+        config = getattr(model, "config", None)
+        if config is None:
+            raise ValueError(f"{type(model).__name__} has no `config` that its sizes could be read from")
+        config = config.get_text_config() if hasattr(config, "get_text_config") else config
         hidden, heads = _read(config, "hidden_size", "d_model"), _read(config, "num_attention_heads", "num_heads")
         width = getattr(config, "head_dim", None) or getattr(config, "d_kv", None) or hidden // heads
         has_encoder = bool(getattr(config, "is_encoder_decoder", False))
@@ -112,13 +113,18 @@ def _read(config: Any, *names: str) -> int:
 
 
 def generation_law(sizes: TransformerSizes, generation: Generation) -> Moments:
-    """Return the bytes of ``generate`` beside the model's: of the prompt's step, and of the last one."""
+    """Return the bytes of ``generate`` beside the model's: of the prompt's step, and of the last one.
+
+    Raises:
+        ValueError: beams are to be sampled or penalised, which is not known.
+    """
+    generation.check()
     number, new = sizes.number_bytes, generation.max_new_tokens
     rows = generation.beams
     cached = 2 * sizes.layers * sizes.key_width * number
     # One layer's keys or values, of which there are two while a token is added; with beams, all in another order.
     joined = sizes.key_width * number
-    scores = sizes.vocabulary * (number + 8 * min(2, rows))
+    scores = sizes.vocabulary * generation.score_bytes(number)
     matrix = 2 * sizes.heads * number if sizes.writes_attention else 1
     if sizes.encoder_layers:
         worked = (2 * sizes.hidden + 2 * sizes.intermediate) * number
@@ -145,9 +151,6 @@ def training_law(sizes: TransformerSizes) -> Moments:
 class LawCost:
     """Bytes of a batch by a closed form: right to a factor, and about right in how batches compare.
 
-    Attributes:
-        held_bytes: the weights, which are no part of the cost.
-
     Args:
         sizes: of the model.
         generation: how texts are generated; ``None``: a training step.
@@ -156,13 +159,16 @@ class LawCost:
     unit = "bytes"
 
     def __init__(self, sizes: TransformerSizes, generation: Generation | None) -> None:
-        self.held_bytes = sizes.parameters * sizes.number_bytes
         self._moments = training_law(sizes) if generation is None else generation_law(sizes, generation)
         self._scale = TRAINING_SCALE if generation is None else GENERATION_SCALE
 
     @classmethod
     def of(cls, model: Any, generation: Generation | None) -> "LawCost":
-        """Return the cost of a model of Transformers; see :meth:`TransformerSizes.of`."""
+        """Return the cost of a model of Transformers; see :meth:`TransformerSizes.of`.
+
+        Raises:
+            ValueError: the model has no configuration, or that does not say a size that is needed.
+        """
         return cls(TransformerSizes.of(model), generation)
 
     def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:

@@ -5,9 +5,10 @@ in which the prompt (or the encoder) is run, and the last, on a cache of keys an
 length. The cache is made by the model itself, out of a prompt that is as long, so that it is of the kind and of the
 sizes (windows, groups of heads) that the model's own cache has. Nothing here imports transformers.
 
-Beside the model's own calls, what ``generate`` keeps from step to step and makes of the logits is made here, too: the
-prompt and its mask, the tokens so far, scores in float32 of this step and of the last, and with beams their log
-probabilities, and the cache anew in another order.
+Beside the model's own calls, what ``generate`` keeps from step to step and makes of the logits is made, too: the prompt
+and its mask, the tokens so far, scores in float32 of this step and of the last with what is made of them
+(``next_tokens.py``), and with beams their log probabilities, and the cache anew in another order. Processors of scores
+that :class:`Generation` does not name are not in the trace.
 """
 
 import inspect
@@ -19,18 +20,9 @@ from torch import Tensor, nn
 
 from trainauto.memory.tracing.live_module import FakeTwin
 from trainauto.memory.tracing.trace import Trace, TraceError
+from trainauto.tasks.text.next_tokens import Generation, chosen_tokens
 
-
-class Generation(NamedTuple):
-    """How texts are generated.
-
-    Attributes:
-        max_new_tokens: tokens that every text gets at most; memory is that of a text that gets them all.
-        beams: continuations of a text that are followed at the same time; a sampled text has one.
-    """
-
-    max_new_tokens: int
-    beams: int = 1
+__all__ = ["Generation", "GenerationTrace", "GenerationTracer"]
 
 
 class GenerationTrace(NamedTuple):
@@ -72,11 +64,11 @@ class GenerationTracer:
 
     Raises:
         TraceError: the model cannot be copied.
+        ValueError: beams are to be sampled or penalised, which is not known.
     """
 
     def __init__(self, model: nn.Module, generation: Generation) -> None:
-        if generation.max_new_tokens < 1 or generation.beams < 1:
-            raise ValueError(f"at least one new token and one beam, got {generation}")
+        generation.check()
         self.generation = generation
         self._twin = FakeTwin(model)
         self._parameters = inspect.signature(model.forward).parameters
@@ -148,7 +140,8 @@ class GenerationTracer:
             logits = self._forward(state, state.decoded[:, -1:])
         self._lengthen(state)
         has_beams = self.generation.beams > 1
-        state.scores = [logits[:, -1].float().clone() for _ in range(1 + has_beams)]
+        kept = 2 if has_beams else self.generation.kept_scores()
+        state.scores = [logits[:, -1].float().clone() for _ in range(kept)]
         # As in the first step, and twice as many candidates, of which the step before chose.
         state.sequences = [_ids(*state.decoded.shape) for _ in range(4 * has_beams)]
         return state
@@ -163,17 +156,16 @@ class GenerationTracer:
         return _ids(rows, tokens + self.generation.max_new_tokens)
 
     def _step(self, state: "_State", scores: list[Tensor]) -> None:
-        for kept in scores:
-            kept.detach()  # an operator takes them, which tells the trace that they are there
+        _take(scores)
         fed = state.decoded if state.cache is None else state.decoded[:, -1:]
         logits = self._forward(state, fed)
         beams = self.generation.beams
-        last = logits[:, -1].to(copy=True, dtype=torch.float32)
-        scores[:1] = [last]
         if beams == 1:
+            chosen = chosen_tokens(logits, state.decoded, scores, self.generation)
             del logits
-            chosen = last.argmax(dim=-1)
         else:
+            last = logits[:, -1].to(copy=True, dtype=torch.float32)
+            scores[:1] = [last]
             scores[1:] = [last.log_softmax(dim=-1)]
             del logits, last
             scores[1] = scores[1] + scores[1].new_empty(len(state.decoded), 1)
@@ -226,6 +218,12 @@ class _State:
         """Hand the scores over: they end when those of the next step are there."""
         scores, self.scores = self.scores, []
         return scores
+
+
+def _take(tensors: list[Tensor]) -> None:
+    """Have an operator take tensors, which tells the trace that they are there."""
+    for tensor in tensors:
+        tensor.detach()
 
 
 def _ids(rows: int, tokens: int) -> Tensor:

@@ -20,10 +20,19 @@ class MeasuredCost:
     For modules that cannot be traced in this process: compiled ones, steps under CUDA autocast. Two steps say nothing
     of how far a third may be off, so that the margin is that of allocators alone.
 
-    Args:
+    Measured anew, the figures differ by noise, and so do bounds and batches: a saved position of a loader goes with the
+    cost that it was made under. Save ``constant_bytes`` and ``bytes_per_unit`` beside it, and resume with
+    ``MeasuredCost(base, constant_bytes, bytes_per_unit)``.
+
+    Attributes:
         base: what bytes follow.
-        constant_bytes: what a batch takes whatever it holds.
-        bytes_per_unit: what each unit of ``base`` takes.
+        constant_bytes: what a batch takes whatever it holds, a plain number.
+        bytes_per_unit: what each unit of ``base`` takes, a plain number.
+
+    Args:
+        base: see above.
+        constant_bytes: see above.
+        bytes_per_unit: see above.
     """
 
     unit = "bytes"

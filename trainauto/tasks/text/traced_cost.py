@@ -4,16 +4,14 @@ from collections.abc import Callable
 from math import exp, hypot, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
+from trainauto.data.packing import IntArray
 from trainauto.memory.cost.moments import Moments, moments_of
 from trainauto.memory.cost.ratio_prior import PLAIN, student4
 from trainauto.memory.tracing.live_module import LiveModuleTracer
 from trainauto.memory.tracing.trace import Trace
 from trainauto.tasks.text.generation_trace import Generation, GenerationTracer
-
-IntArray = NDArray[np.int64]
 
 SHORT = 8
 """Tokens of the shortest trace: below, sizes of 1 let operators leave work out."""

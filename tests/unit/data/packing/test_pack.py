@@ -17,7 +17,6 @@ from trainauto.data.packing import (
     SampleTooLargeError,
     TokenCost,
     pack,
-    repack,
 )
 from trainauto.data.packing.counts import largest_counts
 from trainauto.data.packing.walks import MOST_IMPROVED, earliest_begins, ends_from_back, ends_from_front
@@ -113,19 +112,6 @@ def farthest(ordered: SampleSizes, place: int, cost: BatchCost, bound: int, most
     return max(end for end in ends if cost_of(np.arange(place, end), ordered, cost) <= bound)
 
 
-@given(INPUTS, st.data())
-def test_what_is_left_is_packed_anew(inputs: tuple, data: st.DataObject) -> None:
-    """Under a smaller bound every sample that was left comes once, and no other."""
-    sizes, cost, bound = inputs
-    packing = pack(sizes, cost, bound)
-    done = data.draw(st.integers(0, len(sizes)))
-    rest = packing.order[done:]
-    again = repack(rest, sizes, cost, bound, most_samples=2)
-    assert sorted(again.order.tolist()) == sorted(rest.tolist())
-    assert again.costs(sizes, cost).max(initial=0) <= bound
-    assert again.counts.max(initial=0) <= 2
-
-
 def test_a_sample_that_does_not_fit_is_named_with_its_size() -> None:
     sizes = SampleSizes(np.array([3, 9, 4, 9]), np.array([0, 1, 0, 0]))
     with pytest.raises(
@@ -133,9 +119,6 @@ def test_a_sample_that_does_not_fit_is_named_with_its_size() -> None:
     ) as at:
         pack(sizes, PricedImages(), 20)
     assert (at.value.index, at.value.size, at.value.cost, at.value.bound) == (1, (9, 1), 26, 20)
-    with pytest.raises(SampleTooLargeError, match=r"sample 3 \(9 tokens\)") as at:
-        repack(np.array([2, 3]), SampleSizes(sizes.tokens), TokenCost(), 8)
-    assert at.value.index == 3
 
 
 def test_nothing_duplicates_and_empty_texts() -> None:

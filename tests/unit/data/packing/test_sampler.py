@@ -1,7 +1,8 @@
 """Epochs of batches on any ranks, from any position: pure, so it is tested without workers, files or torch."""
 
 import zlib
-from itertools import chain, islice
+from dataclasses import dataclass, field
+from itertools import chain, islice, product
 
 import numpy as np
 import pytest
@@ -67,10 +68,13 @@ def test_every_text_once_an_epoch_on_any_ranks(inputs: tuple, order, world_size:
         assert [(s.epoch, s.samples) for s in of_ranks] == [(epoch + 1, 0)] * world_size
 
 
-@given(INPUTS, ORDERS, st.integers(1, 3), st.data())
+@given(INPUTS, ORDERS, st.integers(1, 6), st.data())
 def test_resume_anywhere_gives_exactly_the_rest(inputs: tuple, order, world_size: int, data: st.DataObject) -> None:
-    """From the state of a sampler that ran so far, and from pure arithmetic; in this epoch and in the next."""
-    whole, stopped, resumed = (samplers(inputs, order, world_size)[-1] for _ in range(3))
+    """From the state of a sampler that ran so far, and from pure arithmetic; in this epoch and in the next.
+
+    With up to as many ranks as texts, most of the batches are cut, and many of them more than once.
+    """
+    whole, stopped, resumed = (samplers(inputs, order, world_size)[0] for _ in range(3))
     first = whole.state_dict()
     consumed = data.draw(st.integers(0, 2 * len(whole) - 1))
     expected = [*whole, *whole, *whole]
@@ -104,6 +108,65 @@ def test_another_number_of_ranks_goes_on_with_the_rest(
         assume(False)
     assert len({len(own) for own in rest}) == 1
     assert sorted(chain(*chain(*given_out, *rest))) == list(range(len(inputs[0])))
+
+
+@dataclass(frozen=True)
+class GivenCounts:
+    """Batches of given counts, whatever they hold."""
+
+    counts: tuple[int, ...]
+    cost: TokenCost = field(default_factory=TokenCost)
+    bound: int = 0
+
+    def check(self, sizes: SampleSizes) -> None:
+        assert len(sizes) == sum(self.counts)
+
+    def ends(self, ordered: SampleSizes, limits: np.ndarray) -> np.ndarray:
+        return np.cumsum(self.counts)
+
+    def to_dict(self) -> dict:
+        return {"counts": list(self.counts)}
+
+
+def resumed_from_each_round(counts: tuple[int, ...], world_size: int) -> tuple[list, list]:
+    """Return what the first rank gets from each round on when it resumes there, and when it never stopped."""
+    sizes, rule = SampleSizes(np.full(sum(counts), 8)), GivenCounts(counts)
+    sampler, other = (PackedBatchSampler(sizes, rule, world_size=world_size) for _ in range(2))
+    begin = sampler.state_dict()
+    batches, resumed = list(sampler), []
+    for rounds in range(len(batches)):
+        other.load_state_dict(sampler.advanced(begin, rounds))
+        resumed.append(list(other))
+    return resumed, [batches[rounds:] for rounds in range(len(batches))]
+
+
+def test_a_batch_that_is_cut_more_than_once_is_cut_there_on_resume_too() -> None:
+    """Of 8 samples cut into 2, 2 and 4, what is left after the first 2 is not halved into 3 and 3."""
+    different = []
+    for counts in [(3, 1, 8, 1), *product((1, 3, 5, 8), repeat=4)]:
+        for world_size in (3, 5, 6):
+            if sum(counts) >= -(-len(counts) // world_size) * world_size:
+                resumed, never_stopped = resumed_from_each_round(counts, world_size)
+                different += [(counts, world_size)] * (resumed != never_stopped)
+    assert not different
+
+
+@given(INPUTS, st.integers(1, 6), st.integers(1, 6), st.data())
+def test_ranks_that_came_resume_their_own_division(inputs: tuple, before: int, after: int, data: st.DataObject) -> None:
+    """What another number of ranks divided anew, as many go on with, wherever they stop in turn."""
+    first = samplers(inputs, LongestFirst(), before)[0]
+    state = first.advanced(first.state_dict(), data.draw(st.integers(0, len(first) - 1)))
+    whole, resumed = (samplers(inputs, LongestFirst(), after)[0] for _ in range(2))
+    whole.load_state_dict(state)
+    try:
+        rest = list(whole)
+    except TooFewSamplesError:
+        assume(False)
+    rounds = data.draw(st.integers(0, len(rest)))
+    resumed.load_state_dict(resumed.advanced(state, rounds))
+    assert resumed.epoch == (rounds == len(rest))
+    if rounds < len(rest):
+        assert list(resumed) == rest[rounds:]
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 7))

@@ -1,6 +1,7 @@
 """Steps of a live module are traced on a copy: what they take, and that the module notices nothing."""
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -146,6 +147,21 @@ def test_cpu_autocast_is_traced() -> None:
     module = Keeping()
     plain = LiveModuleTracer(module, lambda m, ids: (m(ids), None)[1], ids_of).trace(8, 64)
     assert LiveModuleTracer(module, in_bfloat16, ids_of).trace(8, 64).peak_bytes != plain.peak_bytes
+
+
+def test_parameters_are_gone_through_a_few_times_whatever_their_number() -> None:
+    class Counting(nn.ParameterList):
+        times = 0
+
+        def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+            type(self).times += 1
+            return super().parameters(recurse)
+
+    module = Counting([nn.Parameter(torch.zeros(1)) for _ in range(50)])
+    adam = torch.optim.AdamW(list(module.parameters()))
+    Counting.times = 0
+    FakeTwin(module, adam)
+    assert Counting.times < 5
 
 
 def test_what_cannot_be_copied_is_said() -> None:

@@ -17,13 +17,16 @@ NONE = np.zeros(1, np.int64)
 COSTS = [
     LawCost(SIZES, Generation(16)),
     LawCost(SIZES, Generation(16, beams=4)),
+    LawCost(SIZES, Generation(16, do_sample=True, top_p=0.9)),
     LawCost(SIZES, None),
     RelativeCost(),
     RelativeCost(0.1),
 ]
 
 
-@pytest.mark.parametrize("cost", COSTS, ids=["generation", "beams", "training", "relative", "relative, bold"])
+@pytest.mark.parametrize(
+    "cost", COSTS, ids=["generation", "beams", "sampled", "training", "relative", "relative, bold"]
+)
 def test_costs_are_whole_and_never_fall(cost: LawCost | RelativeCost) -> None:
     costs = cost.cost(SAMPLES, LONGEST, NONE)
     assert costs.dtype == np.int64
@@ -40,6 +43,10 @@ def test_a_generation_costs_its_cache_and_scores() -> None:
     assert longer - shorter == 8 * (cache + 32 * 4)  # and a layer's keys twice while a token is added
     wide = TransformerSizes(**{**vars(SIZES), "vocabulary": 513})
     assert LawCost(wide, Generation(1000)).cost(8, 4, NONE) - shorter == 8 * (4 + 8)
+    sampled = [LawCost(of, Generation(1000, do_sample=True)).cost(8, 4, NONE) for of in (wide, SIZES)]
+    assert sampled[0] - sampled[1] == 8 * (4 + 4 + 4 + 4 + 5)  # logits, scores, those before, probabilities, top k
+    with pytest.raises(ValueError, match="several beams"):
+        LawCost(SIZES, Generation(4, beams=2, do_sample=True))
 
 
 def test_a_training_step_costs_a_matrix_only_where_attention_writes_it() -> None:
@@ -67,6 +74,8 @@ def test_sizes_are_read_from_configurations() -> None:
     del model.config.vocab_size
     with pytest.raises(ValueError, match="vocab_size"):
         LawCost.of(model, None)
+    with pytest.raises(ValueError, match="Linear has no `config`"):
+        LawCost.of(nn.Linear(10, 10), Generation(4))
 
 
 def test_the_relative_form_follows_the_probability() -> None:

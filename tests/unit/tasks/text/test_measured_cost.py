@@ -1,11 +1,19 @@
 """Bytes by two measured steps, where a module cannot be traced."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from trainauto.core.errors import InputError
-from trainauto.data.packing import check_monotone
+from trainauto.data.packing import (
+    FewestBatches,
+    PackedBatchSampler,
+    PackingMismatchError,
+    SampleSizes,
+    check_monotone,
+)
 from trainauto.tasks.text.measured_cost import MeasuredCost
 
 NONE = np.zeros(1, np.int64)
@@ -24,6 +32,23 @@ def test_bytes_follow_what_two_steps_took() -> None:
         assert predicted == pytest.approx(8 * 2**20 + samples * tokens * 64 * 2**10, rel=0.05)
     check_monotone(cost, 512, 64)
     assert 1 < cost.margin(0.025) < cost.margin(0.01) < 1.1
+
+
+def test_saved_figures_make_the_same_cost_and_so_a_position_can_be_resumed() -> None:
+    cost = MeasuredCost.of_steps(step, smaller=(2, 100), larger=(4, 200))
+    saved = json.loads(json.dumps([cost.constant_bytes, cost.bytes_per_unit]))
+    same, noisier = MeasuredCost(cost.base, *saved), MeasuredCost(cost.base, saved[0] + 4096, saved[1])
+    sizes = SampleSizes(np.arange(1, 200))
+
+    def sampler(price: MeasuredCost) -> PackedBatchSampler:
+        bound = int(price.cost(np.array([8]), np.array([200]), NONE)[0])
+        return PackedBatchSampler(sizes, FewestBatches(price, bound))
+
+    begun = sampler(cost)
+    state = begun.advanced(begun.state_dict(), 2)
+    sampler(same).load_state_dict(state)
+    with pytest.raises(PackingMismatchError, match="bound was"):
+        sampler(noisier).load_state_dict(state)
 
 
 def test_a_line_that_begins_below_nothing_goes_through_the_larger_step() -> None:
