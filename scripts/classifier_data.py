@@ -140,8 +140,13 @@ def read_rows(paths: Sequence[Path]) -> Rows:
     return Rows(runs, first, batches, numbers("max_input_length"), peaks, first_peaks)
 
 
-def cleaned(rows: Rows) -> tuple[Rows, list[Dropped]]:
-    """Return the rows that say something about a decision, and what was dropped; no label is looked at."""
+def cleaned(rows: Rows) -> Rows:
+    """Return the rows that say something about a decision; see :func:`cleaning`."""
+    return rows.where(cleaning(rows)[0])
+
+
+def cleaning(rows: Rows) -> tuple[Bools, list[Dropped]]:
+    """Return which rows say something about a decision, and what is dropped; no label is looked at."""
     first, batches = rows.first, rows.batches
     same_sizes = np.all([x == y for x, y in zip(first, batches, strict=True)], axis=0)
     reasons = {
@@ -155,7 +160,7 @@ def cleaned(rows: Rows) -> tuple[Rows, list[Dropped]]:
         now = kept & is_so
         dropped.append(Dropped(why, int(now.sum()), len(set(rows.runs[now].tolist()))))
         kept &= ~is_so
-    return rows.where(kept), dropped
+    return kept, dropped
 
 
 def levels(rows: Rows) -> dict[str, float]:

@@ -60,11 +60,11 @@ def features_of(first: BatchSizes, batches: BatchSizes, max_input_length: IntArr
         batches: those to be judged.
         max_input_length: to which texts are cut.
     """
-    columns = [np.asarray(max_input_length, np.float64)]
     pairs = [(first.longest, batches.longest), (first.samples, batches.samples), (first.tokens, batches.tokens)]
-    for x, y in pairs:
-        columns += [np.asarray(x, np.float64), np.asarray(y, np.float64), y / np.maximum(x, 1)]
+    features = np.empty((len(FEATURES), *np.broadcast(*first, *batches, max_input_length).shape))
+    features[0] = max_input_length
+    for row, (x, y) in enumerate(pairs):
+        features[3 * row + 1], features[3 * row + 2], features[3 * row + 3] = x, y, y / np.maximum(x, 1)
     x, y = first.paddings, batches.paddings
-    columns += [np.asarray(x, np.float64), np.asarray(y, np.float64), np.maximum(y, 1) / np.maximum(x, 1)]
-    shape = np.broadcast_shapes(*(column.shape for column in columns))
-    return np.stack([np.broadcast_to(column, shape) for column in columns])
+    features[10], features[11], features[12] = x, y, np.maximum(y, 1) / np.maximum(x, 1)
+    return features

@@ -1,14 +1,13 @@
 """Batches of given counts, as the classifier admits them."""
 
 from dataclasses import dataclass
-from math import isqrt
 from typing import Any
 
 import numpy as np
 
 from trainauto.data.packing import CandidateCounts, IntArray, SampleSizes, padded_width
 from trainauto.tasks.text.batch_features import BatchSizes
-from trainauto.tasks.text.spike_classifier import SpikeClassifier
+from trainauto.tasks.text.spike_classifier import Bools, SpikeClassifier
 
 
 @dataclass(frozen=True)
@@ -16,9 +15,9 @@ class ClassifiedCounts(CandidateCounts):
     """Batches of given counts: at every point the largest that a classifier admits.
 
     As in :class:`~trainauto.data.packing.CandidateCounts`, the first batch holds ``base`` samples and so does one of
-    which no candidate is admitted, and a window ends with what is left, where that is admitted together. The classifier
-    sees the texts of each candidate, their longest and all their tokens. ``cost`` and ``bound`` are for whoever corrects
-    a cost by what is measured, such as ``map``; no batch of this rule is decided by them.
+    which no candidate is admitted, and a window ends with what is left, where that is admitted together. The
+    classifier sees the texts of each candidate, their longest and all their tokens. ``cost`` and ``bound`` are for
+    whoever corrects a cost by what is measured, such as ``map``; no batch of this rule is decided by them.
 
     Attributes:
         classifier: admits batches; more texts are never admitted where fewer are not.
@@ -38,18 +37,21 @@ class ClassifiedCounts(CandidateCounts):
         """Return where batches of the largest admitted candidates end."""
         widths = padded_width(ordered.tokens, self.multiple)
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(ordered.tokens)])
-        ends, place, samples = [], 0, len(ordered)
+        ends, place, admitted, samples = [], 0, 0, len(ordered)
         while place < samples:
             left = int(limits[place]) - place
             if place == 0 or left <= self.base:
                 count = min(self.base, left)
             else:
-                count = self._largest(int(widths[place]), before[place : place + self.candidates[-1] + 1], left)
+                tried = self._tried(left)
+                tokens = before[place + tried] - before[place]
+                admitted = self._admitted(tried, int(widths[place]), tokens, admitted)
+                count = int(tried[admitted - 1]) if admitted else min(self.base, left)
             place += count
             ends.append(place)
         return np.array(ends, np.int64)
 
-    def admits(self, counts: IntArray, longest: int, tokens: IntArray) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    def admits(self, counts: IntArray, longest: int, tokens: IntArray) -> Bools:
         """Return which batches are admitted.
 
         Args:
@@ -64,22 +66,36 @@ class ClassifiedCounts(CandidateCounts):
         """Return threshold and counts; what the classifier makes of them shows in the batches' checksum."""
         return {"threshold": self.threshold, "candidates": list(self.candidates), "base": self.base}
 
-    def _largest(self, longest: int, before: IntArray, left: int) -> int:
-        """Return the largest admitted count of at most what is left, by asking for a few and then between those."""
-        counts = [count for count in self.candidates if count < left]
-        if left <= self.candidates[-1]:
-            counts.append(left)  # all that is left together, even where that is no candidate
-        tried = np.array(counts, np.int64)
-        tokens = before[tried] - before[0]
-        step = isqrt(len(tried) - 1) + 1
-        coarse = slice(step - 1, None, step)
-        admitted = _leading(self.admits(tried[coarse], longest, tokens[coarse])) * step
-        between = slice(admitted, admitted + step - 1)
-        if len(tried[between]):
-            admitted += _leading(self.admits(tried[between], longest, tokens[between]))
-        return int(tried[admitted - 1]) if admitted else min(self.base, left)
+    def _tried(self, left: int) -> IntArray:
+        """Return the counts to choose from where so many samples are left."""
+        if left > self.candidates[-1]:
+            return np.array(self.candidates, np.int64)
+        # All that is left together comes last, even where that is no candidate.
+        return np.array([*(count for count in self.candidates if count < left), left], np.int64)
+
+    def _admitted(self, tried: IntArray, longest: int, tokens: IntArray, likely: int) -> int:
+        """Return how many of the counts are admitted; where one is, so are those before it.
+
+        Args:
+            tried: counts, ascending.
+            longest: width of all.
+            tokens: of each.
+            likely: what it was for the batch before, and mostly is again.
+        """
+        low, high = 0, len(tried)  # so many are admitted; no more than so many are
+        begin, end = max(0, min(likely, high) - 1), min(likely + 2, high)
+        while low < high:
+            step = -(-(end - begin) // _AT_ONCE)
+            asked = np.arange(end - 1, begin - 1, -step)[::-1]
+            is_admitted = self.admits(tried[asked], longest, tokens[asked])
+            first_refused = len(asked) if is_admitted.all() else int(is_admitted.argmin())
+            if first_refused:
+                low = int(asked[first_refused - 1]) + 1
+            if first_refused < len(asked):
+                high = int(asked[first_refused])
+            begin, end = low, high
+        return low
 
 
-def _leading(admitted: "np.ndarray[Any, np.dtype[np.bool_]]") -> int:
-    """Return how many are admitted before the first that is not."""
-    return len(admitted) if admitted.all() else int(admitted.argmin())
+_AT_ONCE = 6
+"""Counts that are asked for together."""

@@ -1,7 +1,7 @@
 """Says of a batch to be whether it may take more memory than the first one did, and where it does not know.
 
-Learned by ``scripts/train_classifier.py`` from recorded batches of ``generate`` (docs/classifier.md). What is shipped and
-read are plain arrays, and numpy is all that evaluates them.
+Learned by ``scripts/train_classifier.py`` from recorded batches of ``generate`` (docs/classifier.md). What is shipped
+and read are plain arrays, and numpy is all that evaluates them.
 """
 
 from collections.abc import Mapping
@@ -104,9 +104,7 @@ class SpikeClassifier:
         """Return the probability of every batch that it takes more than 0.9 of what the first one took."""
         return self.calibration.probability(self.scores(first, batches, max_input_length))
 
-    def admits(
-        self, first: BatchSizes, batches: BatchSizes, max_input_length: IntArray, threshold: float
-    ) -> Bools:
+    def admits(self, first: BatchSizes, batches: BatchSizes, max_input_length: IntArray, threshold: float) -> Bools:
         """Return which batches are known to spike with at most a probability; an abstention is none of them."""
         is_low = self.scores(first, batches, max_input_length) <= self.calibration.greatest_score(threshold)
         return is_low & self.range.holds(first, batches)
