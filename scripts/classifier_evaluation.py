@@ -143,10 +143,8 @@ RULE = "|---|---:|---:|---:|---:|---:|---:|"
 
 def line(name: str, threshold: float, of: Outcome) -> str:
     """Return a row of a table."""
-    return (
-        f"| {name} | {of.rows} | {of.spikes} | {threshold} | {of.share_of_spikes:.1%} ({of.spikes_admitted}/{of.admitted}) "
-        f"| {of.coverage:.1%} | {of.texts:.2f} |"
-    )
+    share = f"{of.share_of_spikes:.1%} ({of.spikes_admitted}/{of.admitted})"
+    return f"| {name} | {of.rows} | {of.spikes} | {threshold} | {share} | {of.coverage:.1%} | {of.texts:.2f} |"
 
 
 def table(rows: Rows, admitted: dict[float, Bools], each: Sequence[str] = ("family", "run")) -> Iterator[str]:

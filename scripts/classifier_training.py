@@ -16,9 +16,12 @@ SETTINGS = {"max_iter": 100, "learning_rate": 0.06, "max_leaf_nodes": 4, "min_sa
 """Small trees: 73 runs are few, and rows of a run are alike (docs/classifier.md has what others gave)."""
 
 STEP_ROWS = 500
-"""Of a step of the calibration, at least: steps of a few rows without a spike say nothing of runs that were kept out."""
+"""Of a step of the calibration, at least: few rows without a spike say nothing of runs that were kept out."""
 
-INNER_FOLDS = 5
+UNSEEN_RUNS = 0.5
+"""So many runs are added to each step of the calibration, half of whose rows spike."""
+
+INNER_FOLDS = 10
 
 LENGTH_RATIOS = (*(2 ** (-step / 2) for step in range(12, 0, -1)), float(np.nextafter(1, 2)))
 """Ends of the bins in which runs are counted that had a batch of so many more texts than the first; the last bin is of
@@ -69,10 +72,14 @@ def folds(groups: NDArray[np.str_], count: int, seed: int) -> Iterator[Bools]:
         yield fold == number
 
 
-def calibrated(scores: NDArray[np.int64], spikes: Bools) -> Calibration:
-    """Return the rising staircase nearest to what spiked, of steps of at least :data:`STEP_ROWS` rows."""
+def calibrated(scores: NDArray[np.int64], spikes: Bools, groups: NDArray[np.str_]) -> Calibration:
+    """Return the rising staircase nearest to what spiked, of steps of at least :data:`STEP_ROWS` rows.
+
+    Rows of a run spike together, and a step has rows of few runs: that none spiked in those says little of the next
+    run. So :data:`UNSEEN_RUNS` are counted as well, as long as the others are on average.
+    """
     order = np.argsort(scores, kind="stable")
-    scores, spikes = scores[order], spikes[order]
+    scores, spikes, groups = scores[order], spikes[order], groups[order]
     last_of_equals = np.append(np.flatnonzero(np.diff(scores) > 0), len(scores) - 1)
     ends: list[int] = []
     for end in (last_of_equals + 1).tolist():
@@ -81,7 +88,9 @@ def calibrated(scores: NDArray[np.int64], spikes: Bools) -> Calibration:
     if len(ends) > 1 and ends[-1] - ends[-2] < STEP_ROWS:
         del ends[-2]
     counts = np.diff(ends, prepend=0)
-    shares = np.add.reduceat(spikes.astype(np.float64), np.array(ends) - counts) / counts
+    steps = [slice(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]
+    runs = np.array([len(np.unique(groups[step])) for step in steps])
+    shares = (np.array([spikes[step].mean() for step in steps]) * runs + UNSEEN_RUNS / 2) / (runs + UNSEEN_RUNS)
     fitted = IsotonicRegression(y_min=0, y_max=1).fit_transform(np.arange(len(ends)), shares, sample_weight=counts)
     last_of_step = np.flatnonzero(np.diff(fitted) > 0)
     return Calibration(scores[np.array(ends)[last_of_step] - 1], np.append(fitted[last_of_step], fitted[-1]))
@@ -119,7 +128,7 @@ def learned(rows: Rows, seed: int = 0) -> SpikeClassifier:
     features = rows.features()
     for fold in folds(groups, INNER_FOLDS, seed):
         kept_out[fold] = as_arrays(grown(rows.where(~fold))).scores(features[:, fold])
-    calibration = calibrated(kept_out, rows.spikes)
+    calibration = calibrated(kept_out, rows.spikes, groups)
     return SpikeClassifier(
         as_arrays(grown(rows)), calibration, training_range(rows), tuple(sorted(set(rows.runs.tolist())))
     )

@@ -2,11 +2,11 @@
 
     python scripts/generate_training_data.py OUT.csv.gz [--model nllb nmt alma] [--traced]
 
-Where there is a GPU, every batch is generated on it, and the memory is the peak of torch's allocator above what was held
-before it. Elsewhere, or with --traced, the model is traced: the bytes of tensors if every text gets all its new tokens.
-The runs of either kind are named by it (``measured/...``, ``traced/...``), for they must not be trained on together.
+Where there is a GPU, every batch is generated on it, and the memory is the peak of torch's allocator above what was
+held before it. Elsewhere, or with --traced, the model is traced: the bytes of tensors if every text gets all its new
+tokens. The runs of either kind are named by it (``measured/...``, ``traced/...``): they must not be trained on together.
 
-A run is a batch size (1 to 512) and a length that texts are cut to (128 to 512), the grid that the recordings of others
+A run is a batch size (1 to 512) and a length that texts are cut to (128 to 512), the grid that recordings of others
 have. Its texts have 1 to 500 words; from the longest on, batches are drawn from evenly spread places, of counts that
 make them between a quarter and twice as many padded tokens as the first: where it is to be decided.
 

@@ -4,14 +4,16 @@
     python scripts/train_classifier.py --evaluate FILE.csv.gz [--classifier FILE.npz]
     python scripts/train_classifier.py --cross-validate [--data FILE.csv.gz ...] [--repeats 10]
 
-The first writes the classifier that the loader takes with ``classifier=FILE.npz``, and by default the one that is part of
-the package. ``--evaluate`` prints, for any table of the same columns (scripts/generate_training_data.py makes them), what
-the classifier would have admitted at .01, .025 and .10, of the rows as they are and of the cleaned ones. Runs that it has
-learned from are judged, too, and said. ``--cross-validate`` learns anew from parts of the runs and judges the others.
+The first writes the classifier that the loader takes with ``classifier=FILE.npz``, and by default the one that is part
+of the package. ``--evaluate`` prints, for any table of the same columns (scripts/generate_training_data.py makes them),
+what the classifier would have admitted at .01, .025 and .10, of the rows as they are and of the cleaned ones. Runs that
+it has learned from are judged, too, and said. ``--cross-validate`` learns anew from parts of the runs and judges the
+others.
 """
 
 import argparse
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +119,7 @@ def reliability(rows: Rows, judged: KeptOut) -> Iterator[str]:
     yield "| foretold | rows | seen |"
     yield "|---|---:|---:|"
     ends = (0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
-    for low, high in zip(ends, ends[1:], strict=False):
+    for low, high in pairwise(ends):
         of = (judged.probabilities >= low) & (judged.probabilities < high)
         if of.any():
             yield f"| {judged.probabilities[of].mean():.1%} | {of.sum()} | {rows.spikes[of].mean():.1%} |"
