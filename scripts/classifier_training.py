@@ -16,7 +16,8 @@ SETTINGS = {"max_iter": 100, "learning_rate": 0.06, "max_leaf_nodes": 4, "min_sa
 """Small trees: 73 runs are few, and rows of a run are alike (docs/classifier.md has what others gave)."""
 
 STEP_ROWS = 500
-"""Of a step of the calibration, at least: few rows without a spike say nothing of runs that were kept out."""
+"""Of a step of the calibration, at least: few rows without a spike say nothing of runs that were kept out. Of little
+data it is a twentieth."""
 
 UNSEEN_RUNS = 0.5
 """So many runs are added to each step of the calibration, half of whose rows spike."""
@@ -81,11 +82,11 @@ def calibrated(scores: NDArray[np.int64], spikes: Bools, groups: NDArray[np.str_
     order = np.argsort(scores, kind="stable")
     scores, spikes, groups = scores[order], spikes[order], groups[order]
     last_of_equals = np.append(np.flatnonzero(np.diff(scores) > 0), len(scores) - 1)
-    ends: list[int] = []
+    least, ends = min(STEP_ROWS, len(scores) // 20), list[int]()
     for end in (last_of_equals + 1).tolist():
-        if end - (ends[-1] if ends else 0) >= STEP_ROWS or end == len(scores):
+        if end - (ends[-1] if ends else 0) >= least or end == len(scores):
             ends.append(end)
-    if len(ends) > 1 and ends[-1] - ends[-2] < STEP_ROWS:
+    if len(ends) > 1 and ends[-1] - ends[-2] < least:
         del ends[-2]
     counts = np.diff(ends, prepend=0)
     steps = [slice(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]

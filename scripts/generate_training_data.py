@@ -4,7 +4,7 @@
 
 Where there is a GPU, every batch is generated on it, and the memory is the peak of torch's allocator above what was
 held before it. Elsewhere, or with --traced, the model is traced: the bytes of tensors if every text gets all its new
-tokens. The runs of either kind are named by it (``measured/...``, ``traced/...``): they must not be trained on together.
+tokens. Runs are named by which it was (``measured/...``, ``traced/...``), and must not be trained on together.
 
 A run is a batch size (1 to 512) and a length that texts are cut to (128 to 512), the grid that recordings of others
 have. Its texts have 1 to 500 words; from the longest on, batches are drawn from evenly spread places, of counts that

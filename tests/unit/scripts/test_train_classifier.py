@@ -1,4 +1,4 @@
-"""The classifier is learned from the recordings, equals scikit-learn's, and is judged by runs it has not seen (B25 to B40)."""
+"""The classifier is learned from the recordings, equals scikit-learn's, and is judged by unseen runs (B25 to B40)."""
 
 import gzip
 import sys
@@ -15,8 +15,11 @@ import generate_training_data
 import train_classifier
 from classifier_data import Rows
 
+from tests.acceptance import only_in_acceptance
 from trainauto.tasks.text.boosted_trees import from_fixed_point
 from trainauto.tasks.text.spike_classifier import SHIPPED, SpikeClassifier
+
+PAGE = Path(__file__).parents[3] / "docs" / "classifier.md"
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +84,33 @@ def test_traced_and_measured_rows_are_not_mixed(kept: Rows) -> None:
 
 
 def test_batches_of_unseen_runs(rows: Rows) -> None:
-    """B08: one of the ten divisions that docs/classifier.md gives the medians of."""
-    judged = classifier_evaluation.splits(rows, 1)[0]
-    made = classifier_evaluation.outcome(rows, judged.admitted[0.1])
+    """B08: a fifth of the runs, judged by what is learned from the others; docs/classifier.md has all of them."""
+    part = next(classifier_training.folds(rows.groups, 5, 100))
+    classifier = classifier_training.learned(classifier_data.cleaned(rows.where(~part)))
+    assert not set(classifier.runs) & set(rows.runs[part].tolist())
+    unseen = classifier_data.cleaned(rows.where(part))
+    made = classifier_evaluation.outcome(unseen, classifier_evaluation.admitted_by(classifier, unseen, 0.1))
     assert made.share_of_spikes <= 0.1
-    assert made.coverage >= 0.75
-    known = classifier_data.cleaning(rows)[0]
-    assert (~judged.known[known]).mean() <= 0.3
+    assert made.coverage >= 0.6
+    assert classifier_evaluation.is_known(classifier, unseen).mean() >= 0.7
+
+
+@only_in_acceptance
+@pytest.mark.timeout(1800)
+def test_the_page_says_what_the_data_says(rows: Rows) -> None:
+    """docs/classifier.md is what ``--cross-validate`` prints."""
+    page = PAGE.read_text(encoding="utf-8")
+    for line in train_classifier.validation(rows, 10):
+        assert line.strip() in page
+
+
+def test_the_page_says_what_the_recordings_are(rows: Rows) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for line in train_classifier.said_of_cleaning(rows):
+        assert line in page
+    for family in ("alma", "nllb", "nmt"):
+        of = rows.where(rows.families == family)
+        assert f"| {family} | {len(set(of.runs.tolist()))} | {len(of)} | {of.spikes.sum()} |" in page
 
 
 def test_it_prints_what_becomes_of_any_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,16 +128,16 @@ def test_it_prints_what_becomes_of_any_table(tmp_path: Path, capsys: pytest.Capt
 def test_tables_are_generated_learned_from_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """B34 to B38, B40: traced here, since there is no GPU."""
     table, out = tmp_path / "traced.csv.gz", tmp_path / "own.npz"
-    generate_training_data.main([str(table), "--model", "tiny", "--traced", "--new-tokens", "8", "--batches", "30"])
+    generate_training_data.main([str(table), "--model", "tiny", "--traced", "--max-lengths", "128", "256"])
     made = classifier_data.read_rows([table])
     assert made.kinds == {"traced"}
     assert set(made.first.samples.tolist()) == {1, 4, 8, 64, 128, 256, 512}
-    assert set(made.max_input_length.tolist()) == {128, 256, 512}
+    assert set(made.max_input_length.tolist()) == {128, 256}
     assert 0.2 < made.spikes.mean() < 0.9
     again = table.read_bytes()
     train_classifier.main(["--data", str(table), "--out", str(out)])
     learned = SpikeClassifier.load(out)
-    admitted = learned.admits(made.first, made.batches, made.max_input_length, 0.1)
-    assert classifier_evaluation.outcome(made, admitted).coverage > 0.5
+    admitted = learned.admits(made.first, made.batches, made.max_input_length, 0.2)
+    assert classifier_evaluation.outcome(made, admitted).coverage > 0.3
     assert table.read_bytes() == again
     capsys.readouterr()
