@@ -19,8 +19,8 @@ STEP_ROWS = 500
 """Of a step of the calibration, at least: few rows without a spike say nothing of runs that were kept out. Of little
 data it is a twentieth."""
 
-UNSEEN_RUNS = 0.5
-"""So many runs are added to each step of the calibration, half of whose rows spike."""
+UNSEEN_RUNS = 0.25
+"""So many runs, half of whose rows spike, are added to each step of the calibration."""
 
 INNER_FOLDS = 10
 

@@ -70,7 +70,7 @@ def validation(rows: Rows, repeats: int) -> Iterator[str]:
         yield "|---:|---:|---|---:|---|---:|---:|"
         yield from (_medians(rows, judged, threshold, of) for threshold in THRESHOLDS)
     yield "\nBeside the best rule of a constant number of padded tokens at an equal share of spikes (chosen on these"
-    yield "very rows), and beside the relative cost of the loader (fitted to two thirds of these runs); rows as they are:\n"
+    yield "very rows), and beside the relative cost of the loader (fitted to many of these); rows as they are:\n"
     yield from against_others(rows, judged)
     yield "\nEach run when it was kept out (the first division), rows as they are:\n"
     yield from table(rows, judged[0].admitted)
