@@ -41,15 +41,21 @@ def test_the_trees_are_those_of_scikit_learn(kept: Rows) -> None:
 
 
 def test_the_shipped_one_is_learned_from_the_recordings(kept: Rows) -> None:
-    """B40: its trees, its staircase and its limits come again; trees as far as scikit-learn's versions agree."""
+    """B40: its trees and its limits come again, as far as scikit-learn's versions agree."""
+    shipped, features = SpikeClassifier.load(SHIPPED), kept.features()
+    assert shipped.runs == tuple(sorted(set(kept.runs.tolist())))
+    grown = classifier_training.as_arrays(classifier_training.grown(kept))
+    assert from_fixed_point(shipped.trees.scores(features)) == pytest.approx(
+        from_fixed_point(grown.scores(features)), abs=0.1
+    )
+    assert shipped.range.most_growth == pytest.approx(classifier_training.training_range(kept).most_growth)
+
+
+@only_in_acceptance
+def test_so_is_its_calibration(kept: Rows) -> None:
     learned, shipped = classifier_training.learned(kept), SpikeClassifier.load(SHIPPED)
-    assert shipped.runs == learned.runs
     asked = kept.first, kept.batches, kept.max_input_length
     assert learned.probability(*asked) == pytest.approx(shipped.probability(*asked), abs=0.02)
-    for threshold in classifier_evaluation.THRESHOLDS:
-        same = learned.admits(*asked, threshold) == shipped.admits(*asked, threshold)
-        assert same.mean() > 0.99
-    assert shipped.range.most_growth == pytest.approx(learned.range.most_growth)
 
 
 def test_cleaning_drops_what_it_says_and_looks_at_no_label(rows: Rows) -> None:
