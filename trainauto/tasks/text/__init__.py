@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trainauto.tasks.text.generation_trace import Generation
     from trainauto.tasks.text.map_report import TextDoesNotFitError
     from trainauto.tasks.text.measured_cost import MeasuredCost
+    from trainauto.tasks.text.spike_classifier import SpikeClassifier
     from trainauto.tasks.text.text_dataloader import TextDataLoader
     from trainauto.tasks.text.traced_cost import TracedCost
 
@@ -24,6 +25,7 @@ __all__ = [
     "LiveModuleTracer",
     "MeasuredCost",
     "RelativeCost",
+    "SpikeClassifier",
     "TextDataLoader",
     "TextDoesNotFitError",
     "TokenCost",
@@ -39,6 +41,7 @@ _WHERE = {
     "LiveModuleTracer": "trainauto.memory.tracing.live_module",
     "MeasuredCost": "trainauto.tasks.text.measured_cost",
     "RelativeCost": "trainauto.tasks.text.costs",
+    "SpikeClassifier": "trainauto.tasks.text.spike_classifier",
     "TextDataLoader": "trainauto.tasks.text.text_dataloader",
     "TextDoesNotFitError": "trainauto.tasks.text.map_report",
     "TokenCost": "trainauto.data.packing",

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from trainauto.data.packing import (
     UncertainCost,
     candidate_counts,
     check_monotone,
+    padded_width,
 )
-from trainauto.tasks.text.costs import RelativeCost
+from trainauto.tasks.text.costs import FORMS, RelativeCost
 from trainauto.tasks.text.tokenizer_arguments import check_tokenizer_arguments, tokenizer_keywords
 
 if TYPE_CHECKING:
+    from trainauto.tasks.text.spike_classifier import SpikeClassifier
     from trainauto.tasks.text.text_dataloader import TextDataLoader
     from trainauto.tasks.text.tokenized_texts import TokenizedTexts
 
@@ -45,6 +48,7 @@ def build_dynamic_batch_dataloader(
     shuffle_keep_first_n: int = 3,
     friendly_batch_size: bool = False,
     cost: BatchCost | None = None,
+    classifier: str | Path | None = None,
     order: BatchOrder | None = None,
     rank: int = 0,
     world_size: int = 1,
@@ -74,6 +78,8 @@ def build_dynamic_batch_dataloader(
         friendly_batch_size: only 2^n and 3 * 2^n as candidates.
         cost: predicts what batches cost; by default one relative to the first batch, fitted to what others measured
             with ``generate`` on GPUs (docs/benchmarks/text_margins.md).
+        classifier: admits batches in place of a cost: the path of a file that ``scripts/train_classifier.py`` wrote, or
+            ``"shipped"`` for the one that is part of the package (docs/classifier.md).
         order: of the batches, in place of ``shuffle``: such as ``Bucketed()`` for training.
         rank: which of ``world_size`` processes this is; each gets as many batches.
         world_size: processes that share the texts.
@@ -84,13 +90,20 @@ def build_dynamic_batch_dataloader(
         InputError: transformers is missing, or arguments cannot be used; each is named.
     """
     _check(batch_size, max_input_token_length, threshold, num_workers)
+    if cost is not None and classifier is not None:
+        raise InputError("give a cost or a classifier, not both: either says how large batches may be")
+    admitting = None if classifier is None else _classifier(classifier)
     check_tokenizer_arguments(tokenizer_kwargs, tokenizer_keywords(tokenizer), OWN_KEYWORDS)
     candidates = candidate_counts(batch_size, batch_start_range, batch_end_range, steps, friendly=friendly_batch_size)
     from trainauto.tasks.text.text_dataloader import TextDataLoader
     from trainauto.tasks.text.tokenized_texts import tokenize
 
     tokenized = tokenize(texts, tokenizer, max_input_token_length, tokenizer_kwargs)
-    rule = _rule(cost or _relative_cost(threshold), threshold, tokenized, candidates, batch_size)
+    # Beside a classifier, the cost is what measured peaks correct: as careful as asked for, as far as it can be.
+    by_cost = threshold if admitting is None else max(threshold, min(FORMS))
+    rule = _rule(cost or _relative_cost(by_cost), by_cost, tokenized, candidates, batch_size)
+    if admitting is not None:
+        rule = _classified(rule, admitting, threshold, tokenized, max_input_token_length)
     order = order or (ShuffledBatches(shuffle_keep_first_n) if shuffle else LongestFirst())
     sizes = SampleSizes(tokenized.lengths)
     sampler = PackedBatchSampler(sizes, rule, order, seed=shuffle_seed, rank=rank, world_size=world_size)
@@ -110,6 +123,29 @@ def _rule(
     first = int(padded.cost(np.array([batch_size]), longest, np.zeros(1, np.int64))[0])
     margin = cost.margin(threshold) if isinstance(cost, UncertainCost) else 1.0
     return CandidateCounts(padded, int(first / margin), candidates, batch_size)
+
+
+def _classifier(path: str | Path) -> "SpikeClassifier":
+    from trainauto.tasks.text.spike_classifier import SHIPPED, SpikeClassifier
+
+    return SpikeClassifier.load(SHIPPED if path == "shipped" else path)
+
+
+def _classified(
+    rule: CandidateCounts, classifier: "SpikeClassifier", threshold: float, texts: "TokenizedTexts", most_tokens: int
+) -> CandidateCounts:
+    """Return the rule by which the classifier admits what is larger than the first batch."""
+    from trainauto.tasks.text.batch_features import BatchSizes
+    from trainauto.tasks.text.classified_counts import ClassifiedCounts
+
+    multiple, longest = texts.padding.multiple, np.sort(texts.lengths)[::-1][: rule.base]
+    samples, tokens = np.array([rule.base]), longest.sum(keepdims=True)
+    first = BatchSizes(samples, padded_width(longest[:1], multiple), tokens) if len(longest) else None
+    if first is None or len(longest) < rule.base:
+        return rule  # all texts are the first batch
+    return ClassifiedCounts(
+        rule.cost, rule.bound, rule.candidates, rule.base, classifier, threshold, first, most_tokens, multiple
+    )
 
 
 def _relative_cost(threshold: float) -> BatchCost:

@@ -1,0 +1,153 @@
+"""Learn the memory classifier from recorded batches, or say what it makes of others.
+
+    python scripts/train_classifier.py [--data FILE.csv.gz ...] [--out FILE.npz]
+    python scripts/train_classifier.py --evaluate FILE.csv.gz [--classifier FILE.npz]
+    python scripts/train_classifier.py --cross-validate [--data FILE.csv.gz ...] [--repeats 10]
+
+The first writes the classifier that the loader takes with ``classifier=FILE.npz``, and by default the one that is part
+of the package. ``--evaluate`` prints, for any table of the same columns (scripts/generate_training_data.py makes them),
+what the classifier would have admitted at .01, .025 and .10, of the rows as they are and of the cleaned ones. Runs that
+it has learned from are judged, too, and said. ``--cross-validate`` learns anew from parts of the runs and judges the
+others.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from classifier_data import Bools, Rows, cleaned, cleaning, read_rows
+from classifier_evaluation import (
+    THRESHOLDS,
+    KeptOut,
+    admitted_by,
+    best_token_rule,
+    families_kept_out,
+    is_known,
+    outcome,
+    relative_cost_admits,
+    splits,
+    table,
+)
+from classifier_training import learned
+
+from trainauto.tasks.text.spike_classifier import SHIPPED, SpikeClassifier
+
+DATA = Path(__file__).parent / "bench" / "data" / "gpu_generate_memory.csv.gz"
+
+
+def said_of_cleaning(rows: Rows) -> Iterator[str]:
+    """Yield what is dropped, and why."""
+    kept, dropped = cleaning(rows)
+    yield f"{len(rows)} rows of {len(set(rows.runs.tolist()))} runs, {kept.sum()} when cleaned:"
+    yield from (f"- {reason.why}: {reason.rows} rows of {reason.runs} runs dropped" for reason in dropped)
+
+
+def evaluation(classifier: SpikeClassifier, rows: Rows) -> Iterator[str]:
+    """Yield what a classifier makes of recorded rows, as they are and cleaned."""
+    known_runs = sorted(set(rows.runs.tolist()) & set(classifier.runs))
+    yield from said_of_cleaning(rows)
+    if known_runs:
+        yield f"It has learned from {len(known_runs)} of these runs: no judgement of those (--cross-validate is)."
+    for name, some in (("as they are", rows), ("cleaned", cleaned(rows))):
+        if not len(some):
+            yield f"\nRows {name}: none."
+            continue
+        admitted = {threshold: admitted_by(classifier, some, threshold) for threshold in THRESHOLDS}
+        yield f"\nRows {name}; abstained from {1 - is_known(classifier, some).mean():.1%}:\n"
+        yield from table(some, admitted)
+
+
+def validation(rows: Rows, repeats: int) -> Iterator[str]:
+    """Yield what classifiers make of runs that they have not learned from."""
+    yield from said_of_cleaning(rows)
+    judged = splits(rows, repeats)
+    kept, _ = cleaning(rows)
+    for name, of in (("as they are", np.ones(len(rows), bool)), ("cleaned", kept)):
+        yield f"\nMedians of {repeats} random divisions of the runs into 5 parts, rows {name}:\n"
+        yield "| threshold | spikes among admitted | range | non-spikes admitted | range | texts | abstained |"
+        yield "|---:|---:|---|---:|---|---:|---:|"
+        yield from (_medians(rows, judged, threshold, of) for threshold in THRESHOLDS)
+    yield "\nBeside the best rule of a constant number of padded tokens at an equal share of spikes (chosen on these"
+    yield "very rows), and beside the relative cost of the loader (fitted to many of these); rows as they are:\n"
+    yield from against_others(rows, judged)
+    yield "\nEach run when it was kept out (the first division), rows as they are:\n"
+    yield from table(rows, judged[0].admitted)
+    yield "\nEach family when no run of it was learned from, rows as they are:\n"
+    yield from table(rows, families_kept_out(rows).admitted, each=("family",))
+    yield "\nBatches abstained from, of the runs with most of them (the first division):\n"
+    yield from abstentions(rows, judged[0])
+    yield "\nForetold and seen (the first division):\n"
+    yield from reliability(rows, judged[0])
+
+
+def _medians(rows: Rows, judged: Sequence[KeptOut], threshold: float, of: Bools) -> str:
+    made = [outcome(rows, split.admitted[threshold], of) for split in judged]
+    shares, coverages = (np.array([getattr(o, name) for o in made]) for name in ("share_of_spikes", "coverage"))
+    abstained = np.median([1 - split.known[of].mean() for split in judged])
+    cells = [
+        f"{threshold}", f"{np.median(shares):.2%}", f"{shares.min():.2%} to {shares.max():.2%}",
+        f"{np.median(coverages):.1%}", f"{coverages.min():.1%} to {coverages.max():.1%}",
+        f"{np.median([o.texts for o in made]):.2f}", f"{abstained:.1%}",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def against_others(rows: Rows, judged: Sequence[KeptOut]) -> Iterator[str]:
+    """Yield how many batches without a spike the classifier admits for each that other rules do; medians."""
+    yield "| threshold | classifier | constant tokens | times as many | relative cost: spikes, non-spikes, texts |"
+    yield "|---:|---:|---:|---:|---|"
+    for threshold in THRESHOLDS:
+        made = [outcome(rows, split.admitted[threshold]) for split in judged]
+        constant = [best_token_rule(rows, of.share_of_spikes).calm_admitted for of in made]
+        times = np.median([of.calm_admitted / max(1, rule) for of, rule in zip(made, constant, strict=True)])
+        rival = outcome(rows, relative_cost_admits(rows, threshold))
+        ours = np.median([of.calm_admitted for of in made])
+        yield (
+            f"| {threshold} | {ours:.0f} | {np.median(constant):.0f} | {times:.1f} "
+            f"| {rival.share_of_spikes:.1%}, {rival.coverage:.1%}, {rival.texts:.2f} |"
+        )
+
+
+def abstentions(rows: Rows, judged: KeptOut) -> Iterator[str]:
+    """Yield the runs with most abstentions."""
+    shares = {run: float((~judged.known[rows.runs == run]).mean()) for run in dict.fromkeys(rows.runs.tolist())}
+    yield from (f"- {run}: {share:.1%}" for run, share in sorted(shares.items(), key=lambda item: -item[1])[:5])
+
+
+def reliability(rows: Rows, judged: KeptOut) -> Iterator[str]:
+    """Yield the share of spikes by what had been foretold."""
+    yield "| foretold | rows | seen |"
+    yield "|---|---:|---:|"
+    ends = (0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
+    for low, high in pairwise(ends):
+        of = (judged.probabilities >= low) & (judged.probabilities < high)
+        if of.any():
+            yield f"| {judged.probabilities[of].mean():.1%} | {of.sum()} | {rows.spikes[of].mean():.1%} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", type=Path, default=[DATA], help="what is learned from")
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="where the classifier is written")
+    parser.add_argument("--evaluate", type=Path, metavar="FILE.csv.gz", help="judge a classifier by these rows")
+    parser.add_argument("--classifier", type=Path, default=SHIPPED, help="the one that --evaluate judges")
+    parser.add_argument("--cross-validate", action="store_true", help="judge the way of learning by runs kept out")
+    parser.add_argument("--repeats", type=int, default=10, help="divisions of the runs into five parts")
+    asked = parser.parse_args(arguments)
+    if asked.evaluate:
+        print("\n".join(evaluation(SpikeClassifier.load(asked.classifier), read_rows([asked.evaluate]))))
+        return
+    rows = read_rows(asked.data)
+    if asked.cross_validate:
+        print("\n".join(validation(rows, asked.repeats)))
+        return
+    print("\n".join(said_of_cleaning(rows)))
+    classifier = learned(cleaned(rows))
+    classifier.save(asked.out)
+    print(f"{asked.out}: {len(classifier.trees.roots)} trees, {len(classifier.calibration.probabilities)} steps")
+
+
+if __name__ == "__main__":
+    main()

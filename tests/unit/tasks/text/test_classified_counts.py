@@ -1,0 +1,196 @@
+"""Batches as the shipped classifier admits them: the rule of B22, and what may be said of it (B21 to B33, B41)."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import tokenizers
+from trainauto import build_dynamic_batch_dataloader
+from trainauto.core.errors import InputError
+from trainauto.data.packing import (
+    Bucketed,
+    IntArray,
+    LongestFirst,
+    SampleSizes,
+    TokenCost,
+    candidate_counts,
+    pack_by,
+)
+from trainauto.tasks.text.batch_features import FEATURES, BatchSizes, features_of
+from trainauto.tasks.text.classified_counts import ClassifiedCounts
+from trainauto.tasks.text.spike_classifier import SHIPPED, SpikeClassifier, shipped_classifier
+
+
+def lognormal(texts: int) -> IntArray:
+    return np.clip(np.round(np.random.default_rng(0).lognormal(np.log(40), 0.9, texts)), 1, 512).astype(np.int64)
+
+
+def uniform(texts: int) -> IntArray:
+    return np.random.default_rng(1).integers(1, 513, texts)
+
+
+def geometric(texts: int) -> IntArray:
+    return np.random.default_rng(2).geometric(0.05, texts).clip(1, 512)
+
+
+def rule_of(lengths: IntArray, base: int = 64, threshold: float = 0.1, multiple: int = 1) -> ClassifiedCounts:
+    longest = np.sort(lengths)[::-1][:base]
+    width = -(-longest[:1] // multiple) * multiple
+    first = BatchSizes(np.array([base]), width, longest.sum(keepdims=True))
+    return ClassifiedCounts(
+        TokenCost(), 1, candidate_counts(base), base, shipped_classifier(), threshold, first, 512, multiple
+    )
+
+
+def expected_ends(rule: ClassifiedCounts, lengths: IntArray) -> list[int]:
+    """B22, candidate by candidate, without a search."""
+    ordered = np.sort(lengths)[::-1]
+    ends, place = [], 0
+    while place < len(ordered):
+        left = len(ordered) - place
+        counts = [count for count in rule.candidates if count < left]
+        counts += [left] if left <= rule.candidates[-1] else []
+        admitted = [
+            count
+            for count in counts
+            if rule.admits(np.array([count]), int(ordered[place]), ordered[place : place + count].sum(keepdims=True))[0]
+        ]
+        place += min(rule.base, left) if place == 0 or left <= rule.base else max(admitted, default=rule.base)
+        ends.append(place)
+    return ends
+
+
+@pytest.mark.parametrize("lengths", [lognormal(1500), uniform(1500), geometric(1500)])
+@pytest.mark.parametrize(("base", "threshold"), [(16, 0.1), (64, 0.2)])
+def test_each_batch_is_the_largest_admitted(lengths: IntArray, base: int, threshold: float) -> None:
+    """B19, B21, B22, B41."""
+    rule = rule_of(lengths, base, threshold)
+    packed = pack_by(rule, SampleSizes(lengths))
+    assert packed.ends.tolist() == expected_ends(rule, lengths)
+    assert packed.counts[0] == base
+
+
+def test_batches_grow_and_more_so_the_bolder() -> None:
+    """B41, B42; and with the classifier 20,000 texts are planned in 0.3 s."""
+    lengths = geometric(20_000)
+    batches = []
+    for threshold in (0.01, 0.1, 0.4):
+        start = time.perf_counter()
+        batches.append(len(pack_by(rule_of(lengths, threshold=threshold), SampleSizes(lengths))))
+        assert time.perf_counter() - start < 3  # 0.05 s where nothing else runs; docs/classifier.md
+    assert batches[0] >= batches[1] > batches[2]
+    assert batches[1] < 0.8 * len(lengths) / 64
+
+
+def test_more_texts_never_score_less() -> None:
+    """B22: so that what is admitted is a prefix of the candidates."""
+    generator = np.random.default_rng(3)
+    for _ in range(100):
+        lengths = np.sort(generator.integers(1, 513, 200))[::-1]
+        base = int(generator.integers(1, 32))
+        first = BatchSizes(np.array([base]), lengths[:1], lengths[:base].sum(keepdims=True))
+        place = int(generator.integers(0, 100))
+        counts = np.arange(1, 100)
+        batches = BatchSizes(counts, np.full(99, lengths[place]), np.cumsum(lengths[place:])[:99])
+        assert (np.diff(shipped_classifier().scores(first, batches, np.array(512))) >= 0).all()
+
+
+def test_features_are_the_documented_ones() -> None:
+    """B27 to B33: no padding is drawn at random."""
+    assert len(FEATURES) == 13
+    first, batch = BatchSizes(*map(np.array, ([4], [10], [38]))), BatchSizes(*map(np.array, ([8], [5], [40])))
+    assert features_of(first, batch, np.array(256))[:, 0].tolist() == [
+        256, 10, 5, 0.5, 4, 8, 2, 38, 40, 40 / 38, 2, 0, 0.5,
+    ]  # fmt: skip
+
+
+def test_it_abstains_from_what_nobody_recorded() -> None:
+    classifier = shipped_classifier()
+
+    def admitted(first: tuple[int, int], batch: tuple[int, int]) -> bool:
+        x = BatchSizes(np.array([first[0]]), np.array([first[1]]), np.array([first[0] * first[1] * 3 // 4]))
+        y = BatchSizes(np.array([batch[0]]), np.array([batch[1]]), np.array([batch[0] * batch[1] - 2]))
+        return bool(classifier.admits(x, y, np.array(512), 0.4)[0])
+
+    assert admitted((64, 512), (70, 128))
+    assert not admitted((64, 128), (8, 129))  # longer than the first
+    assert not admitted((64, 512), (64 * 40, 1))  # more texts than ever
+    assert not admitted((64, 8192), (70, 2048))  # another first batch than any
+    assert not admitted((4096, 512), (4200, 128))
+
+
+def test_files_are_data_and_checked(tmp_path: Path) -> None:
+    """B25: no pickle."""
+    with np.load(SHIPPED, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    assert all(array.dtype.kind in "iufU" for array in arrays.values())
+    copy = tmp_path / "copy.npz"
+    shipped_classifier().save(copy)
+    assert copy.read_bytes() == SHIPPED.read_bytes()
+
+    def refused(why: str, **other: Any) -> None:
+        np.savez(tmp_path / "other.npz", **{**arrays, **other})
+        with pytest.raises(InputError, match=re.escape(why)):
+            SpikeClassifier.load(tmp_path / "other.npz")
+
+    refused("format is 7", format=np.array(7))
+    refused("other features", names=arrays["names"][::-1])
+    refused("do not belong together", children=arrays["children"] + 10**6)
+    refused("do not belong together", thresholds=arrays["thresholds"][1:])
+    refused("features that there are not", features=arrays["features"] + 13)
+    refused("fall as scores rise", probabilities=arrays["probabilities"][::-1])
+    refused("do not rise", knots=arrays["knots"][1:])
+    (tmp_path / "text.npz").write_text("no classifier")
+    for path in (tmp_path / "text.npz", tmp_path / "none.npz"):
+        with pytest.raises(InputError, match="no classifier that"):
+            SpikeClassifier.load(path)
+
+
+TEXTS = tokenizers.texts(400, longest=30)
+
+
+def loader_of(**more: Any) -> Any:
+    arguments = {"batch_size": 8, "max_input_token_length": 64, "num_workers": 0, "classifier": "shipped", **more}
+    return build_dynamic_batch_dataloader(TEXTS, tokenizers.fast_tokenizer(), **arguments)
+
+
+def test_the_loader_takes_it(tmp_path: Path) -> None:
+    """B22, B40: ``classifier=PATH`` is as the shipped one, if it is the same."""
+    shipped = [batch.indices for batch in loader_of(threshold=0.2)]
+    path = tmp_path / "own.npz"
+    shipped_classifier().save(path)
+    assert [batch.indices for batch in loader_of(threshold=0.2, classifier=path)] == shipped
+    assert len(shipped[0]) == 8
+    assert max(map(len, shipped)) > 8
+    assert sorted(index for batch in shipped for index in batch) == list(range(len(TEXTS)))
+    widths = [max(len(TEXTS[index].split()) for index in batch) for batch in shipped]
+    assert widths == sorted(widths, reverse=True)
+    with pytest.raises(InputError, match="a cost or a classifier, not both"):
+        loader_of(cost=TokenCost())
+
+
+def test_orders_positions_and_map_go_with_it() -> None:
+    for order in (LongestFirst(), Bucketed(100)):
+        loader = loader_of(order=order, threshold=0.2)
+        whole = [batch.indices for batch in loader]
+        assert sorted(index for batch in whole for index in batch) == list(range(len(TEXTS)))
+        loader = loader_of(order=order, threshold=0.2)
+        for _, _ in zip(range(3), loader, strict=False):
+            pass
+        resumed = loader_of(order=order, threshold=0.2)
+        resumed.load_state_dict(loader.state_dict())
+        assert [batch.indices for batch in resumed] == whole[3:]
+    mapped = loader_of(pad_to_multiple_of=8).map(lambda batch: [len(text) for text in batch.texts])
+    assert mapped.results == [len(text) for text in TEXTS]
+
+
+@pytest.mark.parametrize("texts", [[], ["the fox"], ["the"] * 8, ["the fox"] * 9])
+def test_few_texts(texts: list[str]) -> None:
+    loader = build_dynamic_batch_dataloader(
+        texts, tokenizers.fast_tokenizer(), 8, 64, num_workers=0, classifier="shipped"
+    )
+    assert sorted(index for batch in loader for index in batch.indices) == list(range(len(texts)))
