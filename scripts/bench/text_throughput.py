@@ -138,10 +138,12 @@ def main(question: dict[str, Any]) -> dict[str, Any]:
     if question["batches"] is None:
         rule = CandidateCounts(TokenCost(), count * max(lengths), candidate_counts(count), count)
         loader = TextDataLoader(texts, rule, PackedBatchSampler(SampleSizes(texts.lengths), rule, LongestFirst()))
-        start = time.process_time()
-        report = loader.map(function, memory_budget=question["budget"]).report
+        with limited_memory(meter, parse_size_bytes(question["budget"])):
+            start = time.process_time()
+            report = loader.map(function).report
+            seconds = time.process_time() - start
         return {
-            "seconds": time.process_time() - start,
+            "seconds": seconds,
             "failures": report.out_of_memory,
             "batches": report.batches,
             "peak_bytes": report.peak_bytes,
