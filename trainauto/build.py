@@ -84,6 +84,9 @@ def build_run(
         with _assembled(parts, model, schedule, start, directory, checkpoints, lock, startup_log) as run:
             measures = is_new and start.forecast is not None and not ranks.reduces_in_backward
             run.summary = replace(run.summary, plan_is_open=measures)
+            if auto_resume and checkpoint is None and ranks.is_first:
+                what = "the run of this name has no checkpoint yet" if earlier else "there is no run of this name yet"
+                logger.warning("nothing to resume: %s; it begins with step 1", what)
             if earlier:
                 take_up(run, parts, start.configured_samples, directory, checkpoint)
             if ranks.is_first:

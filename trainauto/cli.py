@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nno room on the disk{where}\n  Make room, then {then}.\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
-        print("\nstopped at once; the last checkpoint stands", file=sys.stderr)
+        print("\nstopped at once; what was not saved before is lost", file=sys.stderr)
         return int(getattr(error, "exit_code", 130))
     return code
 

@@ -112,7 +112,8 @@ def test_option_file_that_was_replaced_stays_beside_the_new_one(
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path, write_images: Callable[..., Path]) -> None:
     options = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 2)))
-    assert train(options, "--auto_resume").returncode == 0  # nothing to resume: a new run
+    begun = train(options, "--auto_resume")  # nothing to resume: a new run, which is said
+    assert (begun.returncode, "there is no run of this name yet" in " ".join(begun.stdout.split())) == (0, True), begun
     run = run_directory(options)
     before = step_records(run), latest_weights(run)
     done = train(options, "--auto_resume")

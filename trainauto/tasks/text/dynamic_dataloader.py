@@ -92,6 +92,7 @@ def build_dynamic_batch_dataloader(
     _check(batch_size, max_input_token_length, threshold, num_workers)
     if cost is not None and classifier is not None:
         raise InputError("give a cost or a classifier, not both: either says how large batches may be")
+    _check_kinds(tokenizer, cost, order)
     admitting = None if classifier is None else _classifier(classifier)
     check_tokenizer_arguments(tokenizer_kwargs, tokenizer_keywords(tokenizer), OWN_KEYWORDS)
     candidates = candidate_counts(batch_size, batch_start_range, batch_end_range, steps, friendly=friendly_batch_size)
@@ -108,6 +109,24 @@ def build_dynamic_batch_dataloader(
     sizes = SampleSizes(tokenized.lengths)
     sampler = PackedBatchSampler(sizes, rule, order, seed=shuffle_seed, rank=rank, world_size=world_size)
     return TextDataLoader(tokenized, rule, sampler, num_workers=num_workers, pin_memory=pin_memory)
+
+
+def _check_kinds(tokenizer: object, cost: object, order: object) -> None:
+    """Refuse what is none of what it should be, in words: its first use would be far from here."""
+    problems = []
+    if not hasattr(tokenizer, "pad_token_id"):
+        advice = "Wrap one of the tokenizers library: PreTrainedTokenizerFast(tokenizer_object=...)."
+        problems.append(Problem(f"tokenizer: no tokenizer of transformers but {_kind(tokenizer)}", advice=advice))
+    if cost is not None and (isinstance(cost, type) or not hasattr(cost, "cost")):
+        problems.append(Problem(f"cost: an object such as TokenCost() is needed, not {_kind(cost)}"))
+    if order is not None and (isinstance(order, type) or not hasattr(order, "epoch")):
+        problems.append(Problem(f"order: an object such as Bucketed() is needed, not {_kind(order)}"))
+    if problems:
+        raise InputError(problems)
+
+
+def _kind(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def _rule(

@@ -144,6 +144,8 @@ class TextMapper:
 
     def _keep(self, chosen: IntArray, results: Any) -> None:
         if results is None:
+            if not self.report.batches:
+                logger.warning("the function returns None, so that there are no results")
             return
         is_array = isinstance(results, np.ndarray | torch.Tensor)
         if (is_array and not results.ndim) or not (is_array or isinstance(results, list | tuple)):

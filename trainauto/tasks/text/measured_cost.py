@@ -6,6 +6,7 @@ import numpy as np
 
 from trainauto.core.errors import InputError
 from trainauto.data.packing import BatchCost, IntArray, TokenCost
+from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.release import release_memory
 from trainauto.tasks.text.traced_cost import allocator_margin
@@ -62,13 +63,15 @@ class MeasuredCost:
         """
         base = base or TokenCost()
         meter = MemoryMeter.of_this_process()
+        if meter.device.type == "cpu":
+            budget.calm_allocator()  # else what was freed is filled again without being seen
         meter.set_baseline()
         peaks = [_measured(step, meter, *shape) for shape in (smaller, larger)]
         costs = [int(base.cost(*(np.array([size]) for size in (*shape, 0)))[0]) for shape in (smaller, larger)]
         if costs[1] <= costs[0] or peaks[1] <= peaks[0]:
             raise InputError(
                 f"two steps of {smaller} and {larger} texts and tokens took {peaks[0]} and {peaks[1]} bytes: "
-                "measure a larger one, so that they differ"
+                "measure larger ones that differ more (smaller=(texts, tokens), larger=(texts, tokens))"
             )
         slope = (peaks[1] - peaks[0]) / (costs[1] - costs[0])
         constant = peaks[0] - slope * costs[0]

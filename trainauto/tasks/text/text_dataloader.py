@@ -115,6 +115,8 @@ class TextDataLoader(DataLoader[TextBatch]):
             InputError: the function returns another number of results than a batch has texts, or a share is asked for
                 of memory that nobody knows.
         """
+        if not callable(function):
+            raise InputError(f"map needs a function of a batch, not {type(function).__name__}")
         if self._batches.world_size > 1:
             raise InputError("map runs over all texts: give each rank texts of its own, and no world_size")
         meter = MemoryMeter.of_this_process()

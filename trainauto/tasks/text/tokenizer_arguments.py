@@ -24,8 +24,10 @@ UNFIT = {
     "return_offsets_mapping": "offsets are pairs, which have no padding",
     "return_length": "lengths are in the loader's dataset: `loader.dataset.lengths`",
     "tokenizer_kwargs": "give its keywords directly",
+    "target_vram_usage": "it is an argument of `loader.map(function, target_vram_usage=...)`",
+    "memory_budget": "it is an argument of `loader.map(function, memory_budget=...)`",
 }
-"""Keywords of a tokenizer that have no meaning for batches of rows."""
+"""Keywords that have no meaning here, or one elsewhere."""
 
 NOT_A_KEYWORD = {"self", "args", "kwargs"}
 

@@ -252,6 +252,11 @@ def test_what_cannot_be_used_is_named() -> None:
     assert "max_input_token_length must be a whole number, 1 or more, got 0" in wrong
     assert "num_workers must be a whole number, 0 or more, got -1" in wrong
     assert "got 4.0" in message(batch_size=4.0)
+    assert "argument of `loader.map(function, memory_budget=...)`" in message(memory_budget="2GiB")
+    kinds = message(cost=TokenCost, order=Bucketed)
+    assert "cost: an object such as TokenCost() is needed, not the class TokenCost" in kinds
+    assert "order: an object such as Bucketed() is needed, not the class Bucketed" in kinds
+    assert "not str" in message(cost="tokens")
     assert "pad_to_multiple_of must be 1 or more, got -4" in message(pad_to_multiple_of=-4)
     assert "threshold is a probability between 0 and 1, got 1.0" in wrong
     assert "no batch sizes" in message(batch_start_range=3.0, batch_end_range=2.0)
@@ -261,6 +266,11 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"pip install 'trainauto\[huggingface\]'"):
         build_dynamic_batch_dataloader(["a"], None, 1, 8)
+
+
+def test_a_tokenizer_of_another_library_is_told_how_to_be_one_of_transformers() -> None:
+    with pytest.raises(InputError, match=r"PreTrainedTokenizerFast\(tokenizer_object=...\)"):
+        build_dynamic_batch_dataloader(TEXTS, tokenizers.fast_tokenizer().backend_tokenizer, 4, 64)
 
 
 def test_keywords_of_the_tokenizer_are_forwarded() -> None:

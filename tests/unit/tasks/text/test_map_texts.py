@@ -143,10 +143,13 @@ def test_ranks_have_texts_of_their_own() -> None:
         loader_of(rank=0, world_size=2).map(words)
 
 
-def test_a_function_may_return_nothing() -> None:
+def test_a_function_may_return_nothing(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[int] = []
     assert loader_of().map(lambda batch: seen.extend(batch.indices)).results == [None] * len(TEXTS)
     assert sorted(seen) == list(range(len(TEXTS)))
+    assert caplog.text.count("returns None") == 1
+    with pytest.raises(InputError, match="needs a function of a batch, not str"):
+        loader_of().map("embed")
 
 
 def test_results_that_are_none_of_the_texts_are_refused() -> None:
