@@ -13,7 +13,15 @@ from safetensors.torch import load_file
 
 import trainauto
 from tests.golden.test_manifests import manifest
-from tests.integration.commands import command, latest_weights, run_directory, tiny_options, train, write_options
+from tests.integration.commands import (
+    command,
+    latest_weights,
+    plugins_forgotten,
+    run_directory,
+    tiny_options,
+    train,
+    write_options,
+)
 from tests.integration.test_commands import PLUGIN_NETWORK
 from tests.made_runs import make_run, options_of
 from trainauto.cli import main
@@ -70,8 +78,8 @@ def _umask() -> int:
 def test_a_run_that_was_trained(
     tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "my_module.py").write_text(PLUGIN_NETWORK.replace("my_net", "my_exported_net"))
-    changes = {"plugins": ["my_module"], "network_g": {"type": "my_exported_net", "width": 6}}
+    (tmp_path / "my_exported_module.py").write_text(PLUGIN_NETWORK.replace("my_net", "my_exported_net"))
+    changes = {"plugins": ["my_exported_module"], "network_g": {"type": "my_exported_net", "width": 6}}
     file = write_options(tmp_path / "run.yml", tiny_options(write_images("gt", 3), **changes))
     done = train(file)
     assert done.returncode == 0, done.stderr
@@ -79,7 +87,8 @@ def test_a_run_that_was_trained(
     monkeypatch.chdir(tmp_path / "elsewhere")  # the plugin lies beside the option file
     for which, step in (("best", None), ("latest", 12)):
         out = tmp_path / f"{which}.safetensors"
-        assert main(["export", str(tmp_path / "experiments/tiny"), str(out), "--checkpoint", which]) == 0
+        with plugins_forgotten(tmp_path):
+            assert main(["export", str(tmp_path / "experiments/tiny"), str(out), "--checkpoint", which]) == 0
         with safe_open(out, "pt") as opened:
             facts = opened.metadata()
         pointer = json.loads((run_directory(file) / "checkpoints/latest.json").read_text())
