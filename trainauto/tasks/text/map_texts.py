@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
 
 from trainauto.core.errors import InputError
 from trainauto.core.words import counted
@@ -188,7 +186,12 @@ def limited_memory(meter: MemoryMeter, budget_bytes: int | None) -> Iterator[Non
 @contextmanager
 def _progress(texts: int) -> Iterator[Callable[[int], None]]:
     """Show on a terminal how many texts are done."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console  # loaded where there is somebody to look: it takes a third of a second
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("Texts", total=texts)
         yield lambda done: progress.update(bar, completed=done)

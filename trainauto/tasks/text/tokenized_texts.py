@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 from torch.utils.data import Dataset
 
 from trainauto.core.errors import InputError
@@ -170,7 +168,11 @@ def _flat(rows: Sequence[Sequence[int]], count: int) -> NDArray[Any]:
 
 
 def _with_progress(texts: Sequence[str]) -> Iterator[list[str]]:
-    starts = range(0, len(texts), TEXTS_AT_ONCE)
-    console = Console(stderr=True)
-    for start in track(starts, "Tokenizing", console=console, disable=not sys.stderr.isatty(), transient=True):
+    starts: Iterable[int] = range(0, len(texts), TEXTS_AT_ONCE)
+    if sys.stderr.isatty():
+        from rich.console import Console  # loaded where there is somebody to look
+        from rich.progress import track
+
+        starts = track(starts, "Tokenizing", console=Console(stderr=True), transient=True)
+    for start in starts:
         yield list(texts[start : start + TEXTS_AT_ONCE])
