@@ -187,7 +187,7 @@ def limited_memory(meter: MemoryMeter, budget_bytes: int | None) -> Iterator[Non
 def _progress(texts: int) -> Iterator[Callable[[int], None]]:
     """Show on a terminal how many texts are done."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda _done: None
         return
     from rich.console import Console  # loaded where there is somebody to look: it takes a third of a second
     from rich.progress import Progress
