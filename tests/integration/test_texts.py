@@ -59,6 +59,7 @@ def test_a_batch_that_runs_out_of_memory_in_mid_run_loses_nothing(tmp_path: Path
     assert max(tokens[failed + 1 :]) <= 0.76 * tokens[failed]  # and those after it are smaller
     assert report["texts"] == len(result["results"]) == 400
     assert result["results"][::7] == pytest.approx(result["alone"], rel=1e-4)
+    assert result["limit_is_back"]
     assert 0.5 < report["peak_bytes"] / report["limit_bytes"] <= 1
 
 

@@ -7,6 +7,7 @@ out in mid-run. TARGET is a share of the budget, or 0 for what the first batch t
 """
 
 import json
+import resource
 import sys
 from pathlib import Path
 
@@ -49,6 +50,8 @@ def scorer(widths: list[tuple[int, int]]) -> object:
 
 def main(budget: str, target: str) -> dict[str, object]:
     torch.set_num_threads(1)
+    limits = (64 * 2**30, resource.getrlimit(resource.RLIMIT_DATA)[1])  # of the process, whatever a budget does to it
+    resource.setrlimit(resource.RLIMIT_DATA, limits)
     texts = tokenizers.texts(400, longest=60)
     shapes: list[tuple[int, int]] = []
     score = scorer(shapes)
@@ -63,6 +66,7 @@ def main(budget: str, target: str) -> dict[str, object]:
         "results": [float(result) for result in mapped.results],
         "alone": alone,
         "report": vars(mapped.report),
+        "limit_is_back": resource.getrlimit(resource.RLIMIT_DATA) == limits,
     }
 
 
