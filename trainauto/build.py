@@ -151,8 +151,9 @@ def _assembled(
     controls = Controls(loader, options.train.grad_clip)
     with Reporter(_sinks(options, directory, ranks)) as reporter, loader:
         startup_log.pass_on(reporter, directory.log)
+        summary = run_summary(parts, directory, model, start.plan)
         run = Run(
-            summary=run_summary(parts, directory, model, start.plan),
+            summary=summary,
             model=model,
             loader=loader,
             axes=parts.facts.axes,
@@ -170,6 +171,7 @@ def _assembled(
                 allowed=options.memory.allow_gradient_checkpointing, may_help=start.checkpointing_may_help
             ),
             limit_bytes=parts.limit_bytes,
+            memory_target_bytes=summary.memory_target_bytes,
             ranks=ranks,
             lock=lock,
         )

@@ -15,6 +15,7 @@ from trainauto.engine.run_validation import validate, validate_if_due
 from trainauto.engine.step import optimize_parameters
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.engine.train_step import begin_step, decide_on_step, give_back, next_batch, note_plan, record_step
+from trainauto.engine.training import Training
 from trainauto.engine.warmup import warm_up_memory
 
 
@@ -61,7 +62,7 @@ def train_until_done(run: Run) -> None:
     run.save()
 
 
-def train_step(run: Run, batch: Batch, data_seconds: float) -> StepRecord | None:
+def train_step(run: Training, batch: Batch, data_seconds: float) -> StepRecord | None:
     """Train a batch; return ``None`` if it did not fit and went back to the loader."""
     settings = begin_step(run, batch)
     predicted = run.journal.predictions.predict(batch.plan)

@@ -16,12 +16,13 @@ from trainauto.engine.oom_notes import read_oom_note
 from trainauto.engine.run import Run
 from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.step_outcome import DoesNotFit, Failure
+from trainauto.engine.training import Training
 from trainauto.memory.monitor.oom import in_words
 
 logger = logging.getLogger(__name__)
 
 
-def on_recovered(run: Run, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
+def on_recovered(run: Training, batch: Batch, failures: tuple[Failure, ...]) -> list[Decision]:
     """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
     for failure in failures:
         logger.warning(
@@ -78,7 +79,9 @@ def _sized(axes: Iterable[Axis], extent: int) -> str:
     return f"{extent} {axis.unit}" if axis is not None else str(extent)
 
 
-def on_batch_too_large(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakReading | None = None) -> list[Decision]:
+def on_batch_too_large(
+    run: Training, batch: Batch, failure: DoesNotFit, peak: PeakReading | None = None
+) -> list[Decision]:
     """Give the batch back to the loader, under a smaller plan; where there is none, turn to gradient checkpointing.
 
     Raises:
@@ -119,7 +122,7 @@ def _packed(event: OutOfMemory | None) -> dict[str, Any] | None:
     return None if event is None else {**vars(event), "plan": event.plan.to_dict(), "shape": astuple(event.shape)}
 
 
-def _force(run: Run, event: OutOfMemory) -> list[Decision]:
+def _force(run: Training, event: OutOfMemory) -> list[Decision]:
     """Shrink all axes; where they are as small as may be, fall back to gradient checkpointing.
 
     Raises:
@@ -144,11 +147,11 @@ def _force(run: Run, event: OutOfMemory) -> list[Decision]:
     return []
 
 
-def _ask(run: Run, event: OutOfMemory) -> list[Decision]:
+def _ask(run: Training, event: OutOfMemory) -> list[Decision]:
     return run.journal.ask(lambda automation: automation.on_out_of_memory(event))
 
 
-def _event(run: Run, batch: Batch, pass_name: str, samples: int, message: str, pieces: int) -> OutOfMemory:
+def _event(run: Training, batch: Batch, pass_name: str, samples: int, message: str, pieces: int) -> OutOfMemory:
     shape = replace(batch.shape, samples=samples)
     return OutOfMemory(run.progress.steps + 1, batch.plan, shape, pass_name, message, pieces, run.limit_bytes)
 

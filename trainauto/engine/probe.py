@@ -15,8 +15,8 @@ from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.engine.gradients import accumulate_gradients
 from trainauto.engine.optimizer_state import empty_step
 from trainauto.engine.reduce import reduce_reading
-from trainauto.engine.run import Run
 from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.training import Training
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 
@@ -30,7 +30,7 @@ PROBE_STEPS = 2
 """Untrained steps of each: on a CPU the first one at a new shape takes up to 2.4 MiB less than those after it."""
 
 
-def choose_first_plan(run: Run) -> None:
+def choose_first_plan(run: Training) -> None:
     """Have the automations of a new run choose the plan of its first batch, by measuring those they ask for.
 
     Nothing is trained by it: weights, optimizer state, buffers and random generators are as before, and no sample of
@@ -72,12 +72,12 @@ def choose_first_plan(run: Run) -> None:
         _announce(run, given, reason)
 
 
-def measure(run: Run, plan: Plan) -> PeakReading | None:
+def measure(run: Training, plan: Plan) -> PeakReading | None:
     """Return the peak of untrained steps under a plan; ``None`` if it does not fit.
 
     A peak above the target of the run says enough: no further step is made.
     """
-    target_bytes = run.summary.memory_target_bytes
+    target_bytes = run.memory_target_bytes
     peak: PeakReading | None = None
     fits = True
     for _ in range(PROBE_STEPS):
@@ -102,7 +102,7 @@ def measure(run: Run, plan: Plan) -> PeakReading | None:
     return peak if fits else None
 
 
-def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> None:
+def untrained_step(run: Training, plan: Plan, *, steps_optimizers: bool = True) -> None:
     """Run a step on copies of one sample that leaves everything as it was; in optimizers only those of a new run.
 
     Args:
@@ -128,7 +128,7 @@ def untrained_step(run: Run, plan: Plan, *, steps_optimizers: bool = True) -> No
         optimizer.zero_grad(set_to_none=True)
 
 
-def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
+def _copies_of_a_sample(run: Training, plan: Plan) -> Batch:
     """Return a batch as this rank would have it under a plan, of one sample over and over: only its size matters.
 
     A sample that is smaller than the plan allows, as texts may be, says nothing of those that are not: then a batch is
@@ -145,17 +145,17 @@ def _copies_of_a_sample(run: Run, plan: Plan) -> Batch:
     return Batch(tensors, dataset.workload, (dataset.sample_name(0),) * samples, 0, plan, plan, shape)
 
 
-def _after_probe(run: Run, probe: Probe) -> PlanChange | None:
+def _after_probe(run: Training, probe: Probe) -> PlanChange | None:
     return _last_change(run, lambda automation: automation.on_probe(probe))
 
 
-def _last_change(run: Run, event: Callable[[Automation], Decision | None]) -> PlanChange | None:
+def _last_change(run: Training, event: Callable[[Automation], Decision | None]) -> PlanChange | None:
     """Return the last change of plan that the automations ask for upon an event."""
     changes = [decision for decision in run.journal.ask(event) if isinstance(decision, PlanChange)]
     return changes[-1] if changes else None
 
 
-def _announce(run: Run, given: Plan, reason: str) -> None:
+def _announce(run: Training, given: Plan, reason: str) -> None:
     plan = run.loader.plan
     if plan == given:
         logger.info("the first batch is drawn under %s, as the option file says: %s", plan, reason)

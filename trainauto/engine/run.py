@@ -8,26 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.decisions import PlanChange
-from trainauto.core.plan import Axis, Plan
+from trainauto.core.plan import Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.run_events import ReporterLike, RunSummary
-from trainauto.data.dynamic_loader import DynamicDataLoader
-from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpoint import Best, Checkpoints
-from trainauto.engine.checkpointing_fallback import CheckpointingFallback
-from trainauto.engine.controls import Controls
-from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.oom_notes import clear_oom_note
 from trainauto.engine.random_state import packed_state, random_state, seed_rank, set_random_state, unpacked_state
 from trainauto.engine.reduce import check_same_weights
-from trainauto.engine.replay_script import FreeScript
-from trainauto.engine.signals import StopSignals
-from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.training import Training
 from trainauto.engine.validation_set import ValidationSet
-from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.models.base_model import BaseModel
-from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
 from trainauto.storage.run_lock import RunLock
 
@@ -49,57 +39,29 @@ class Frequencies:
     best_metric: str | None = None
 
 
-@dataclass
-class Run:
+@dataclass(kw_only=True)
+class Run(Training):
     """The parts of one run; ``build`` puts them together, :func:`trainauto.engine.loop.train` sets them going.
 
     Attributes:
         first_plan: the plan the option file starts with.
-        journal: asks automations, and carries out what they decide.
-        script: what lays its steps down, where it repeats a logged run.
-        limit_bytes: memory that a rank may use: the least of all, or where batches follow memory, the most.
-        ranks: who trains it together; only the first has automations, reports, and writes.
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
         resume_command: the command that resumes it, said where it stops before its end; empty where nobody knows.
     """
 
     summary: RunSummary
-    model: BaseModel
-    loader: DynamicDataLoader
-    axes: tuple[Axis, ...]
     schedule: RateSchedule
-    journal: DecisionJournal
-    validators: Sequence[ValidationSet]
     checkpoints: Checkpoints
     reporter: ReporterLike
-    meter: MemoryMeter
     frequencies: Frequencies
     first_plan: Plan
-    progress: Progress = field(default_factory=Progress)
-    signals: StopSignals = field(default_factory=StopSignals)
     last_checkpoint: Path | None = None
-    trained_plan: Plan | None = None
-    budget_bytes: int | None = None
-    batch_scaling: BatchScaling = field(default_factory=BatchScaling)
-    checkpointing_fallback: CheckpointingFallback = field(default_factory=CheckpointingFallback)
-    script: FreeScript = field(default_factory=FreeScript)
-    limit_bytes: int | None = None
-    ranks: Communicator = SINGLE_PROCESS
     lock: RunLock = field(default_factory=RunLock)
     missed: Sequence[ValidationSet] = ()
     resume_command: str = ""
-    snapshot: StepSnapshot = field(init=False)
     _saved_state: str = field(init=False, default="")
     _saved_best: Best | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.snapshot = StepSnapshot(self.model.networks.values(), self.model.device)
-
-    @property
-    def controls(self) -> Controls:
-        """What decisions have set."""
-        return self.journal.controls
 
     @property
     def finished(self) -> bool:

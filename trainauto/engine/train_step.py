@@ -10,15 +10,15 @@ from trainauto.core.records import PeakReading, StepRecord
 from trainauto.distributed.communicator import ABORT
 from trainauto.engine.oom_policy import on_batch_too_large, on_recovered
 from trainauto.engine.reduce import reduce_failure, reduce_step
-from trainauto.engine.run import Run
 from trainauto.engine.step import StepSettings, parameters_of
 from trainauto.engine.step_outcome import DoesNotFit, Stepped
+from trainauto.engine.training import Training
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
 
 
-def next_batch(run: Run, batches: Iterator[Batch]) -> Batch:
+def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
     """Return the next batch; where a file cannot be read, tell the other ranks, and all save and leave.
 
     Raises:
@@ -34,7 +34,7 @@ def next_batch(run: Run, batches: Iterator[Batch]) -> Batch:
         raise
 
 
-def begin_step(run: Run, batch: Batch) -> StepSettings:
+def begin_step(run: Training, batch: Batch) -> StepSettings:
     """Make room for another plan, set the learning rates; return how the step is to run."""
     run.journal.follow(run.script.begin_step())
     if run.trained_plan != batch.plan:
@@ -51,7 +51,7 @@ def begin_step(run: Run, batch: Batch) -> StepSettings:
     )
 
 
-def give_back(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakReading | None) -> None:
+def give_back(run: Training, batch: Batch, failure: DoesNotFit, peak: PeakReading | None) -> None:
     """Give a batch that does not fit back to the loader, under a smaller plan.
 
     Raises:
@@ -66,7 +66,7 @@ def give_back(run: Run, batch: Batch, failure: DoesNotFit, peak: PeakReading | N
 
 
 def record_step(
-    run: Run,
+    run: Training,
     batch: Batch,
     outcome: Stepped,
     *,
@@ -101,13 +101,13 @@ def record_step(
     return record
 
 
-def decide_on_step(run: Run, record: StepRecord) -> None:
+def decide_on_step(run: Training, record: StepRecord) -> None:
     """Have automations and the script decide upon a step."""
     run.journal.decide(run.journal.ask(lambda automation: automation.on_step_end(record)), record.plan)
     run.journal.follow(run.script.end_step(record, finished=run.finished))
 
 
-def note_plan(run: Run, record: StepRecord) -> None:
+def note_plan(run: Training, record: StepRecord) -> None:
     """Remember the plan of the last step; say how many graphs were compiled where it is another one than before."""
     if run.trained_plan not in (None, record.plan) and (graphs := run.model.compiled_graphs()) is not None:
         logger.info("step %d: %d graphs compiled so far", record.step, graphs)

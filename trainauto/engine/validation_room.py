@@ -4,14 +4,14 @@ import logging
 
 from trainauto.core.errors import InputError, TrainautoError
 from trainauto.core.process import without_memory_limit
-from trainauto.engine.run import Run
+from trainauto.engine.training import Training
 from trainauto.engine.validation_set import ValidationSet
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
 
 
-def say_if_validation_does_not_fit(run: Run) -> None:
+def say_if_validation_does_not_fit(run: Training) -> None:
     """Run the least that every set needs for its largest sample under the budget; say so if even that does not fit."""
     if run.model.is_sharded:
         return  # ranks run everything together, and nothing shrinks
@@ -27,7 +27,7 @@ def say_if_validation_does_not_fit(run: Run) -> None:
             logger.warning("validation of %s will not fit: %s", validator.name, lack)
 
 
-def lack_of_room(run: Run, validator: ValidationSet) -> TrainautoError:
+def lack_of_room(run: Training, validator: ValidationSet) -> TrainautoError:
     """Return what ends a run whose validation does not fit; with ``fully_shard`` ranks do not save before it."""
     tried, advice = validator.if_too_large(is_sharded=run.model.is_sharded)
     if run.model.is_sharded:

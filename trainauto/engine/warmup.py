@@ -7,8 +7,8 @@ from trainauto.core.process import limit_private_memory
 from trainauto.core.units import MIB
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.probe import choose_first_plan, untrained_step
-from trainauto.engine.run import Run
 from trainauto.engine.step import parameters_of
+from trainauto.engine.training import Training
 from trainauto.engine.validation_room import say_if_validation_does_not_fit
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.release import release_memory
@@ -19,7 +19,7 @@ LEAST_EXACT_BYTES = 16 * MIB
 """Budgets of 5 and 10 MiB were passed by 8 and 4; those from here on were kept to."""
 
 
-def warm_up_memory(run: Run) -> None:
+def warm_up_memory(run: Training) -> None:
     """Have all ranks start from the same weights, optimizer state allocated, and the budget of the run in force.
 
     Without a budget on the CPU there is nothing to steer by; on CUDA the limit is the card.
@@ -44,7 +44,7 @@ def warm_up_memory(run: Run) -> None:
     choose_first_plan(run)
 
 
-def _say_budget(run: Run, budget_bytes: int, how: str) -> None:
+def _say_budget(run: Training, budget_bytes: int, how: str) -> None:
     """Say what the budget counts, and how exactly it can be kept to."""
     size = f"memory budget of {budget_bytes / MIB:.0f} MiB"
     if run.model.device.type != "cpu":  # pragma: no cuda
@@ -60,13 +60,13 @@ def _say_budget(run: Run, budget_bytes: int, how: str) -> None:
         )
 
 
-def lift_budget(run: Run) -> None:
+def lift_budget(run: Training) -> None:
     """Take the budget off the process again."""
     if run.budget_bytes is not None and run.model.device.type == "cpu":
         limit_private_memory(None)
 
 
-def _share_start(run: Run) -> None:
+def _share_start(run: Training) -> None:
     """Give every rank the first one's weights: machines of another make may have drawn or rounded others."""
     if run.ranks.reduces_in_backward:
         return  # done when the network was made one of several
@@ -76,7 +76,7 @@ def _share_start(run: Run) -> None:
     run.ranks.prepare(weight for objective in run.model.objectives() for weight in parameters_of(objective))
 
 
-def _smallest_step(run: Run) -> None:
+def _smallest_step(run: Training) -> None:
     """Run forward and backward of one smallest sample: kernels, threads and scratch space are then in place."""
     floors = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in run.axes})
     untrained_step(run, floors.with_batch_size(1), steps_optimizers=False)

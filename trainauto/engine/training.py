@@ -1,0 +1,81 @@
+"""What steps of training need, whoever drives them: a run of an option file, or a loop of one's own."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch.optim import Optimizer
+
+from trainauto.core.plan import Axis, Plan
+from trainauto.core.records import Progress
+from trainauto.data.dynamic_loader import DynamicDataLoader
+from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
+from trainauto.engine.checkpointing_fallback import CheckpointingFallback
+from trainauto.engine.controls import Controls
+from trainauto.engine.journal import DecisionJournal
+from trainauto.engine.replay_script import FreeScript
+from trainauto.engine.signals import StopSignals
+from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.validation_set import ValidationSet
+from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.models.base_model import BaseModel
+from trainauto.optim.batch_scaling import BatchScaling
+
+
+class LearningRates(Protocol):
+    """Sets the learning rates of each step."""
+
+    def set_rates(self, optimizers: Iterable[Optimizer], progress: Progress, extra_factor: float = 1.0) -> None:
+        """Set the rate of every parameter group for the next step."""
+
+
+@dataclass(kw_only=True)
+class Training:
+    """The parts of training that a step reads and changes.
+
+    Attributes:
+        model: networks, and what they minimise.
+        loader: gives batches under plans.
+        axes: bounds of plans.
+        schedule: sets the learning rates.
+        journal: asks automations, and carries out what they decide.
+        meter: reads memory.
+        validators: what it is validated on: their first tile is part of what has to fit.
+        script: what lays its steps down, where it repeats a logged run.
+        budget_bytes: memory that steps may take; ``None`` without a budget.
+        limit_bytes: memory that a rank may use: the least of all, or where batches follow memory, the most.
+        memory_target_bytes: peak that a controller steers to; ``None`` where none does.
+        ranks: who trains it together; only the first has automations, reports, and writes.
+    """
+
+    model: BaseModel
+    loader: DynamicDataLoader
+    axes: tuple[Axis, ...]
+    schedule: LearningRates
+    journal: DecisionJournal
+    meter: MemoryMeter
+    validators: Sequence[ValidationSet] = ()
+    progress: Progress = field(default_factory=Progress)
+    signals: StopSignals = field(default_factory=StopSignals)
+    trained_plan: Plan | None = None
+    budget_bytes: int | None = None
+    batch_scaling: BatchScaling = field(default_factory=BatchScaling)
+    checkpointing_fallback: CheckpointingFallback = field(default_factory=CheckpointingFallback)
+    script: FreeScript = field(default_factory=FreeScript)
+    limit_bytes: int | None = None
+    memory_target_bytes: int | None = None
+    ranks: Communicator = SINGLE_PROCESS
+    snapshot: StepSnapshot = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.snapshot = StepSnapshot(self.model.networks.values(), self.model.device)
+
+    @property
+    def controls(self) -> Controls:
+        """What decisions have set."""
+        return self.journal.controls
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has come to its length; a loop of one's own knows that itself."""
+        return False
