@@ -24,8 +24,13 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.random_state import seed_rank
 from trainauto.engine.run import Frequencies, Run
-from trainauto.forecast.memory_forecast import keep_forecast
-from trainauto.forecast.warm_start import WarmStart, broadcast_warm_start, kind_of_run, prepare_warm_start
+from trainauto.forecast.warm_start import (
+    WarmStart,
+    broadcast_warm_start,
+    keep_forecast,
+    kind_of_run,
+    prepare_warm_start,
+)
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule

@@ -24,9 +24,9 @@ from trainauto.core.plan import Axis, Plan, shape_of  # noqa: E402
 from trainauto.core.records import PeakReading, Probe  # noqa: E402
 from trainauto.core.units import MIB  # noqa: E402
 from trainauto.engine.probe import MOST_PROBES  # noqa: E402
-from trainauto.forecast.memory_forecast import spread  # noqa: E402
-from trainauto.forecast.traced_run import FakeRun  # noqa: E402
+from trainauto.engine.traced_training import FakeRun  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
+from trainauto.memory.cost.memory_forecast import spread  # noqa: E402
 from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, RESERVED, RatioPrior  # noqa: E402
 from trainauto.memory.cost.traced_fit import Prior, fit_prior, reserved_prior  # noqa: E402
 from trainauto.memory.cuda_allocator.allocator import (  # noqa: E402

@@ -35,7 +35,7 @@ from trace_cases import Case, all_cases, small_cases
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
-from trainauto.forecast.traced_run import TracedModel
+from trainauto.engine.traced_training import TracedModel
 from trainauto.memory.tracing.cuda_autocast import cast_as_cuda
 from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
 from trainauto.memory.tracing.phases import FORWARD, OTHER

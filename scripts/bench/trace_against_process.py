@@ -25,10 +25,10 @@ from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan, shape_of
 from trainauto.core.process import ENVIRONMENT
 from trainauto.core.units import MIB
-from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
-from trainauto.forecast.trace_process import PlanBytes, TraceProcess
+from trainauto.forecast.trace_process import TraceProcess
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.cost.cost_model import CostModel
+from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes, forecast_memory
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.release import release_memory

@@ -20,7 +20,8 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.workload import Tensors
-from trainauto.forecast.traced_run import FakeRun, TracedModel, empty_batch
+from trainauto.engine.traced_training import TracedModel, empty_batch
+from trainauto.forecast.traced_run import FakeRun
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision

@@ -14,7 +14,7 @@ from trainauto.distributed.communicator import Communicator, init_distributed
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
-from trainauto.forecast.traced_run import empty_batch
+from trainauto.engine.traced_training import empty_batch
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.models.base_model import BaseModel
 from trainauto.options.load import LoadedOptions, load_options

@@ -11,10 +11,9 @@ from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan, shape_of
 from trainauto.forecast import feasibility
 from trainauto.forecast.feasibility import what_fits
-from trainauto.forecast.memory_forecast import MemoryForecast
-from trainauto.forecast.trace_process import PlanBytes
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.memory.cost.cost_model import CostModel
+from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes
 from trainauto.options.load import LoadedOptions, load_options
 
 AXES = (Axis(LQ_SIZE, "px", 64, 128, power=2), Axis(BATCH_SIZE, "samples", 2, 8))

@@ -9,9 +9,9 @@ from trainauto.control.jump_policy import frontier
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan, count_axis, plan_of, shape_of, size_axis, work
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
-from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel
+from trainauto.memory.cost.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.options.load import LoadedOptions
 
 SERVER = "trainauto.forecast.benchmark_worker"

@@ -19,7 +19,7 @@ from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import StepSettings, optimize_parameters
 from trainauto.engine.step_outcome import DoesNotFit
-from trainauto.forecast.traced_run import empty_batch
+from trainauto.engine.traced_training import empty_batch
 from trainauto.memory.monitor.budget import calm_allocator
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory

@@ -20,9 +20,9 @@ from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, benchmark_plans
-from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel
+from trainauto.memory.cost.memory_forecast import MemoryForecast, forecast_memory
 from trainauto.options.cards import CardPreset, card_by_words, find_card
 from trainauto.options.load import LoadedOptions
 

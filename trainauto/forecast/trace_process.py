@@ -1,8 +1,7 @@
 """Traces in a process of their own, which may die without hurting the run: fake tensors can abort a process."""
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -11,7 +10,7 @@ import torch
 
 from trainauto.core.plan import Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_tracing
-from trainauto.memory.cost.ratio_prior import Kernels
+from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.tracing.trace import TraceError
 
 TRACE_TIMEOUT_S = 60.0
@@ -21,31 +20,6 @@ Segments = Literal["native", "expandable"]
 
 MOST_DEATHS = 2
 """A model that aborts its process does so again."""
-
-
-@dataclass(frozen=True)
-class PlanBytes:
-    """What a step under a plan takes.
-
-    Attributes:
-        persistent_bytes: live all the time: weights, optimizer state, averages. Not gradients, which a step begins by
-            dropping.
-        peak_bytes: highest live bytes.
-        phase_peaks_bytes: the same by phase.
-        reserved_bytes: the least with which torch's CUDA allocator need not flush in such steps, by simulation;
-            ``None`` where no card was asked for.
-        kernels: what they take beyond a trace, see :data:`~trainauto.memory.cost.ratio_prior.Kernels`.
-        seconds: how long it took, building the model included where it had to be built.
-        peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
-    """
-
-    persistent_bytes: int
-    peak_bytes: int
-    phase_peaks_bytes: Mapping[str, int]
-    reserved_bytes: int | None
-    seconds: float
-    kernels: Kernels = "usual"
-    peak_with_copies_bytes: int = 0
 
 
 class TraceProcessDiedError(TraceError):

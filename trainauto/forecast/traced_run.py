@@ -1,28 +1,15 @@
-"""The run of an option file on fake tensors: the same networks, passes, optimizers and averages, without data."""
+"""The run of an option file on fake tensors."""
 
 import logging
-from collections.abc import Callable, Iterable
 
-import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
-from torch.optim import Optimizer
 
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
-from trainauto.core.batch import Batch
-from trainauto.core.errors import TrainautoError
-from trainauto.core.plan import Plan
-from trainauto.core.workload import Workload
-from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
-from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.engine.snapshot import StepSnapshot
-from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
-from trainauto.engine.step_outcome import DoesNotFit
-from trainauto.memory.cost.ratio_prior import Kernels
-from trainauto.memory.tracing.fake_tensors import as_fake, fake_world
-from trainauto.memory.tracing.host_reads import AnsweredReads, place_of_error
-from trainauto.memory.tracing.trace import Trace, TraceError, trace
-from trainauto.memory.tracing.workspaces import Libraries, card_libraries
+from trainauto.engine.traced_training import FakeTraining, empty_batch
+from trainauto.memory.tracing.fake_tensors import as_fake
+from trainauto.memory.tracing.trace import TraceError
+from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
 from trainauto.options.load import LoadedOptions
@@ -30,118 +17,9 @@ from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 logger = logging.getLogger(__name__)
 
-BatchOf = Callable[[Plan], Batch]
 
-ALWAYS_CLIP = -1.0
-"""A bound that every gradient norm exceeds, so that a traced step takes what clipping takes."""
-
-
-class TracedModel:
-    """A model that has its optimizer state, and whose steps are followed; on real tensors that measures.
-
-    Args:
-        model: what steps.
-        batch_of: makes the batch of a plan.
-        max_norm: as in :class:`~trainauto.engine.step.StepSettings`.
-        ends_early: let traces end with the first step that leaves as much as it found.
-        libraries: of the card whose memory is followed; ``None`` on a CPU.
-        sums_after: gradients are summed over ranks after the backward pass: what that takes is held all the time.
-    """
-
-    def __init__(
-        self,
-        model: BaseModel,
-        batch_of: BatchOf,
-        max_norm: float | None,
-        *,
-        ends_early: bool = False,
-        libraries: Libraries | None = None,
-        sums_after: bool = False,
-    ) -> None:
-        self.model = model
-        self._batch_of = batch_of
-        self._max_norm = max_norm
-        make_optimizer_state(model.optimizers.values())
-        self._snapshot = StepSnapshot(model.networks.values(), model.device)
-        self._settled = False
-        self._ends_early = ends_early
-        self._libraries = libraries
-        weights = [weight for objective in model.objectives() for weight in parameters_of(objective)]
-        # The run's own buffer (distributed/communicator.py), which no operator of a step on one rank touches.
-        self._sum_buffers = BucketedAllReduce(weights).buffers if sums_after else []
-        if ends_early:
-            _leave_gradients(model.optimizers.values())
-
-    def trace(self, plan: Plan, steps: int = 2) -> Trace:
-        """Step under a plan; the last of ``steps`` counts.
-
-        Raises:
-            TraceError: see :func:`~trainauto.memory.tracing.trace.trace`.
-        """
-        averages = [average.network for average in self.model.averages.values()]
-        held = [*self.model.networks.values(), *averages, *self.model.optimizers.values(), *self._sum_buffers]
-        # The very first step also copies buffers of which no later one is known to copy any.
-        copies = not self._settled and any(True for network in self.model.networks.values() for _ in network.buffers())
-        return trace(
-            lambda: self.step(plan),
-            steps=steps,
-            held=held,
-            device_type=self.model.device.type,
-            ends_early=self._ends_early and not copies,
-            libraries=self._libraries,
-        )
-
-    def step(self, plan: Plan) -> None:
-        """Step under a plan."""
-        settings = StepSettings(max_norm=self._max_norm)
-        outcome = optimize_parameters(self.model, self._batch_of(plan), settings, snapshot=self._snapshot)
-        if isinstance(outcome, DoesNotFit):
-            raise TraceError(str(outcome))
-        if not self._settled:
-            # From here on it keeps copies only of the buffers that steps change, as it does in a run.
-            self._snapshot.take()
-            self._settled = True
-
-
-class FakeRun:
-    """A model on fake tensors, for any number of plans.
-
-    Args:
-        build: builds the model; what it makes is fake.
-        batch_of: makes the batch of a plan.
-        clips: whether the run clips gradients.
-        libraries: of the card that is asked for; ``None`` on a CPU.
-        sums_after: as for :class:`TracedModel`.
-
-    Raises:
-        TraceError: the model cannot be built on fake tensors.
-    """
-
-    def __init__(
-        self,
-        build: Callable[[FakeTensorMode], BaseModel],
-        batch_of: BatchOf,
-        *,
-        clips: bool,
-        libraries: Libraries | None = None,
-        sums_after: bool = False,
-    ) -> None:
-        self._is_benchmarked = libraries is not None and libraries.benchmark
-        with fake_world() as self._mode, AnsweredReads():
-            try:
-                self._traced = TracedModel(
-                    build(self._mode),
-                    batch_of,
-                    ALWAYS_CLIP if clips else None,
-                    ends_early=True,
-                    libraries=libraries,
-                    sums_after=sums_after,
-                )
-            except TrainautoError:
-                raise
-            except Exception as error:
-                reason = f"{type(error).__name__}: {error}, at {place_of_error(error)}"
-                raise TraceError(f"the model cannot be built on fake tensors: {reason}") from error
+class FakeRun(FakeTraining):
+    """The training that an option file describes, on fake tensors."""
 
     @classmethod
     def of(cls, loaded: LoadedOptions, *, like_cuda: bool = False, world_size: int = 1) -> "FakeRun":
@@ -182,36 +60,6 @@ class FakeRun:
             libraries=card_libraries() if like_cuda or precision.device.type == "cuda" else None,
             sums_after=together is not None and not overlaps and not together.fully_shard,
         )
-
-    def trace(self, plan: Plan, steps: int = 2) -> Trace:
-        """Trace a step under a plan.
-
-        Raises:
-            TraceError: the step fails on fake tensors, or its memory depends on data.
-        """
-        with fake_world(self._mode):
-            return self._traced.trace(plan, steps)
-
-    def kernels(self, trace: Trace) -> Kernels:
-        """Say of a trace what its bytes have to be judged by."""
-        if not trace.hides_memory:
-            return "plain"
-        return "benchmarked" if self._is_benchmarked else "usual"
-
-
-def _leave_gradients(optimizers: Iterable[Optimizer]) -> None:
-    """Leave gradients as a step leaves them, so that the first one finds what any other does."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = torch.zeros_like(parameter)
-
-
-def empty_batch(plan: Plan, workload: Workload) -> Batch:
-    """Return a batch as it leaves the loader, on the CPU, of the plan's size; its values are not set."""
-    tensors = workload.dummy(plan.batch_size, plan.size)
-    names = ("",) * plan.batch_size
-    return Batch(tensors, workload, names, 0, plan, plan, workload.shape(tensors), workload.units(tensors))
 
 
 def _network(loaded: LoadedOptions, mode: FakeTensorMode) -> nn.Module:

@@ -17,18 +17,20 @@ import trainauto
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RunFacts
+from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.distributed.communicator import Communicator
 from trainauto.forecast.feasibility import Feasibility, what_fits
-from trainauto.forecast.memory_forecast import MemoryForecast, forecast_memory, warn_if_doubtful
 from trainauto.forecast.trace_process import Segments, TraceProcess, TraceProcessDiedError
 from trainauto.memory.cost.calibration import Calibration
+from trainauto.memory.cost.memory_forecast import MemoryForecast, forecast_memory, warn_if_doubtful
 from trainauto.memory.cuda_allocator.segments import uses_expandable_segments
 from trainauto.memory.monitor.device_use import driver_version
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
+from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -249,3 +251,12 @@ def broadcast_warm_start(ranks: Communicator, plan: Plan, pending: Future[WarmSt
     if ranks.is_first:
         return warm_start
     return WarmStart(Plan.from_dict(begin["plan"]), begin["configured_samples"])
+
+
+def keep_forecast(
+    directory: RunDirectory, forecast: MemoryForecast | None, limit_bytes: int | None, device: torch.device
+) -> None:
+    """Keep what was known of the run's memory before its first step, for who compares it with what was measured."""
+    if forecast is not None:
+        facts = {"device_type": device.type, "limit_bytes": limit_bytes}
+        write_json_atomically(directory.forecast, {**forecast.to_dict(), **facts})

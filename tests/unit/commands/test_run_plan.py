@@ -11,8 +11,8 @@ from trainauto.commands.plan_table import table
 from trainauto.core.plan import Plan
 from trainauto.forecast import card_plans
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
-from trainauto.forecast.memory_forecast import MemoryForecast
-from trainauto.forecast.trace_process import PlanBytes, TraceProcess
+from trainauto.forecast.trace_process import TraceProcess
+from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes
 from trainauto.options.load import load_options
 
 MIB, GIB = 2**20, 2**30

@@ -19,8 +19,8 @@ from trainauto.control.step_policy import decide as small_step
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.plan import Axis, Plan, plan_of, shape_of, size_axis, work
 from trainauto.core.records import OutOfMemory, PeakReading
-from trainauto.forecast.memory_forecast import spread
 from trainauto.memory.cost.cost_model import UPPER, CostModel
+from trainauto.memory.cost.memory_forecast import spread
 from trainauto.memory.cost.traced_fit import fit_prior
 
 MIB = 2**20

@@ -14,9 +14,9 @@ from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import PeakReading
 from trainauto.forecast import warm_start
-from trainauto.forecast.memory_forecast import MemoryForecast
-from trainauto.forecast.trace_process import PlanBytes, TraceProcess, TraceProcessDiedError
+from trainauto.forecast.trace_process import TraceProcess, TraceProcessDiedError
 from trainauto.forecast.warm_start import WarmStart, kind_of_run, prepare_warm_start
+from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.tasks.sr.archs import ARCHS

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from trainauto.forecast.memory_forecast import MemoryForecast, warn_if_doubtful
-from trainauto.forecast.trace_process import PlanBytes
+from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes, warn_if_doubtful
 from trainauto.memory.cost.ratio_prior import PROCESS
 from trainauto.memory.tracing.fake_tensors import fake_world
 from trainauto.memory.tracing.trace import Trace, trace

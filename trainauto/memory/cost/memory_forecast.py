@@ -3,24 +3,55 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-import torch
-
-from trainauto.core.files import write_json_atomically
 from trainauto.core.plan import Axis, Plan, count_axis, plan_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
-from trainauto.forecast.trace_process import PlanBytes, TraceProcess
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
-from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
 
 
 MUCH_COPIED = 0.1
 """Share of a peak: networks that keep their activations have 0 to 6 %."""
+
+
+@dataclass(frozen=True)
+class PlanBytes:
+    """What a step under a plan takes.
+
+    Attributes:
+        persistent_bytes: live all the time: weights, optimizer state, averages. Not gradients, which a step begins by
+            dropping.
+        peak_bytes: highest live bytes.
+        phase_peaks_bytes: the same by phase.
+        reserved_bytes: the least with which torch's CUDA allocator need not flush in such steps, by simulation;
+            ``None`` where no card was asked for.
+        kernels: what they take beyond a trace, see :data:`~trainauto.memory.cost.ratio_prior.Kernels`.
+        seconds: how long it took, building the model included where it had to be built.
+        peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
+    """
+
+    persistent_bytes: int
+    peak_bytes: int
+    phase_peaks_bytes: Mapping[str, int]
+    reserved_bytes: int | None
+    seconds: float
+    kernels: Kernels = "usual"
+    peak_with_copies_bytes: int = 0
+
+
+class PlanTracer(Protocol):
+    """Traces steps of one training."""
+
+    def trace(self, plan: Plan) -> PlanBytes:
+        """Trace a step under a plan.
+
+        Raises:
+            TraceError: it cannot be traced.
+        """
 
 
 @dataclass(frozen=True)
@@ -143,13 +174,13 @@ class MemoryForecast:
         return (self.reserved, RESERVED) if self.reserved is not None else None
 
 
-def forecast_memory(tracer: TraceProcess, axes: Sequence[Axis], device_type: str = "") -> MemoryForecast:
+def forecast_memory(tracer: PlanTracer, axes: Sequence[Axis], device_type: str = "") -> MemoryForecast:
     """Trace six plans between the bounds of the axes, and fit what they tell.
 
     A trace costs the same for a large plan as for a small one, so they span the whole lattice: nothing is extrapolated.
 
     Args:
-        tracer: of the run's option file.
+        tracer: of the training.
         axes: of the run, with their bounds; traces of a batch above 64 would tell nothing new.
         device_type: where the run trains: on a CPU a budget counts from what is held before the first step.
 
@@ -196,12 +227,3 @@ def _three(axis: Axis | None, maximum: int) -> tuple[int, int, int]:
         return 1, 1, 1
     low, high = axis.clamp(axis.minimum), axis.clamp(maximum)
     return low, axis.clamp((low + high) // 2), high
-
-
-def keep_forecast(
-    directory: RunDirectory, forecast: MemoryForecast | None, limit_bytes: int | None, device: torch.device
-) -> None:
-    """Keep what was known of the run's memory before its first step, for who compares it with what was measured."""
-    if forecast is not None:
-        facts = {"device_type": device.type, "limit_bytes": limit_bytes}
-        write_json_atomically(directory.forecast, {**forecast.to_dict(), **facts})
