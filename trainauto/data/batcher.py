@@ -1,6 +1,7 @@
 """How many samples a draw holds: a pure function of the plan and of where in the stream it begins."""
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Protocol
 
 from trainauto.core.plan import Plan
@@ -31,6 +32,27 @@ class FixedCount:
         """Return the plan's ``batch_size``."""
         del first_sample
         return plan.batch_size
+
+
+class EpochBatches:
+    """As many samples as the plan says, none beyond the end of an epoch.
+
+    The last two draws of an epoch are about equally large, so that no tiny one remains, which batch statistics suffer
+    from.
+
+    Args:
+        samples: of an epoch.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``, or what is left of the epoch."""
+        left = self._samples - first_sample % self._samples
+        if left <= plan.batch_size:
+            return left
+        return min(plan.batch_size, ceil(left / 2))
 
 
 class KnownDraws:

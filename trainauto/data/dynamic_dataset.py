@@ -118,6 +118,17 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         """
         return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
 
+    def largest_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
+        """Return a batch as large as a plan allows, of one sample over and over: only its size matters.
+
+        A sample that is smaller than the plan allows, as texts may be, says nothing of those that are not: then a batch
+        is made up.
+        """
+        tensors = self.collate([self[SampleKey.under(plan, 0, 0)]] * samples)
+        if plan.has_size and self.workload.shape(tensors).extent < plan.size:
+            return self.workload.dummy(samples, plan.size)
+        return tensors
+
     def __getitems__(self, keys: Sequence[SampleKey]) -> "list[dict[str, Tensor]] | InputError":
         """Make the samples of a batch; an unreadable file comes back as a value.
 

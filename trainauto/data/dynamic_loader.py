@@ -68,6 +68,7 @@ class DynamicDataLoader(DocumentedSetters):
         rank: whose samples to give.
         new_batcher: makes what says how many samples a draw holds; they are as many as the plan's ``batch_size`` where
             nobody says.
+        stream: the order of the samples; shuffled by ``seed`` where nobody says.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class DynamicDataLoader(DocumentedSetters):
         sharding: SampleSharding = SINGLE_PROCESS,
         rank: int = 0,
         new_batcher: NewBatcher = as_planned,
+        stream: ShuffledStream | None = None,
     ) -> None:
         if lookahead < max(1, num_workers):
             raise ValueError(f"lookahead ({lookahead}) must be at least num_workers ({num_workers}) and 1")
@@ -91,7 +93,7 @@ class DynamicDataLoader(DocumentedSetters):
         self.lookahead = lookahead
         self.sharding = sharding
         self._rank = rank
-        self._stream = ShuffledStream(len(dataset), seed)
+        self._stream = stream or ShuffledStream(len(dataset), seed)
         self._batcher = new_batcher(self._stream, sharding)
         self._num_workers = num_workers
         self._pin_memory = pin_memory

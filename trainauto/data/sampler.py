@@ -174,7 +174,7 @@ class ShuffledStream:
 
     def index_at(self, position: int) -> int:
         """Return which sample stands at a position of the stream."""
-        return int(self._order(position // self.samples)[position % self.samples])
+        return int(self.order(position // self.samples)[position % self.samples])
 
     def seed_at(self, position: int) -> int:
         """Return the seed for place, flips and rotation at a position of the stream."""
@@ -185,12 +185,16 @@ class ShuffledStream:
         positions = positions_of(draw, sharding, rank)
         return [SampleKey.under(draw.plan, self.index_at(p), self.seed_at(p)) for p in positions]
 
-    def _order(self, epoch: int) -> NDArray[np.int64]:
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """Return the samples of an epoch in their order; it is kept while positions near it are asked for."""
         if epoch not in self._orders:
             # Only neighbouring epochs are ever needed; O(samples) once an epoch, however far the run has come.
             self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}
-            self._orders[epoch] = shuffled_order(self.samples, self.seed, epoch)
+            self._orders[epoch] = self._new_order(epoch)
         return self._orders[epoch]
+
+    def _new_order(self, epoch: int) -> NDArray[np.int64]:
+        return shuffled_order(self.samples, self.seed, epoch)
 
 
 class DynamicBatchSampler:

@@ -10,6 +10,8 @@ from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
+from trainauto.memory.cuda_allocator.segments import Segments
+from trainauto.memory.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,19 @@ class PlanBytes:
     seconds: float
     kernels: Kernels = "usual"
     peak_with_copies_bytes: int = 0
+
+    @classmethod
+    def of(cls, trace: Trace, seconds: float, kernels: Kernels = "usual", *, segments: Segments | None) -> "PlanBytes":
+        """Return what a trace tells; ``segments`` of the card that is asked for, ``None`` where it is none."""
+        return cls(
+            persistent_bytes=trace.held_bytes,
+            peak_bytes=trace.peak_bytes,
+            phase_peaks_bytes=dict(trace.phase_peaks_bytes),
+            reserved_bytes=trace.least_reserved_bytes(expandable=segments == "expandable") if segments else None,
+            seconds=seconds,
+            kernels=kernels,
+            peak_with_copies_bytes=trace.peak_with_copies_bytes,
+        )
 
 
 class PlanTracer(Protocol):
