@@ -73,12 +73,14 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
         workload: the kind of its samples.
         small_run: what of this kind trains on a CPU; ``None`` where nobody says.
+        knows_largest: whether :meth:`largest_batch` knows the largest draw of plans that count no samples.
     """
 
     name: str
     largest_sample: int = 0
     workload: Workload
     small_run: SmallRun | None = None
+    knows_largest: bool = False
 
     @abstractmethod
     def __len__(self) -> int:

@@ -44,9 +44,9 @@ def choose_first_plan(run: Training) -> None:
         return
     given, reason = run.loader.plan, ""
     # A rank that runs out of memory where it meets the others in the backward pass would keep them waiting; and how
-    # large the largest draw is under a plan that counts no samples, only the draws themselves say.
-    counts = BATCH_SIZE in run.loader.plan
-    probes = MOST_PROBES if counts and not run.ranks.reduces_in_backward else 0
+    # large the largest draw is under a plan that counts no samples, not every dataset knows.
+    is_known = BATCH_SIZE in run.loader.plan or run.loader.dataset.knows_largest
+    probes = MOST_PROBES if is_known and not run.ranks.reduces_in_backward else 0
     change = _last_change(run, lambda automation: automation.begin(reading, probes))
     known: set[Plan] = set()
     for left in reversed(range(probes)):

@@ -26,13 +26,13 @@ from trainauto.core.workload import Workload
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
-from trainauto.engine.probe import measure
+from trainauto.engine.probe import choose_first_plan, measure
 from trainauto.engine.train_step import take_in
 from trainauto.engine.training import Training
-from trainauto.engine.warmup import lift_budget, warm_up_memory
+from trainauto.engine.warmup import lift_budget, put_limit_in_force
 from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.loop_axes import Growth, Values
-from trainauto.integrations.loop_forecast import predict
+from trainauto.integrations.loop_forecast import predict_from_traces, predict_from_two_steps
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
 from trainauto.integrations.loop_parts import build_loader, check_samples, parse_budget, teach_workload
 from trainauto.integrations.loop_reports import LoopReports
@@ -276,20 +276,16 @@ class AdaptiveLoop:
             )
         facts = RunFacts(run.axes, run.loader.plan)
         self._automation.check(facts)
-        is_new = not run.progress.steps
-        if is_new and run.limit_bytes is not None and self._automation.controller.settings.policy == "jump":
-            clips = run.controls.max_norm is not None
-            predict(
-                self._automation.controller,
-                self._model,
-                self._samples,
-                run.axes,
-                lambda plan: measure(run, plan),
-                clips=clips,
-            )
         self._reports.start(self._summary())
+        controller = self._automation.controller
+        predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
+        clips = run.controls.max_norm is not None
+        is_traced = predicts and predict_from_traces(controller, self._model, self._samples, run.axes, clips=clips)
         self._automation.on_run_start(facts)
-        warm_up_memory(run)
+        put_limit_in_force(run)
+        if predicts and not is_traced:
+            predict_from_two_steps(controller, run.axes, lambda plan: measure(run, plan))
+        choose_first_plan(run)
 
     def _say_coupling(self) -> None:
         layer = coupling_in(self._model.module)

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -78,35 +79,36 @@ class LoopTracer:
         return PlanBytes.of(trace, time.perf_counter() - start, self._fake.kernels(trace), segments=self._segments)
 
 
-def predict(
-    controller: Controller,
-    model: LoopModel,
-    dataset: DynamicDataset,
-    axes: Sequence[Axis],
-    measure: Measure,
-    *,
-    clips: bool,
-) -> None:
-    """Give the controller what is known of plans before the first step, and say how that is known."""
+def predict_from_traces(
+    controller: Controller, model: LoopModel, dataset: DynamicDataset, axes: Sequence[Axis], *, clips: bool
+) -> bool:
+    """Tell the controller what traces say of plans; return whether they say anything."""
     try:
         forecast = forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type)
     except TraceError as error:
         logger.info("cannot trace memory (%s): two small steps are measured instead, and nothing is trained", error)
-        _predict_from_two_steps(controller, axes, measure)
-        return
+        return False
     if model.device.type == "cpu":
         warn_if_doubtful(forecast)
     controller.set_prior(forecast.peaks_on(model.device.type), forecast.least_reserved())
+    return True
 
 
 def largest_batch(dataset: DynamicDataset, plan: Plan) -> Batch:
-    """Return the largest batch of a plan, as it leaves the loader."""
-    tensors = dataset.largest_batch(plan, plan.batch_size)
-    shape, units = dataset.workload.shape(tensors), dataset.workload.units(tensors)
-    return Batch(tensors, dataset.workload, ("",) * shape.samples, 0, plan, plan, shape, units)
+    """Return the largest batch of a plan, as it leaves the loader, to be traced."""
+    tensors, workload = dataset.largest_batch(plan, plan.batch_size), copy(dataset.workload)
+    # Its weight would be read out of a tensor, which has no values here; memory follows no weight.
+    workload.weighs_samples, workload.weight = True, _no_weight  # type: ignore[method-assign, assignment]
+    shape = workload.shape(tensors)
+    return Batch(tensors, workload, ("",) * shape.samples, 0, plan, plan, shape, workload.units(tensors))
 
 
-def _predict_from_two_steps(controller: Controller, axes: Sequence[Axis], measure: Measure) -> None:
+def _no_weight(_tensors: object) -> int:
+    return 1
+
+
+def predict_from_two_steps(controller: Controller, axes: Sequence[Axis], measure: Measure) -> None:
+    """Tell the controller what two untrained steps say of plans; memory must be limited already, as it will be."""
     size, smallest = size_axis(axes), Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in axes})
     enough = LARGER_STEP * work(smallest, axes)
     larger = next((plan for plan in _growing(smallest, axes) if work(plan, axes) >= enough), smallest)

@@ -47,6 +47,7 @@ class MapSamples(DynamicDataset):
     """
 
     name = "samples"
+    knows_largest = True
 
     def __init__(
         self, dataset: MapStyle, collate: Collate, resize: Resize | None = None, longest: int | None = None
