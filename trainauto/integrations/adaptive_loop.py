@@ -13,7 +13,6 @@ from torch.utils.data import default_collate
 
 from trainauto.automations.controller_automation import ControllerAutomation
 from trainauto.control.bounds import Bounds
-from trainauto.control.control_settings import ControlSettings
 from trainauto.control.controller import Controller
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
@@ -34,7 +33,13 @@ from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.loop_axes import Growth, Values
 from trainauto.integrations.loop_forecast import predict_from_traces, predict_from_two_steps
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
-from trainauto.integrations.loop_parts import build_loader, check_samples, parse_budget, teach_workload
+from trainauto.integrations.loop_parts import (
+    build_loader,
+    check_samples,
+    control_settings,
+    parse_budget,
+    teach_workload,
+)
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import Weigh
@@ -157,7 +162,7 @@ class AdaptiveLoop:
         self._model = LoopModel(model, given, structure)
         budget_bytes = parse_budget(memory_budget)
         meter = MemoryMeter(self._model.device)
-        control = ControlSettings(**(settings or {}))
+        control = control_settings(settings or {})
         self._automation = LoopController(
             Controller(LoopController.name, control, Bounds({}, growth.axes), EffectiveBatch())
         )

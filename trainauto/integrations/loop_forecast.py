@@ -84,7 +84,8 @@ def predict_from_traces(
 ) -> bool:
     """Tell the controller what traces say of plans; return whether they say anything."""
     try:
-        forecast = forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type)
+        largest_batch = next((axis.maximum for axis in axes if axis.is_count), 1)
+        forecast = forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type, largest_batch)
     except TraceError as error:
         logger.info("cannot trace memory (%s): two small steps are measured instead, and nothing is trained", error)
         return False
