@@ -1,6 +1,6 @@
 """Loops of one's own under a real memory budget, each in a process of its own: the result is printed as JSON.
 
-    python adaptive_worker.py failures | grown | tokens
+    python adaptive_worker.py failures TRIALS | grown | tokens
 
 ``failures``: a GAN's step runs out of memory for real, in the forward and the backward pass of either objective, again
 and again from the same weights. ``grown``: an epoch that begins with a small batch, with workers. ``tokens``:
@@ -76,7 +76,7 @@ class Gan:
         return torch.cat([weight.grad.flatten() for weight in self.nets.parameters() if weight.grad is not None])
 
 
-def failures(trials: int = 50) -> dict[str, Any]:
+def failures(trials: int) -> dict[str, Any]:
     """Leave a step less room than it needs, by a tensor held beside it."""
     gan, generator = Gan(), random.Random(0)
     loop = AdaptiveLoop(gan.nets, gan.objectives, Numbered(8192), batch_size=4096, memory_budget="96MiB")
@@ -183,4 +183,4 @@ def tokens() -> dict[str, Any]:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
-    print(json.dumps({"failures": failures, "grown": grown, "tokens": tokens}[sys.argv[1]]()))
+    print(json.dumps({"failures": failures, "grown": grown, "tokens": tokens}[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -97,10 +97,10 @@ def test_parts_of_a_draw_fit_a_smaller_plan() -> None:
     stream = stream_of(lengths_of(100))
     batcher = PackedDraws(stream)
     count = batcher.batch_size(0, Plan.of(tokens=600))
-    part = batcher.part_size(0, count, Plan.of(tokens=100))
+    part = batcher.part_size(0, count, Plan.of(tokens=50))
     lengths = [stream.sizes.tokens[stream.index_at(place)] for place in range(count)]
     assert 1 <= part < count
-    assert part * max(lengths[:part]) <= 100 < (part + 1) * max(lengths[: part + 1])
+    assert part * max(lengths[:part]) <= 50 < (part + 1) * max(lengths[: part + 1])
     assert batcher.part_size(0, count, Plan.of(tokens=1)) == 1
     assert batcher.batch_size(0, Plan.of(tokens=600)) == count  # asking changed nothing
 
@@ -119,10 +119,10 @@ def test_a_loader_resumes_and_shrinks_in_mid_epoch() -> None:
 
     with loader() as whole, loader() as begun, loader() as resumed:
         first = taken(whole, 3)
-        whole.update_plan(Plan.of(tokens=100))
+        whole.update_plan(Plan.of(tokens=50))
         rest = taken(whole, 40)
         assert taken(begun, 3) == first
-        begun.update_plan(Plan.of(tokens=100))
+        begun.update_plan(Plan.of(tokens=50))
         assert taken(begun, 4) == rest[:4]
         resumed.load_state_dict(begun.state_dict())
         assert taken(resumed, 36) == rest[4:]
