@@ -119,10 +119,10 @@ def test_a_loader_resumes_and_shrinks_in_mid_epoch() -> None:
 
     with loader() as whole, loader() as begun, loader() as resumed:
         first = taken(whole, 3)
-        whole.update_plan(Plan.of(tokens=50))
+        whole.update_plan(Plan.of(tokens=100))
         rest = taken(whole, 40)
         assert taken(begun, 3) == first
-        begun.update_plan(Plan.of(tokens=50))
+        begun.update_plan(Plan.of(tokens=100))
         assert taken(begun, 4) == rest[:4]
         resumed.load_state_dict(begun.state_dict())
         assert taken(resumed, 36) == rest[4:]
