@@ -1,10 +1,10 @@
 """Loops of one's own under a real memory budget, each in a process of its own: the result is printed as JSON.
 
-    python adaptive_worker.py failures TRIALS | grown | tokens
+    python adaptive_worker.py failures TRIALS | grown | tokens | closure
 
 ``failures``: a GAN's step runs out of memory for real, in the forward and the backward pass of either objective, again
 and again from the same weights. ``grown``: an epoch that begins with a small batch, with workers. ``tokens``:
-an epoch of texts under a budget of tokens.
+an epoch of texts under a budget of tokens. ``closure``: a loss that uses the live network, not the one it is given.
 """
 
 import json
@@ -180,7 +180,37 @@ def tokens() -> dict[str, Any]:
     return {"seen": seen, "tokens": loop.progress.tokens}
 
 
+def closure() -> dict[str, Any]:
+    """Train some batches with a loss that uses the live network, whatever it is given."""
+    torch.manual_seed(0)
+    net = layers(FEATURES, 256, 256, 1)
+    before = torch.cat([weight.detach().flatten() for weight in net.parameters()])
+
+    def loss(_model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return net(batch["real"]).square().mean()
+
+    objective = ModelObjective("fit", torch.optim.AdamW(net.parameters()), loss)
+    loop = AdaptiveLoop(net, objective, Numbered(60000), batch_size=Range(64, 65536), memory_budget="96MiB")
+    with loop:
+        batches = loop.batches()
+        first = next(batches)
+        after = torch.cat([weight.detach().flatten() for weight in net.parameters()])
+        steps = [loop.step(first), *(loop.step(next(batches)) for _ in range(14))]
+    return {
+        "untouched": torch.equal(before, after),
+        "first": first.plan.batch_size,
+        "peaks": [step.peak_bytes for step in steps],
+        "ooms": sum(step.out_of_memory for step in steps),
+    }
+
+
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
-    print(json.dumps({"failures": failures, "grown": grown, "tokens": tokens}[sys.argv[1]](*map(int, sys.argv[2:]))))
+    print(
+        json.dumps(
+            {"failures": failures, "grown": grown, "tokens": tokens, "closure": closure}[sys.argv[1]](
+                *map(int, sys.argv[2:])
+            )
+        )
+    )

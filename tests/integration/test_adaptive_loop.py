@@ -66,6 +66,17 @@ def test_a_budget_of_tokens_grows_to_its_memory() -> None:
     assert result["tokens"] < 1.2 * sum(8 + 7 * number % 120 for number in range(2000))  # hardly any padding
 
 
+def test_a_closure_on_the_live_network_is_measured_and_the_log_says_so() -> None:
+    """Two small steps tell what plans take; neither they nor plans that are tried train anything."""
+    result, log = result_of("closure")
+    assert "a loss calls a model that it was not given" in log
+    assert "two small steps are measured instead" in log
+    assert result["untouched"]
+    assert result["ooms"] == 0
+    assert result["first"] > 64 * 50
+    assert 0.7 * 96 * MIB < max(result["peaks"]) < 96 * MIB
+
+
 def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: Path) -> None:
     """With a run directory added, which the command reports on."""
     text = (WORKER.parents[2] / "docs" / "own_loop.md").read_text(encoding="utf-8")

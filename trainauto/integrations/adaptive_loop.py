@@ -31,7 +31,7 @@ from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
 from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.loop_axes import Growth, Values
-from trainauto.integrations.loop_forecast import predict_from_traces, predict_from_two_steps
+from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
 from trainauto.integrations.loop_parts import (
     build_loader,
@@ -288,8 +288,10 @@ class AdaptiveLoop:
         is_traced = predicts and predict_from_traces(controller, self._model, self._samples, run.axes, clips=clips)
         self._automation.on_run_start(facts)
         put_limit_in_force(run)
-        if predicts and not is_traced:
-            predict_from_two_steps(controller, run.axes, lambda plan: measure(run, plan))
+        if predicts and not is_traced and run.limit_bytes is not None:
+            predict_from_small_steps(
+                controller, run.axes, run.loader.plan, lambda plan: measure(run, plan), run.limit_bytes
+            )
         choose_first_plan(run)
 
     def _say_coupling(self) -> None:
