@@ -8,7 +8,7 @@ follows from it is computed beside the trace, on real tensors.
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,12 +91,10 @@ class Contents:
             return
         if content.dtype != out.dtype or content.shape != out.shape:
             return
-        storage = out.untyped_storage()
-        key = storage._cdata
-        known = self._known.get(key)
-        if known is None or known.storage() is not storage:
-            known = self._known[key] = _Known(storage, partial(self._end, key))
-        known.by_view[_view(out)] = content
+        key = _key(out)
+        if key not in self._known:
+            self._known[key] = _Known(weakref.ref(out.untyped_storage(), partial(self._end, key)), {})
+        self._known[key].by_view[_view(out)] = content
 
     def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator on contents.
@@ -126,16 +124,11 @@ class Contents:
         return value
 
     def _content_of(self, tensor: Tensor) -> Tensor | None:
-        storage = tensor.untyped_storage()
-        known = self._known.get(storage._cdata)
-        if known is None or known.storage() is not storage:
-            return None
-        return known.by_view.get(_view(tensor))
+        known = self._known.get(_key(tensor))
+        return None if known is None else known.by_view.get(_view(tensor))
 
-    def _end(self, key: int, storage: Any) -> None:
-        known = self._known.get(key)
-        if known is not None and known.storage is storage:
-            del self._known[key]
+    def _end(self, key: int, _storage: Any) -> None:
+        self._known.pop(key, None)
 
     def _number_of(self, tensor: Tensor) -> int:
         key = _key(tensor)
@@ -149,17 +142,16 @@ class Contents:
         return first.shape == other.shape and self._number_of(first) == self._number_of(other)
 
 
-class _Known:
-    """A storage, and the contents of tensors on it.
+class _Known(NamedTuple):
+    """The contents of tensors on a storage.
 
     Attributes:
-        storage: itself; its address alone may by now be another's.
-        by_view: real tensors by how they lie in the storage.
+        storage: calls back when it ends.
+        by_view: real tensors by how they lie in it.
     """
 
-    def __init__(self, storage: Any, end: Any) -> None:
-        self.storage: weakref.ref[Any] = weakref.ref(storage, end)
-        self.by_view: dict[Any, Tensor] = {}
+    storage: weakref.ref[Any]
+    by_view: dict[Any, Tensor]
 
 
 def _without_values(args: Sequence[Any]) -> list[Any]:

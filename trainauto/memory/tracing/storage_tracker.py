@@ -104,6 +104,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.hides_memory = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
         self.contents = Contents()
+        self._product: weakref.ref[Any] | None = None  # the storage of what the last matrix product gave
 
     def hold(self, held: Sequence[Any]) -> None:
         """Count what is there before the first step: tensors, modules, optimizers, or sequences of them."""
@@ -137,21 +138,28 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.hides_memory = self.hides_memory or operator.hides_memory
         scratch = self._take_scratch(operator, args)
         is_sum = operator.may_write and isinstance(args[0], Tensor)
-        if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._sole):
+        if is_sum and writes_in_place(
+            func, args, kwargs or {}, holders(args[0]), self._sole, is_product=self._is_product(args[0])
+        ):
             out = self._written(func, args, kwargs or {})
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         self._see_all((out,), is_output=True)
         if scratch is not None:
             self.log.events.append(AllocationEvent(scratch, 0))
-        if operator.multiplies and self._libraries is not None and self._libraries.cublas_bytes:
-            self._take_workspace(phase == BACKWARD, self._libraries.cublas_bytes)
+        if operator.multiplies:
+            self._product = weakref.ref(out.untyped_storage())
+            if self._libraries is not None and self._libraries.cublas_bytes:
+                self._take_workspace(phase == BACKWARD, self._libraries.cublas_bytes)
         if operator.convolves and self._device_type == "cpu" and self._libraries is None:
             self.log.copies.append((len(self.log.events), _copied_bytes(func, args, out)))
         computes = self.watch.runs_module()
         if computes or operator.writes or operator.copies:
             self.contents.note(func, operator, args, kwargs or {}, out, computes=computes)
         return out
+
+    def _is_product(self, tensor: Tensor) -> bool:
+        return self._product is not None and self._product() is tensor.untyped_storage()
 
     def _take_scratch(self, operator: Operator, args: Sequence[Any]) -> int | None:
         """Note what a kernel of CUDA takes while it runs; return its ident."""

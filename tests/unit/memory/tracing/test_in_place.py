@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainauto.memory.tracing import storage_tracker
 from trainauto.memory.tracing.fake_tensors import fake_world
@@ -92,6 +93,27 @@ def linear(x: Tensor) -> Tensor:
     return nn.functional.linear(turned, ones(SIDE, SIDE), ones(SIDE)).sin()
 
 
+def attention(x: Tensor, mask: Tensor) -> Tensor:
+    heads = x.view(1, 2, 32, SIDE)
+    with sdpa_kernel(SDPBackend.MATH):
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask).sin()
+
+
+def masked(x: Tensor) -> Tensor:
+    """Attention that is written out adds its mask to a product."""
+    return attention(x, torch.zeros(32, 32))
+
+
+def masked_in_bfloat16(x: Tensor) -> Tensor:
+    """Which it computes in float32."""
+    return attention(x.bfloat16(), torch.zeros(1, 1, 32, 32, dtype=torch.bfloat16)).float()
+
+
+def product_and_sum(x: Tensor) -> Tensor:
+    """In Python, which holds the product."""
+    return (x @ x + torch.ones(SIDE)).sin()
+
+
 def step_of(function: Callable[[Tensor], Tensor]) -> Callable[[], None]:
     weight = ones(SIDE, SIDE)
 
@@ -129,6 +151,9 @@ def followed(function: Callable[[Tensor], Tensor], fake: bool) -> list[int]:
         a_sum_of_the_model,
         a_number_first,
         linear,
+        masked,
+        masked_in_bfloat16,
+        product_and_sum,
     ],
     ids=lambda function: function.__name__,
 )
