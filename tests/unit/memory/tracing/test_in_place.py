@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainauto.memory.tracing import storage_tracker
 from trainauto.memory.tracing.fake_tensors import fake_world
+from trainauto.memory.tracing.in_place import ADD, writes_in_place
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.memory.tracing.trace import trace
 
@@ -196,6 +197,23 @@ def test_what_python_holds_is_not_written(how: str) -> None:
         return Held.apply(x, how)  # type: ignore[no-any-return, no-untyped-call]
 
     assert followed(held, fake=True) == alone(step_of(held))
+
+
+@pytest.mark.parametrize(
+    ("addend", "is_product", "writes"),
+    [
+        (torch.ones(3), True, True),
+        (torch.ones(2, 1, dtype=torch.bfloat16), True, True),
+        (torch.ones(3), False, False),
+        (torch.ones(3, dtype=torch.float64), True, False),  # the sum is of another type
+        (torch.ones(4, 2, 3), True, False),  # or larger
+        (torch.ones(2, 2, 3), True, False),
+    ],
+)
+def test_forward_only_products_are_added_to(addend: Tensor, is_product: bool, writes: bool) -> None:
+    held = (1, 1, 1)
+    args = (torch.ones(2, 3), addend)
+    assert writes_in_place(ADD, args, {}, held, {ADD: {held}}, is_product=is_product) == writes
 
 
 def test_a_torch_that_adds_up_otherwise_is_followed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
