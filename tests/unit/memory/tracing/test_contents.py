@@ -58,7 +58,8 @@ def of_storages_that_ended(x: Tensor) -> bool:
     """Others have their addresses then."""
     kept = [torch.ones(4, 8) for _ in range(50)]
     kept.clear()
-    return any([torch.empty(4, 8).all() for _ in range(50)])
+    left_empty = [torch.empty(4, 8) for _ in range(50)]
+    return any(mask.all() for mask in left_empty)
 
 
 KNOWN: dict[str, tuple[Callable[[Tensor], Any], bool]] = {
@@ -104,9 +105,10 @@ def test_what_a_batch_holds_is_not_believed() -> None:
 
 
 def test_nor_is_what_a_step_makes_after_a_module() -> None:
-    with fake_world(), pytest.raises(TraceError, match=UNKNOWN):
+    with fake_world():
         module = Asking(Tensor.all)
-        trace(lambda: (nn.Identity()(torch.empty(1)), module(torch.ones(4, 8))))
+        with pytest.raises(TraceError, match=UNKNOWN):
+            trace(lambda: (nn.Identity()(torch.empty(1)), module(torch.ones(4, 8))))
 
 
 def test_what_is_computed_again_knows_what_was_known() -> None:
