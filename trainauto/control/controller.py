@@ -70,7 +70,7 @@ class Controller(PeriodController):
             cost = CostModel(None, power=self._power)
             for plan, peak in peaks.items():
                 cost.observe(shape_of(self.effective.forward(plan)), peak)
-            self._planner = self._for_objective(Jump(cost))
+            self._planner = self._for_objective(Jump(cost, foresees=True))
 
     def initial_plan(self, plan: Plan) -> Plan:
         """Return the plan a new run starts with instead of ``plan``: with ``target_batch_size`` that many samples."""

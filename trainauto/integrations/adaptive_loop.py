@@ -44,6 +44,7 @@ from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import Weigh
 from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.memory.monitor.release import trim_heap
 
 logger = logging.getLogger(__name__)
 
@@ -180,6 +181,7 @@ class AdaptiveLoop:
             memory_target_bytes=int(limit_bytes * control.target_vram_usage) if limit_bytes else None,
         )
         self._reports = LoopReports(run_directory)
+        self._trims = budget_bytes is not None and meter.device.type == "cpu" and not num_workers
         self._has_begun = False
         self._data_seconds = 0.0
 
@@ -212,6 +214,8 @@ class AdaptiveLoop:
             start = time.perf_counter()
             with without_memory_limit():
                 batch = next(batches)
+            if self._trims:
+                trim_heap()  # of samples that this process made a batch of
             self._data_seconds = time.perf_counter() - start
             yield batch
 

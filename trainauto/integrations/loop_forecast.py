@@ -98,7 +98,7 @@ def predict_from_traces(
 
 def largest_batch(dataset: MapSamples, plan: Plan) -> Batch:
     """Return the largest batch of a plan, as it leaves the loader, to be traced."""
-    tensors, workload = dataset.made_up_batch(plan, plan.batch_size), copy(dataset.workload)
+    tensors, workload = dataset.largest_batch(plan, plan.batch_size), copy(dataset.workload)
     # Its weight would be read out of a tensor, which has no values here; memory follows no weight.
     workload.weighs_samples, workload.weight = True, _no_weight  # type: ignore[method-assign, assignment]
     shape = workload.shape(tensors)

@@ -81,7 +81,6 @@ def build_loader(
     device: torch.device,
 ) -> DynamicDataLoader:
     """Return the loader: of a budget of tokens, neighbours of similar length; batches end with each epoch."""
-    samples.loads_here = num_workers == 0
     stream = ShuffledStream(len(samples), seed)
     batcher: Batcher = EpochBatches(len(samples))
     if growth.longest is not None:

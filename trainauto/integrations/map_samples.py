@@ -44,9 +44,6 @@ class MapSamples(DynamicDataset):
         collate: makes batches of them.
         resize: makes them of a size; ``None`` where they have none, or are as large as they are.
         longest: tokens of the longest sample, where plans are budgets of tokens.
-
-    Attributes:
-        loads_here: whether samples are loaded by this process, not by workers.
     """
 
     name = "samples"
@@ -59,7 +56,6 @@ class MapSamples(DynamicDataset):
         self._collate_fn = collate
         self._resize = resize
         self._longest = longest
-        self.loads_here = False
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -100,16 +96,6 @@ class MapSamples(DynamicDataset):
         return cast(dict[str, Tensor], leaves_of(self.batch(samples)))
 
     def largest_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
-        """Return a batch as large as a plan allows.
-
-        Where this process loads samples itself, as many are loaded first: what its heap keeps of thousands of small
-        objects counts as the batches do.
-        """
-        if self.loads_here and BATCH_SIZE in plan:
-            self.collate(self.__getitems__([SampleKey.under(plan, index % len(self), 0) for index in range(samples)]))
-        return self.made_up_batch(plan, samples)
-
-    def made_up_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
         """Return a batch as large as a plan allows, without loading any: of a budget of tokens, the longest rows."""
         if self._longest is not None and BATCH_SIZE not in plan:
             return self.workload.dummy(max(1, plan.size // self._longest), self._longest)
