@@ -16,7 +16,7 @@ from trainauto.options.load import load_options as load
 
 if TYPE_CHECKING:
     from trainauto.engine.run import Run
-    from trainauto.forecast.card_plans import CardPlan
+    from trainauto.forecast.card_plan import CardPlan
 
 
 def load_options(file: str | os.PathLike[str], changes: Mapping[str, Any] | None = None) -> LoadedOptions:
@@ -79,7 +79,7 @@ def plan(options: LoadedOptions, card: str | None = None, *, vram: str | None = 
         raise InputError(str(error)) from None
     set_environment()
     with start_tracing(like_cuda=True) as child:
-        from trainauto.forecast import card_plans
+        from trainauto.forecast import card_plan, card_plans
 
-        cards = card_plans.chosen_cards([card] if card is not None else [], sizes)
+        cards = card_plan.chosen_cards([card] if card is not None else [], sizes)
         return card_plans.plan_for_cards(options, cards, child=child).cards[0]

@@ -81,10 +81,10 @@ def _run(parsed: argparse.Namespace) -> int:
         import torch
 
         from trainauto.commands import plan_table, run_plan
-        from trainauto.forecast import card_plans
+        from trainauto.forecast import card_plan, card_plans
 
         torch.set_num_threads(1)  # the other core is for the traces
-        cards = card_plans.chosen_cards(parsed.card, sizes)
+        cards = card_plan.chosen_cards(parsed.card, sizes)
         answer = card_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child)
     print(run_plan.as_json(answer) if parsed.json else plan_table.table(answer))
     if parsed.png:

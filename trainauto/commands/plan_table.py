@@ -5,7 +5,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
-from trainauto.forecast.card_plans import CardPlan, CardPlans
+from trainauto.forecast.card_plan import CardPlan, CardPlans
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 

@@ -11,6 +11,7 @@ from trainauto.commands.plan_table import table
 from trainauto.core.plan import Plan
 from trainauto.forecast import card_plans
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
+from trainauto.forecast.card_plan import chosen_cards
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes
 from trainauto.options.load import load_options
@@ -34,7 +35,7 @@ def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
     monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     monkeypatch.setattr(torch, "__version__", version)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
-    found = card_plans.plan_for_cards(loaded, card_plans.chosen_cards(["T4"], []))
+    found = card_plans.plan_for_cards(loaded, chosen_cards(["T4"], []))
     said = [note for note in found.notes if note.startswith("Predictions were checked with torch")]
     assert len(said) == notes
     assert all(version in note for note in said)
@@ -44,7 +45,7 @@ def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(card_plans, "forecast_memory", lambda *_: traced())
     monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
-    found = card_plans.plan_for_cards(loaded, card_plans.chosen_cards(["T4", "RTX 4090"], [GIB]))
+    found = card_plans.plan_for_cards(loaded, chosen_cards(["T4", "RTX 4090"], [GIB]))
     plans = [Plan.of(batch_size=samples, lq_size=16) for samples in (1, 2, 3)]
     long = "not tried, a step would take 31 s; this reason is so long that it does not fit into eighty columns"
     tried = (
