@@ -55,6 +55,7 @@ def draw(answer: CardPlans, path: Path) -> None:
         lambda batch, side: cost.predict(shape_of(plan_of(answer.axes, batch, side))),
         {card.preset.name: [(plan.size, plan.batch_size) for plan in card.frontier] for card in answer.cards},
         {card.preset.name: (card.plan.size, card.plan.batch_size) for card in answer.cards if card.plan},
+        **({} if axis is not None and axis.unit == "px" else {"across": axis.name if axis else "", "unit": ""}),
     )
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -13,7 +13,7 @@ from trainauto.core.units import GIB
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.memory_forecast import MemoryForecast
-from trainauto.options.cards import CardPreset, card_by_words, find_card
+from trainauto.options.cards import CardPreset, card_by_words, card_of_memory
 
 USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
 
@@ -94,8 +94,7 @@ def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
         InputError: no card is called so, or several are.
     """
     named = [card_by_words(text) for text in (words or ([] if vram else USUAL_CARDS))]
-    sized = [replace(find_card("", size), name=f"{size / GIB:g} GiB", memory_gib=size / GIB) for size in vram]
-    return [*named, *sized]
+    return [*named, *map(card_of_memory, vram)]
 
 
 @dataclass(frozen=True)

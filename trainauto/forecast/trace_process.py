@@ -4,20 +4,16 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 import torch
 
 from trainauto.core.plan import Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_tracing
-from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.memory.cost.memory_forecast import PlanBytes, Segments
 from trainauto.memory.tracing.trace import TraceError
 
 TRACE_TIMEOUT_S = 60.0
 """Of building a model and tracing it: some twenty times what both take."""
-Segments = Literal["native", "expandable"]
-"""How torch's allocator takes memory from a card: piece by piece, or in segments that grow."""
-
 MOST_DEATHS = 2
 """A model that aborts its process does so again."""
 

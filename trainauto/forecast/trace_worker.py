@@ -17,6 +17,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,22 +48,13 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
     gc.freeze()
     gc.enable()
     from trainauto.core.plan import Plan
+    from trainauto.memory.cost.memory_forecast import PlanBytes
 
     def handle(request: Request) -> dict[str, Any]:
         start, segments = time.perf_counter(), request["segments"]
         run = runs.run_of(*(request[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark")))
         trace = run.trace(Plan.from_dict(request["plan"]))
-        return {
-            "persistent_bytes": trace.held_bytes,
-            "peak_bytes": trace.peak_bytes,
-            "peak_with_copies_bytes": trace.peak_with_copies_bytes,
-            "phase_peaks_bytes": dict(trace.phase_peaks_bytes),
-            "reserved_bytes": (
-                trace.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
-            ),
-            "kernels": run.kernels(trace),
-            "seconds": time.perf_counter() - start,
-        }
+        return asdict(PlanBytes.of(trace, run.kernels(trace), segments, seconds=time.perf_counter() - start))
 
     return handle
 

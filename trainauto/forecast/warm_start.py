@@ -23,9 +23,9 @@ from trainauto.core.process import ALLOCATOR_SETTINGS, unknown_to_predictions
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.distributed.communicator import Communicator
 from trainauto.forecast.feasibility import Feasibility, what_fits
-from trainauto.forecast.trace_process import Segments, TraceProcess, TraceProcessDiedError
+from trainauto.forecast.trace_process import TraceProcess, TraceProcessDiedError
 from trainauto.memory.cost.calibration import Calibration
-from trainauto.memory.cost.memory_forecast import MemoryForecast, forecast_memory, warn_if_doubtful
+from trainauto.memory.cost.memory_forecast import MemoryForecast, Segments, forecast_memory, warn_if_doubtful
 from trainauto.memory.cuda_allocator.segments import uses_expandable_segments
 from trainauto.memory.monitor.device_use import driver_version
 from trainauto.memory.tracing.trace import TraceError

@@ -3,16 +3,20 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from trainauto.core.plan import Axis, Plan, count_axis, plan_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
+from trainauto.memory.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
+
+Segments = Literal["native", "expandable"]
+"""How torch's allocator takes memory from a card: piece by piece, or in segments that grow."""
 
 MUCH_COPIED = 0.1
 """Share of a peak: networks that keep their activations have 0 to 6 %."""
@@ -41,6 +45,27 @@ class PlanBytes:
     seconds: float
     kernels: Kernels = "usual"
     peak_with_copies_bytes: int = 0
+
+    @classmethod
+    def of(cls, trace: Trace, kernels: Kernels, segments: Segments | None, *, seconds: float) -> "PlanBytes":
+        """Return what a trace says.
+
+        Args:
+            trace: of a step under the plan.
+            kernels: what it has to be judged by.
+            segments: of torch's allocator on the card that is asked for; ``None`` where none was.
+            seconds: how long it took.
+        """
+        reserved = trace.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
+        return cls(
+            trace.held_bytes,
+            trace.peak_bytes,
+            dict(trace.phase_peaks_bytes),
+            reserved,
+            seconds,
+            kernels,
+            trace.peak_with_copies_bytes,
+        )
 
 
 class PlanTracer(Protocol):

@@ -10,8 +10,9 @@ that.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -112,14 +113,15 @@ def _listed() -> set[str]:
     return {*LOWER_PRECISION, *FLOAT32, *FLOAT32_RESULT, *NORMS, *WIDEST, *REFUSED, *ONLY_ON_CUDA}
 
 
-def operators_with(key: str) -> set[str]:
-    """Return the ``aten`` operators that have a kernel for a dispatch key, without the namespace."""
+@cache
+def operators_with(key: str) -> frozenset[str]:
+    """Return the ``aten`` operators that had a kernel for a dispatch key when first asked, without the namespace."""
     names = torch._C._dispatch_get_all_op_names()
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return {name.removeprefix("aten::") for name in names if name.startswith("aten::") and has(name, key)}
+    return frozenset(name.removeprefix("aten::") for name in names if name.startswith("aten::") and has(name, key))
 
 
-def _kernels(on_cuda: set[str], on_cpu: set[str]) -> dict[str, Kernel]:
+def _kernels(on_cuda: Set[str], on_cpu: Set[str]) -> dict[str, Kernel]:
     """Return the kernels of all operators that differ; both backends agree on lower precision where they have it."""
     kernels: dict[str, Kernel] = {}
     for names, make in (
