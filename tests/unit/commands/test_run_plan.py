@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from tests.integration.commands import tiny_options, write_options
 from trainauto.commands.plan_table import table
@@ -12,6 +13,8 @@ from trainauto.core.plan import Plan
 from trainauto.forecast import card_plans
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
 from trainauto.forecast.card_plan import chosen_cards
+from trainauto.forecast.code_plans import plan_code
+from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes
 from trainauto.options.load import load_options
@@ -39,6 +42,26 @@ def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
     said = [note for note in found.notes if note.startswith("Predictions were checked with torch")]
     assert len(said) == notes
     assert all(version in note for note in said)
+
+
+def test_the_table_of_code_has_its_words_and_says_why_nothing_fits() -> None:
+    """Without pixels, and without a column where samples have no size."""
+
+    def mean(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        return model(batch).mean()
+
+    request = PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", "tokens", 64), "SGD", {"tokens": (8, 64)})
+    text = table(plan_code(request, chosen_cards([], [GIB, MIB])))
+    assert max(map(len, text.splitlines())) <= 80, text
+    assert text.startswith("code: Linear, 6 sizes followed in ")
+    assert "largest batch by tokens, within the same target:" in text
+    assert "* bounded by its bounds, not by memory" in text
+    assert "0.000976562 GiB: batch_size 1, tokens 8 may need" in text
+    assert "What takes less: smaller least sizes, gradient checkpointing" in text
+    assert " px" not in text
+    alone = table(plan_code(PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", 64)), chosen_cards([], [GIB])))
+    assert "largest batch by" not in alone
+    assert "card   batch  expected" in alone
 
 
 def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
