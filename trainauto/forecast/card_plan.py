@@ -140,7 +140,7 @@ def plan_on_card(card: CardTarget, axes: tuple[Axis, ...], first: Plan, forecast
     decision = decide(now)
     shape = shape_of(decision.plan)
     expected, most = cost.predict(shape), cost.predict(shape, UPPER)
-    fits = most <= now.target_bytes
+    fits = now.admits(decision.plan)
     return CardPlan(
         card.preset,
         card.memory_bytes,

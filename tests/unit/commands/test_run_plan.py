@@ -53,7 +53,7 @@ def test_the_table_of_code_has_its_words_and_says_why_nothing_fits() -> None:
     request = PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", "tokens", 64), "SGD", {"tokens": (8, 64)})
     text = table(plan_code(request, chosen_cards([], [GIB, MIB])))
     assert max(map(len, text.splitlines())) <= 80, text
-    assert text.startswith("code: Linear, 6 sizes followed in ")
+    assert text.startswith("code: Linear, 7 sizes followed in ")
     assert "largest batch by tokens, within the same target:" in text
     assert "* bounded by its bounds, not by memory" in text
     assert "0.000976562 GiB: batch_size 1, tokens 8 may need" in text

@@ -3,9 +3,11 @@
 import threading
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import optimizer as grouping
 from torch.optim.optimizer import _default_to_fused_or_foreach
 
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
@@ -71,13 +73,12 @@ def test_another_thread_computes_what_it_would_have() -> None:
 
 
 def test_a_failure_within_leaves_nothing_behind() -> None:
-    before = seen()
-    try:
-        with as_on_cuda():
-            raise KeyError
-    except KeyError:
-        pass
+    before, replaced = seen(), (torch.clear_autocast_cache, grouping._get_foreach_kernels_supported_devices)
+    with pytest.raises(KeyError), as_on_cuda():
+        assert torch.clear_autocast_cache is not replaced[0]
+        raise KeyError
     assert seen() == before
+    assert (torch.clear_autocast_cache, grouping._get_foreach_kernels_supported_devices) == replaced
 
 
 def test_what_a_step_keeps_is_what_a_card_keeps() -> None:
