@@ -75,7 +75,6 @@ def test_another_thread_computes_what_it_would_have() -> None:
 def test_a_failure_within_leaves_nothing_behind() -> None:
     before, replaced = seen(), (torch.clear_autocast_cache, grouping._get_foreach_kernels_supported_devices)
     with pytest.raises(KeyError), as_on_cuda():
-        assert torch.clear_autocast_cache is not replaced[0]
         raise KeyError
     assert seen() == before
     assert (torch.clear_autocast_cache, grouping._get_foreach_kernels_supported_devices) == replaced
