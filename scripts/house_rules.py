@@ -25,7 +25,7 @@ LOOP = {
 
 # Below the tasks nothing is known of images: a task says what its samples are.
 BELOW_TASKS = ("core", "control", "distributed", "data", "memory", "optim", "storage", "models", "engine")
-BELOW_TASKS += ("automations", "reporting")
+BELOW_TASKS += ("automations", "reporting", "integrations")
 IMAGE_NAME = re.compile(r"(?:^|_)(?i:lq|gt|bicubic|pixels)(?:_|$)|^scale$")
 IMAGE_NAMES_ALLOWED = {
     "trainauto/automations/dynamic_batch_size.py": "documented names (C29 to C36)",

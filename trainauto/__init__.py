@@ -22,6 +22,10 @@ _WHERE = {
     "TrainingAutomations": "trainauto.automations",
     "DynamicDataLoader": "trainauto.data.dynamic_loader",
     "build_dynamic_batch_dataloader": "trainauto.tasks.text.dynamic_dataloader",
+    "AdaptiveLoop": "trainauto.integrations.adaptive_loop",
+    "LoopStep": "trainauto.integrations.adaptive_loop",
+    "ModelObjective": "trainauto.integrations.loop_model",
+    "Range": "trainauto.integrations.loop_axes",
     "TrainautoError": "trainauto.core.errors",
     "InputError": "trainauto.core.errors",
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.plan import BATCH_SIZE, BatchShape, Plan
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class StepRecord:
     @property
     def is_as_planned(self) -> bool:
         """Whether it trained as many samples, and as large ones, as its plan says."""
-        if self.draw_samples:  # the plan leaves the number open: it trained all that was drawn, and under that plan
+        if BATCH_SIZE not in self.plan:  # it leaves the number open: it trained all that was drawn, and under that plan
             return self.shape.samples == self.draw_samples and self.plan == self.drawn
         samples = self.plan.batch_size if self.ranks is None else self.ranks.planned_samples
         return self.shape.samples == samples and self._is_of_planned_size

@@ -1,6 +1,7 @@
 """How many samples a draw holds: a pure function of the plan and of where in the stream it begins."""
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Protocol
 
 from trainauto.core.plan import Plan
@@ -23,6 +24,17 @@ class Batcher(Protocol):
             plan: plan it is drawn under.
         """
 
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return how many samples of a draw on its way fit a smaller plan, on the rank that has most of them.
+
+        At least 1, however small the plan.
+
+        Args:
+            first_sample: position of the first of those that are left of it.
+            samples: how many of the draw the rank has that has most of them.
+            plan: plan they are to be trained under.
+        """
+
 
 class FixedCount:
     """As many samples as the plan says, wherever the draw begins."""
@@ -30,6 +42,37 @@ class FixedCount:
     def batch_size(self, first_sample: int, plan: Plan) -> int:
         """Return the plan's ``batch_size``."""
         del first_sample
+        return plan.batch_size
+
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``."""
+        del first_sample, samples
+        return plan.batch_size
+
+
+class EpochBatches:
+    """As many samples as the plan says, none beyond the end of an epoch.
+
+    The last two draws of an epoch are about equally large, so that no tiny one remains, which batch statistics suffer
+    from.
+
+    Args:
+        samples: of an epoch.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``, or what is left of the epoch."""
+        left = self._samples - first_sample % self._samples
+        if left <= plan.batch_size:
+            return left
+        return min(plan.batch_size, ceil(left / 2))
+
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``."""
+        del first_sample, samples
         return plan.batch_size
 
 
@@ -49,6 +92,10 @@ class KnownDraws:
         """Return what the log says, or the other batcher."""
         logged = self._known.get(first_sample)
         return self._beyond.batch_size(first_sample, plan) if logged is None else logged
+
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return what the other batcher says."""
+        return self._beyond.part_size(first_sample, samples, plan)
 
 
 FIXED_COUNT = FixedCount()

@@ -73,12 +73,14 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         largest_sample: index of the largest whole sample, as far as :meth:`scan` has found out; else the first.
         workload: the kind of its samples.
         small_run: what of this kind trains on a CPU; ``None`` where nobody says.
+        knows_largest: whether :meth:`largest_batch` knows the largest draw of plans that count no samples.
     """
 
     name: str
     largest_sample: int = 0
     workload: Workload
     small_run: SmallRun | None = None
+    knows_largest: bool = False
 
     @abstractmethod
     def __len__(self) -> int:
@@ -117,6 +119,17 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         Where samples differ in size, say so: ``self.workload.join`` where each of them is a batch of one already.
         """
         return {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
+
+    def largest_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
+        """Return a batch as large as a plan allows, of one sample over and over: only its size matters.
+
+        A sample that is smaller than the plan allows, as texts may be, says nothing of those that are not: then a batch
+        is made up.
+        """
+        tensors = self.collate([self[SampleKey.under(plan, 0, 0)]] * samples)
+        if plan.has_size and self.workload.shape(tensors).extent < plan.size:
+            return self.workload.dummy(samples, plan.size)
+        return tensors
 
     def __getitems__(self, keys: Sequence[SampleKey]) -> "list[dict[str, Tensor]] | InputError":
         """Make the samples of a batch; an unreadable file comes back as a value.

@@ -5,7 +5,7 @@ are sent to the workers, and the tail, where batches are trained. A plan asked f
 on draw ``n + lookahead``; the head is never further ahead than that, so results do not depend on the workers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -174,7 +174,7 @@ class ShuffledStream:
 
     def index_at(self, position: int) -> int:
         """Return which sample stands at a position of the stream."""
-        return int(self._order(position // self.samples)[position % self.samples])
+        return int(self.order(position // self.samples)[position % self.samples])
 
     def seed_at(self, position: int) -> int:
         """Return the seed for place, flips and rotation at a position of the stream."""
@@ -185,7 +185,15 @@ class ShuffledStream:
         positions = positions_of(draw, sharding, rank)
         return [SampleKey.under(draw.plan, self.index_at(p), self.seed_at(p)) for p in positions]
 
-    def _order(self, epoch: int) -> NDArray[np.int64]:
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold of it: nothing, for it is a function of the seed."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """Return the samples of an epoch in their order; it is kept while positions near it are asked for."""
         if epoch not in self._orders:
             # Only neighbouring epochs are ever needed; O(samples) once an epoch, however far the run has come.
             self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}

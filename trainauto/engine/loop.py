@@ -14,7 +14,7 @@ from trainauto.engine.run import Run
 from trainauto.engine.run_validation import validate, validate_if_due
 from trainauto.engine.step import optimize_parameters
 from trainauto.engine.step_outcome import DoesNotFit
-from trainauto.engine.train_step import begin_step, decide_on_step, give_back, next_batch, note_plan, record_step
+from trainauto.engine.train_step import begin_step, give_back, next_batch, record_step, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import warm_up_memory
 
@@ -51,10 +51,7 @@ def train_until_done(run: Run) -> None:
             record = train_step(run, batch, data_seconds=time.perf_counter() - start)
         if record is None:
             continue
-        run.progress += record
-        run.checkpointing_fallback.see(record, run.model)
-        note_plan(run, record)
-        decide_on_step(run, record)
+        take_in(run, record)
         run.reporter.step(record, run.journal.take(), run.progress)
         validate_if_due(run)
         if run.is_due(run.frequencies.save):

@@ -11,7 +11,6 @@ from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
 from trainauto.core.units import MIB
-from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.engine.gradients import accumulate_gradients
 from trainauto.engine.optimizer_state import empty_step
 from trainauto.engine.reduce import reduce_reading
@@ -45,9 +44,9 @@ def choose_first_plan(run: Training) -> None:
         return
     given, reason = run.loader.plan, ""
     # A rank that runs out of memory where it meets the others in the backward pass would keep them waiting; and how
-    # large the largest draw is under a plan that counts no samples, only the draws themselves say.
-    counts = BATCH_SIZE in run.loader.plan
-    probes = MOST_PROBES if counts and not run.ranks.reduces_in_backward else 0
+    # large the largest draw is under a plan that counts no samples, not every dataset knows.
+    is_known = BATCH_SIZE in run.loader.plan or run.loader.dataset.knows_largest
+    probes = MOST_PROBES if is_known and not run.ranks.reduces_in_backward else 0
     change = _last_change(run, lambda automation: automation.begin(reading, probes))
     known: set[Plan] = set()
     for left in reversed(range(probes)):
@@ -110,7 +109,7 @@ def untrained_step(run: Training, plan: Plan, *, steps_optimizers: bool = True) 
         plan: for how many samples, of what size.
         steps_optimizers: run their step, too, with gradients of zero at learning rate 0.
     """
-    batch = _copies_of_a_sample(run, plan)
+    batch = _largest_batch(run, plan)
     snapshot = StepSnapshot(run.model.networks.values(), run.model.device)
     snapshot.take()
     try:
@@ -128,21 +127,14 @@ def untrained_step(run: Training, plan: Plan, *, steps_optimizers: bool = True) 
         optimizer.zero_grad(set_to_none=True)
 
 
-def _copies_of_a_sample(run: Training, plan: Plan) -> Batch:
-    """Return a batch as this rank would have it under a plan, of one sample over and over: only its size matters.
-
-    A sample that is smaller than the plan allows, as texts may be, says nothing of those that are not: then a batch is
-    made up that is as large as plans allow.
-    """
+def _largest_batch(run: Training, plan: Plan) -> Batch:
+    """Return the largest batch that this rank may have under a plan."""
     dataset, sharding = run.loader.dataset, run.loader.sharding
     weight = sharding.weights[run.ranks.rank]
-    samples = max(1, int(plan.batch_size * weight))
     with without_memory_limit():
-        tensors = dataset.collate([dataset[SampleKey.under(plan, 0, 0)]] * samples)
-        if plan.has_size and dataset.workload.shape(tensors).extent < plan.size:
-            tensors = dataset.workload.dummy(samples, plan.size)
+        tensors = dataset.largest_batch(plan, max(1, int(plan.batch_size * weight)))
     shape = dataset.workload.shape(tensors)
-    return Batch(tensors, dataset.workload, (dataset.sample_name(0),) * samples, 0, plan, plan, shape)
+    return Batch(tensors, dataset.workload, (dataset.sample_name(0),) * shape.samples, 0, plan, plan, shape)
 
 
 def _after_probe(run: Training, probe: Probe) -> PlanChange | None:

@@ -151,12 +151,7 @@ class Run(Training):
         state = Checkpoints.read_state(checkpoint)
         self.model.load(checkpoint)
         self.model.load_state_dict(state["model"])
-        self.checkpointing_fallback.load_state_dict(state.get("last_resort", {}), self.model)
-        self.loader.load_state_dict(state["loader"])
-        self.controls.load_state_dict(state["controls"])
-        for automation in self.journal.automations:
-            if automation.name in state["automations"]:
-                automation.load_state_dict(state["automations"][automation.name])
+        self.load_decided_parts(state)
         self.progress = Progress.from_dict(state["progress"])
         self.last_checkpoint = checkpoint
         self._note_saved()
@@ -186,19 +181,10 @@ class Run(Training):
             "first_plan": self.first_plan.to_dict(),
             "progress": vars(self.progress).copy(),
             "model": self.model.state_dict(),
-            **self._decided_parts(),
+            **self.decided_parts(),
             "random": random_state(),
             "random_of_others": [unpacked_state(packed) for packed in others],
         }
 
-    def _decided_parts(self) -> dict[str, Any]:
-        """Return what decisions change."""
-        return {
-            "last_resort": self.checkpointing_fallback.state_dict(),
-            "loader": self.loader.state_dict(),
-            "controls": self.controls.state_dict(),
-            "automations": {automation.name: automation.state_dict() for automation in self.journal.automations},
-        }
-
     def _decided_state(self) -> str:
-        return json.dumps(self._decided_parts(), default=repr)
+        return json.dumps(self.decided_parts(), default=repr)

@@ -101,6 +101,14 @@ def record_step(
     return record
 
 
+def take_in(run: Training, record: StepRecord) -> None:
+    """Count a step, and have automations and the script decide upon it."""
+    run.progress += record
+    run.checkpointing_fallback.see(record, run.model)
+    note_plan(run, record)
+    decide_on_step(run, record)
+
+
 def decide_on_step(run: Training, record: StepRecord) -> None:
     """Have automations and the script decide upon a step."""
     run.journal.decide(run.journal.ask(lambda automation: automation.on_step_end(record)), record.plan)

@@ -1,8 +1,8 @@
 """What steps of training need, whoever drives them: a run of an option file, or a loop of one's own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch.optim import Optimizer
 
@@ -74,6 +74,24 @@ class Training:
     def controls(self) -> Controls:
         """What decisions have set."""
         return self.journal.controls
+
+    def decided_parts(self) -> dict[str, Any]:
+        """Return what decisions change, for a checkpoint."""
+        return {
+            "last_resort": self.checkpointing_fallback.state_dict(),
+            "loader": self.loader.state_dict(),
+            "controls": self.controls.state_dict(),
+            "automations": {automation.name: automation.state_dict() for automation in self.journal.automations},
+        }
+
+    def load_decided_parts(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`decided_parts`."""
+        self.checkpointing_fallback.load_state_dict(state.get("last_resort", {}), self.model)
+        self.loader.load_state_dict(state["loader"])
+        self.controls.load_state_dict(state["controls"])
+        for automation in self.journal.automations:
+            if automation.name in state["automations"]:
+                automation.load_state_dict(state["automations"][automation.name])
 
     @property
     def finished(self) -> bool:

@@ -20,6 +20,12 @@ LEAST_EXACT_BYTES = 16 * MIB
 
 
 def warm_up_memory(run: Training) -> None:
+    """Have all ranks start alike, the budget in force, and the plan of the first batch chosen."""
+    put_limit_in_force(run)
+    choose_first_plan(run)
+
+
+def put_limit_in_force(run: Training) -> None:
     """Have all ranks start from the same weights, optimizer state allocated, and the budget of the run in force.
 
     Without a budget on the CPU there is nothing to steer by; on CUDA the limit is the card.
@@ -28,7 +34,6 @@ def warm_up_memory(run: Training) -> None:
     make_optimizer_state(run.model.optimizers.values())
     if run.budget_bytes is None:
         run.meter.cap_at_available()
-        choose_first_plan(run)
         return
     on_cpu = run.model.device.type == "cpu"
     if on_cpu:
@@ -41,7 +46,6 @@ def warm_up_memory(run: Training) -> None:
     _say_budget(run, run.budget_bytes, how)
     if on_cpu:
         say_if_validation_does_not_fit(run)
-    choose_first_plan(run)
 
 
 def _say_budget(run: Training, budget_bytes: int, how: str) -> None:

@@ -8,7 +8,8 @@ from trainauto.core.plan import Axis, Plan, plan_of, shape_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.cost_model import UPPER, CostModel
-from trainauto.memory.cost.memory_forecast import MemoryForecast, Segments
+from trainauto.memory.cost.memory_forecast import MemoryForecast
+from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
 

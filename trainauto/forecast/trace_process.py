@@ -9,11 +9,13 @@ import torch
 
 from trainauto.core.plan import Plan
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess, start_tracing
-from trainauto.memory.cost.memory_forecast import PlanBytes, Segments
+from trainauto.memory.cost.memory_forecast import PlanBytes
+from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.trace import TraceError
 
 TRACE_TIMEOUT_S = 60.0
 """Of building a model and tracing it: some twenty times what both take."""
+
 MOST_DEATHS = 2
 """A model that aborts its process does so again."""
 

@@ -54,7 +54,7 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
         start, segments = time.perf_counter(), request["segments"]
         run = runs.run_of(*(request[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark")))
         trace = run.trace(Plan.from_dict(request["plan"]))
-        return asdict(PlanBytes.of(trace, run.kernels(trace), segments, seconds=time.perf_counter() - start))
+        return asdict(PlanBytes.of(trace, time.perf_counter() - start, run.kernels(trace), segments=segments))
 
     return handle
 

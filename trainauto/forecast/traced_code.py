@@ -79,8 +79,8 @@ class CodeTracer:
                 if isinstance(error.__cause__, InputError):
                     raise error.__cause__ from None
                 raise
-        kernels = kernels_of(traced, libraries)
-        return PlanBytes.of(traced, kernels, "expandable", seconds=time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return PlanBytes.of(traced, seconds, kernels_of(traced, libraries), segments="expandable")
 
     @contextmanager
     def _world(self) -> Iterator[None]:

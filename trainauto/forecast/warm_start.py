@@ -25,8 +25,8 @@ from trainauto.distributed.communicator import Communicator
 from trainauto.forecast.feasibility import Feasibility, what_fits
 from trainauto.forecast.trace_process import TraceProcess, TraceProcessDiedError
 from trainauto.memory.cost.calibration import Calibration
-from trainauto.memory.cost.memory_forecast import MemoryForecast, Segments, forecast_memory, warn_if_doubtful
-from trainauto.memory.cuda_allocator.segments import uses_expandable_segments
+from trainauto.memory.cost.memory_forecast import MemoryForecast, forecast_memory, warn_if_doubtful
+from trainauto.memory.cuda_allocator.segments import Segments, segments_of
 from trainauto.memory.monitor.device_use import driver_version
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
@@ -104,7 +104,7 @@ def prepare_warm_start(
         return WarmStart(plan, plan.batch_size)
     state = calibration.read() if calibrated else None
     axes = controller.bounded(facts.axes)
-    forecast, segments = _cached_forecast(state, axes), _segments(device)
+    forecast, segments = _cached_forecast(state, axes), segments_of(device)
     refused = bool(state and state.get("refused"))
     if forecast is None and not refused:
         forecast, refused = _traced(loaded, axes, device.type, segments, facts.world_size, tracer)
@@ -229,17 +229,6 @@ def _traced(
     if device_type == "cpu":
         warn_if_doubtful(forecast)
     return forecast, False
-
-
-def _segments(device: torch.device) -> Segments | None:
-    """Say how the allocator takes memory from a card, and warn where segments that grow were asked for in vain."""
-    if device.type != "cuda":
-        return None
-    expandable = uses_expandable_segments(device)
-    requested = any("expandable_segments:True" in os.environ.get(name, "") for name in ALLOCATOR_SETTINGS)
-    if requested and not expandable:
-        logger.warning("expandable segments were asked for, but this driver or platform does not give them")
-    return "expandable" if expandable else "native"
 
 
 def broadcast_warm_start(ranks: Communicator, plan: Plan, pending: Future[WarmStart] | None) -> WarmStart:

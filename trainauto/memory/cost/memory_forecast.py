@@ -3,20 +3,21 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from trainauto.core.plan import Axis, Plan, count_axis, plan_of, size_axis
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.memory.cost.ratio_prior import ON_CARD, PROCESS, RESERVED, Kernels, RatioPrior
 from trainauto.memory.cost.traced_fit import SIDE, Prior, Size, fit_prior, reserved_prior
+from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
 
-Segments = Literal["native", "expandable"]
-"""How torch's allocator takes memory from a card: piece by piece, or in segments that grow."""
+LARGEST_TRACED = 64
+"""Samples of the largest batch that is traced: of images, activations are most of what it takes by then."""
 
 MUCH_COPIED = 0.1
 """Share of a peak: networks that keep their activations have 0 to 6 %."""
@@ -47,24 +48,16 @@ class PlanBytes:
     peak_with_copies_bytes: int = 0
 
     @classmethod
-    def of(cls, trace: Trace, kernels: Kernels, segments: Segments | None, *, seconds: float) -> "PlanBytes":
-        """Return what a trace says.
-
-        Args:
-            trace: of a step under the plan.
-            kernels: what it has to be judged by.
-            segments: of torch's allocator on the card that is asked for; ``None`` where none was.
-            seconds: how long it took.
-        """
-        reserved = trace.least_reserved_bytes(expandable=segments == "expandable") if segments is not None else None
+    def of(cls, trace: Trace, seconds: float, kernels: Kernels = "usual", *, segments: Segments | None) -> "PlanBytes":
+        """Return what a trace tells; ``segments`` of the card that is asked for, ``None`` where it is none."""
         return cls(
-            trace.held_bytes,
-            trace.peak_bytes,
-            dict(trace.phase_peaks_bytes),
-            reserved,
-            seconds,
-            kernels,
-            trace.peak_with_copies_bytes,
+            persistent_bytes=trace.held_bytes,
+            peak_bytes=trace.peak_bytes,
+            phase_peaks_bytes=dict(trace.phase_peaks_bytes),
+            reserved_bytes=trace.least_reserved_bytes(expandable=segments == "expandable") if segments else None,
+            seconds=seconds,
+            kernels=kernels,
+            peak_with_copies_bytes=trace.peak_with_copies_bytes,
         )
 
 
@@ -209,20 +202,23 @@ class MemoryForecast:
         return (self.reserved, RESERVED) if self.reserved is not None else None
 
 
-def forecast_memory(tracer: PlanTracer, axes: Sequence[Axis], device_type: str = "") -> MemoryForecast:
+def forecast_memory(
+    tracer: PlanTracer, axes: Sequence[Axis], device_type: str = "", largest_batch: int = LARGEST_TRACED
+) -> MemoryForecast:
     """Trace six plans between the bounds of the axes, and fit what they tell.
 
     A trace costs the same for a large plan as for a small one, so they span the whole lattice: nothing is extrapolated.
 
     Args:
         tracer: of the training.
-        axes: of the run, with their bounds; traces of a batch above 64 would tell nothing new.
+        axes: of the run, with their bounds.
         device_type: where the run trains: on a CPU a budget counts from what is held before the first step.
+        largest_batch: traces of larger ones would tell nothing new; where samples are small beside weights, they do.
 
     Raises:
         TraceError: the model cannot be traced.
     """
-    plans = spread(axes)
+    plans = spread(axes, largest_batch)
     traced = {(plan.forward_batch_size, plan.size): tracer.trace(plan) for plan in plans}
     size, seconds = size_axis(axes), sum(plan_bytes.seconds for plan_bytes in traced.values())
     forecast = MemoryForecast.of(traced, size.multiple if size else 1, seconds, size.power if size else 1)
@@ -248,7 +244,7 @@ def warn_if_doubtful(forecast: MemoryForecast) -> None:
         )
 
 
-def spread(axes: Sequence[Axis], largest_batch: int = 64) -> list[Plan]:
+def spread(axes: Sequence[Axis], largest_batch: int = LARGEST_TRACED) -> list[Plan]:
     """Return six plans that span the bounds; fewer where bounds lie close together."""
     count, size = count_axis(axes), size_axis(axes)
     low, middle, high = _three(size, size.maximum if size else 1)

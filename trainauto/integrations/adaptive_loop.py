@@ -1,0 +1,330 @@
+"""A training loop of one's own with the memory of a run: the plan that fits, growth, recovery, reasons."""
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.utils.data import default_collate
+
+from trainauto.automations.controller_automation import ControllerAutomation
+from trainauto.control.bounds import Bounds
+from trainauto.control.controller import Controller
+from trainauto.control.effective_batch import EffectiveBatch
+from trainauto.core.batch import Batch
+from trainauto.core.decisions import Decision, RunFacts
+from trainauto.core.plan import Plan
+from trainauto.core.process import lacking_environment, without_memory_limit
+from trainauto.core.records import Progress, StepRecord
+from trainauto.core.run_events import RunSummary
+from trainauto.core.workload import Workload
+from trainauto.engine.controls import Controls
+from trainauto.engine.journal import DecisionJournal
+from trainauto.engine.loop import train_step
+from trainauto.engine.probe import choose_first_plan, measure
+from trainauto.engine.train_step import take_in
+from trainauto.engine.training import Training
+from trainauto.engine.warmup import lift_budget, put_limit_in_force
+from trainauto.integrations.coupling import coupling_in
+from trainauto.integrations.loop_axes import Growth, Values
+from trainauto.integrations.loop_forecast import predict_from_traces, predict_from_two_steps
+from trainauto.integrations.loop_model import LoopModel, ModelObjective
+from trainauto.integrations.loop_parts import (
+    build_loader,
+    check_samples,
+    control_settings,
+    parse_budget,
+    teach_workload,
+)
+from trainauto.integrations.loop_reports import LoopReports
+from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
+from trainauto.integrations.samples import Weigh
+from trainauto.memory.monitor.meter import MemoryMeter
+
+logger = logging.getLogger(__name__)
+
+
+class OwnRates:
+    """Leaves learning rates to the loop."""
+
+    def set_rates(self, optimizers: object, progress: Progress, extra_factor: float = 1.0) -> None:
+        """Do nothing."""
+
+
+class LoopController(ControllerAutomation):
+    """The controller of a loop of one's own."""
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """What became of a batch.
+
+    Attributes:
+        trained: whether it was trained. One that did not fit in any pieces has changed nothing: its samples come again
+            in smaller batches.
+        losses: each term, a mean over the samples of the step; keys as the loss names them.
+        grad_norms: of each objective, before clipping.
+        samples: trained in it; 0 where it was not.
+        plan: it was trained under, or came under.
+        pieces: parts in which it ran, by objective, where those are not what the plan says.
+        out_of_memory: times it ran out of memory on the way.
+        peak_bytes: most memory in use while it ran, counted as the limit is; ``None`` where the platform cannot tell.
+        decisions: what was decided since the last trained step, with reasons.
+    """
+
+    trained: bool
+    losses: Mapping[str, float]
+    grad_norms: Mapping[str, float]
+    samples: int
+    plan: Plan
+    pieces: Mapping[str, int]
+    out_of_memory: int
+    peak_bytes: int | None
+    decisions: tuple[Decision, ...]
+
+
+class AdaptiveLoop:
+    """What goes around a plain PyTorch loop for batches that fill the memory there is.
+
+        loop = AdaptiveLoop(model, ModelObjective("train", optimizer, loss), dataset, batch_size=Range(16, 1024))
+        with loop:
+            for batch in loop.batches(epochs=3):
+                step = loop.step(batch)
+
+    The first iteration predicts what plans take (by the loss on a copy of the model without data, else by two small
+    steps), puts the budget in force, and measures the plan it chooses; nothing is trained by that. From then on batches
+    grow and shrink between their bounds. A batch that runs out of memory is run again in parts, or comes back as
+    smaller batches; each sample is trained exactly once an epoch. Gradients, optimizers' steps and clipping are
+    :meth:`step`'s; schedules are the loop's own, best counted in samples: :attr:`progress`.
+
+    Give ``batch_size``; or ``batch_size``, ``size`` and ``resize``; or ``tokens`` and ``lengths``.
+
+    Attributes:
+        progress: steps, samples, tokens so far.
+        training: the engine's parts, for who wants more of them.
+
+    Args:
+        model: what is trained; several networks in an ``nn.ModuleDict``. Put it into training mode and on its device.
+        objectives: what is minimised, in the order of each step.
+        dataset: map-style.
+        batch_size: samples of a step; an int stays.
+        size: size of a sample, such as the side of a crop; grows before the batch does.
+        resize: makes a sample of a size.
+        tokens: padded tokens of a step, samples times the longest.
+        lengths: tokens of each sample.
+        collate_fn: makes samples a batch; torch's default.
+        weigh: what the loss of a batch is a mean over, where that is not its samples: supervised tokens, say. Parts of
+            a batch then weigh as much.
+        workload: how batches are divided, where their first dimension is not the sample.
+        memory_budget: ``"2GiB"``: on CUDA of the card, on a CPU what steps take beside what is held before.
+        settings: of the controller: ``target_vram_usage``, ``policy``, ...; see
+            :class:`~trainauto.control.control_settings.ControlSettings`.
+        max_norm: gradients with a larger norm are scaled down to it.
+        num_workers: processes that load samples.
+        seed: of order and augmentation.
+        run_directory: folder of runs to write logs, curves and decisions into, each run in one of its own; ``None``
+            writes nothing.
+
+    Raises:
+        InputError: something given cannot be used; it says what, and what to do.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objectives: ModelObjective | Sequence[ModelObjective],
+        dataset: MapStyle,
+        *,
+        batch_size: Values | None = None,
+        size: Values | None = None,
+        resize: Resize | None = None,
+        tokens: Values | None = None,
+        lengths: Sequence[int] | None = None,
+        collate_fn: Collate = default_collate,
+        weigh: Weigh | None = None,
+        workload: Workload | None = None,
+        memory_budget: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        max_norm: float | None = None,
+        num_workers: int = 0,
+        seed: int = 0,
+        run_directory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        growth = Growth.of(batch_size, size, tokens, max(lengths) if lengths is not None and len(lengths) else None)
+        check_samples(dataset, lengths, growth, resize)
+        self._samples = MapSamples(dataset, collate_fn, resize, growth.longest)
+        structure = teach_workload(self._samples, growth, lengths, weigh, workload)
+        given = [objectives] if isinstance(objectives, ModelObjective) else list(objectives)
+        self._model = LoopModel(model, given, structure)
+        budget_bytes = parse_budget(memory_budget)
+        meter = MemoryMeter(self._model.device)
+        control = control_settings(settings or {})
+        self._automation = LoopController(
+            Controller(LoopController.name, control, Bounds({}, growth.axes), EffectiveBatch())
+        )
+        limit_bytes = budget_bytes or meter.limit_bytes
+        loader = build_loader(self._samples, growth, lengths, seed, num_workers, self._model.device)
+        self.training = Training(
+            model=self._model,
+            loader=loader,
+            axes=growth.axes,
+            schedule=OwnRates(),
+            journal=DecisionJournal(Controls(loader, max_norm), [self._automation]),
+            meter=meter,
+            budget_bytes=budget_bytes,
+            limit_bytes=limit_bytes,
+            memory_target_bytes=int(limit_bytes * control.target_vram_usage) if limit_bytes else None,
+        )
+        self._reports = LoopReports(run_directory)
+        self._has_begun = False
+        self._data_seconds = 0.0
+
+    @property
+    def progress(self) -> Progress:
+        """What was trained so far."""
+        return self.training.progress
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is asked for now; batches on their way may have the one before."""
+        return self.training.loader.plan
+
+    @property
+    def epoch(self) -> int:
+        """Whole epochs that were trained."""
+        return self.progress.samples // len(self._samples)
+
+    def batches(self, epochs: int | None = None) -> Iterator[Batch]:
+        """Yield batches until so many epochs have been trained in all; without end where nobody says.
+
+        Pass each to :meth:`step` before the next one is asked for.
+
+        Args:
+            epochs: counted from the very first sample, also after :meth:`load_state_dict`.
+        """
+        self._begin()
+        batches = iter(self.training.loader)
+        while epochs is None or self.progress.samples < epochs * len(self._samples):
+            start = time.perf_counter()
+            with without_memory_limit():
+                batch = next(batches)
+            self._data_seconds = time.perf_counter() - start
+            yield batch
+
+    def step(self, batch: Batch) -> LoopStep:
+        """Train a batch: every objective's loss, gradients and optimizer, in turn.
+
+        Raises:
+            NothingFitsError: memory runs out, and there is no smaller plan.
+            NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective.
+        """
+        run = self.training
+        record = train_step(run, batch, self._data_seconds)
+        if record is None:
+            return LoopStep(False, {}, {}, 0, batch.plan, {}, 1, None, ())
+        take_in(run, record)
+        decisions = tuple(run.journal.take())
+        self._reports.step(record, decisions, run.progress)
+        return _outcome(record, decisions)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the stream of samples, the counters, and what the controller knows.
+
+        Model and optimizers are the loop's own to save.
+        """
+        return {"progress": vars(self.progress).copy(), **self.training.decided_parts()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state_dict`; call it before the first batch is asked for.
+
+        Raises:
+            InputError: the dataset has another number of samples now.
+        """
+        self.training.load_decided_parts(state)
+        self.training.progress = Progress.from_dict(state["progress"])
+
+    def close(self) -> None:
+        """End the workers, take the budget off this process, and close what is written."""
+        self.training.loader.close()
+        if self._has_begun:
+            lift_budget(self.training)
+        self._reports.close()
+
+    def __enter__(self) -> "AdaptiveLoop":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._reports.failed(error)
+        self.close()
+
+    def _begin(self) -> None:
+        """Before the first batch: predict, put the budget in force, choose the first plan."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        run = self.training
+        self._say_coupling()
+        if run.limit_bytes is None:
+            logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
+        elif lack := lacking_environment(os.environ) if run.model.device.type == "cpu" else "":
+            logger.warning(
+                "%s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
+                "trainauto.set_environment() before torch is imported",
+                lack,
+            )
+        facts = RunFacts(run.axes, run.loader.plan)
+        self._automation.check(facts)
+        self._reports.start(self._summary())
+        controller = self._automation.controller
+        predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
+        clips = run.controls.max_norm is not None
+        is_traced = predicts and predict_from_traces(controller, self._model, self._samples, run.axes, clips=clips)
+        self._automation.on_run_start(facts)
+        put_limit_in_force(run)
+        if predicts and not is_traced:
+            predict_from_two_steps(controller, run.axes, lambda plan: measure(run, plan))
+        choose_first_plan(run)
+
+    def _say_coupling(self) -> None:
+        layer = coupling_in(self._model.module)
+        undeclared = [objective for objective in self._model.given if objective.splittable is None]
+        if layer and undeclared:
+            logger.info(
+                "%s computes with statistics of its batch: a batch that runs out of memory comes again as smaller "
+                "batches, not in parts",
+                layer,
+            )
+
+    def _summary(self) -> RunSummary:
+        run = self.training
+        module = self._model.module
+        return RunSummary(
+            name=self._reports.name,
+            run_directory=self._reports.folder,
+            device=str(run.model.device),
+            network=type(module).__name__,
+            parameters=sum(weight.numel() for weight in module.parameters() if weight.requires_grad),
+            plan=run.loader.plan,
+            total=len(self._samples),
+            unit="samples",
+            samples={self._samples.name: len(self._samples)},
+            train_set=self._samples.name,
+            progress=run.progress,
+            memory_target_bytes=run.memory_target_bytes,
+            memory_limit_bytes=run.limit_bytes,
+        )
+
+
+def _outcome(record: StepRecord, decisions: tuple[Decision, ...]) -> LoopStep:
+    peak = record.peak.allocated if record.peak is not None else None
+    pieces = {name: split.micro_batches for name, split in record.pieces.items()}
+    return LoopStep(
+        True, record.losses, record.grad_norms, record.shape.samples, record.plan, pieces, record.ooms, peak, decisions
+    )

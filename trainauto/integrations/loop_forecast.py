@@ -1,0 +1,157 @@
+"""What the plans of a loop of one's own will take: traces of its step on a copy without data, else two real steps."""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from trainauto.control.controller import Controller
+from trainauto.core.batch import Batch
+from trainauto.core.plan import Axis, Plan, size_axis, work
+from trainauto.core.records import PeakReading
+from trainauto.core.units import MIB
+from trainauto.data.dynamic_dataset import DynamicDataset
+from trainauto.engine.traced_training import FakeTraining
+from trainauto.integrations.loop_model import LoopModel
+from trainauto.memory.cost.memory_forecast import PlanBytes, forecast_memory, warn_if_doubtful
+from trainauto.memory.cost.ratio_prior import MEASURED
+from trainauto.memory.cost.traced_fit import measured_prior
+from trainauto.memory.cuda_allocator.segments import segments_of
+from trainauto.memory.tracing.fake_tensors import fake_copy
+from trainauto.memory.tracing.trace import TraceError
+from trainauto.memory.tracing.workspaces import card_libraries
+
+logger = logging.getLogger(__name__)
+
+LARGER_STEP = 4
+"""How many times the work of the smaller step that is measured the larger one has at least."""
+
+Measure = Callable[[Plan], PeakReading | None]
+"""Runs an untrained step under a plan, and returns its peak; ``None`` if it does not fit."""
+
+
+class LiveModelError(TraceError):
+    """A loss calls the live model instead of the one it is given."""
+
+    def __init__(self) -> None:
+        super().__init__("a loss calls a model that it was not given")
+
+
+class LoopTracer:
+    """Traces the steps of a loop's model on a fake copy, in this process.
+
+    Args:
+        model: stays as it is.
+        dataset: makes the largest batch of a plan.
+        clips: whether gradients are clipped.
+
+    Raises:
+        TraceError: it cannot be copied.
+    """
+
+    def __init__(self, model: LoopModel, dataset: DynamicDataset, *, clips: bool) -> None:
+        self._live = model.module
+        self._segments = segments_of(model.device)
+        libraries = card_libraries() if model.device.type == "cuda" else None
+        self._fake = FakeTraining(
+            lambda mode: _copied(model, mode),
+            lambda plan: largest_batch(dataset, plan),
+            clips=clips,
+            libraries=libraries,
+        )
+
+    def trace(self, plan: Plan) -> PlanBytes:
+        """Trace a step under a plan.
+
+        Raises:
+            TraceError: a loss uses the live model, its memory depends on data, or it fails on fake tensors.
+        """
+        start = time.perf_counter()
+        with _refusing_calls(self._live):
+            trace = self._fake.trace(plan)
+        return PlanBytes.of(trace, time.perf_counter() - start, self._fake.kernels(trace), segments=self._segments)
+
+
+def predict_from_traces(
+    controller: Controller, model: LoopModel, dataset: DynamicDataset, axes: Sequence[Axis], *, clips: bool
+) -> bool:
+    """Tell the controller what traces say of plans; return whether they say anything."""
+    try:
+        largest_batch = next((axis.maximum for axis in axes if axis.is_count), 1)
+        forecast = forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type, largest_batch)
+    except TraceError as error:
+        logger.info("cannot trace memory (%s): two small steps are measured instead, and nothing is trained", error)
+        return False
+    if model.device.type == "cpu":
+        warn_if_doubtful(forecast)
+    controller.set_prior(forecast.peaks_on(model.device.type), forecast.least_reserved())
+    return True
+
+
+def largest_batch(dataset: DynamicDataset, plan: Plan) -> Batch:
+    """Return the largest batch of a plan, as it leaves the loader, to be traced."""
+    tensors, workload = dataset.largest_batch(plan, plan.batch_size), copy(dataset.workload)
+    # Its weight would be read out of a tensor, which has no values here; memory follows no weight.
+    workload.weighs_samples, workload.weight = True, _no_weight  # type: ignore[method-assign, assignment]
+    shape = workload.shape(tensors)
+    return Batch(tensors, workload, ("",) * shape.samples, 0, plan, plan, shape, workload.units(tensors))
+
+
+def _no_weight(_tensors: object) -> int:
+    return 1
+
+
+def predict_from_two_steps(controller: Controller, axes: Sequence[Axis], measure: Measure) -> None:
+    """Tell the controller what two untrained steps say of plans; memory must be limited already, as it will be."""
+    size, smallest = size_axis(axes), Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in axes})
+    enough = LARGER_STEP * work(smallest, axes)
+    larger = next((plan for plan in _growing(smallest, axes) if work(plan, axes) >= enough), smallest)
+    peaks = {plan: reading.allocated for plan in (smallest, larger) if (reading := measure(plan)) is not None}
+    if not peaks:
+        logger.warning("not even %s fits: plans follow what training measures", smallest)
+        return
+    for plan, peak in peaks.items():
+        logger.info("measured %s at %.1f MiB", plan, peak / MIB)
+    known = {(plan.forward_batch_size, plan.size): float(peak) for plan, peak in peaks.items()}
+    prior = measured_prior(known, size.multiple if size else 1, power=size.power if size else 1)
+    controller.set_prior((prior, MEASURED))
+
+
+def _growing(smallest: Plan, axes: Sequence[Axis]) -> Iterator[Plan]:
+    """Yield larger and larger plans: more samples first, of which memory is a line."""
+    plan = smallest
+    for axis in sorted(axes, key=lambda axis: not axis.is_count):
+        for value in axis.values:
+            plan = plan.changed(**{axis.name: value})
+            yield plan
+
+
+def _copied(model: LoopModel, mode: FakeTensorMode) -> LoopModel:
+    optimizers = [objective.optimizer for objective in model.given]
+    # Fresh optimizers: what they keep is made by the first step, as in training.
+    memo: dict[int, Any] = {id(optimizer.state): defaultdict(dict) for optimizer in optimizers}
+    module, copies = fake_copy((model.module, optimizers), mode, memo)
+    objectives = [replace(objective, optimizer=copy) for objective, copy in zip(model.given, copies, strict=True)]
+    return LoopModel(module, objectives, model.structure)
+
+
+@contextmanager
+def _refusing_calls(module: nn.Module) -> Iterator[None]:
+    """Have every call of a module fail: what uses it in a trace would have used the wrong one."""
+
+    def refuse(_module: nn.Module, _arguments: Any) -> None:
+        raise LiveModelError
+
+    handles = [layer.register_forward_pre_hook(refuse) for layer in module.modules()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

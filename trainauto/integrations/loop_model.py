@@ -1,0 +1,136 @@
+"""The model of a loop of one's own as the engine trains models: one module, and what is minimised of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from trainauto.core.batch import Batch
+from trainauto.core.errors import InputError
+from trainauto.core.objectives import LossTerms, MicroBatch, Objective
+from trainauto.integrations.coupling import coupling_in
+from trainauto.integrations.samples import NestedSamples
+from trainauto.integrations.structure import Structure, leaves_of
+from trainauto.models.base_model import BaseModel
+
+Loss = Callable[[Any, Any], "Tensor | Mapping[str, Tensor]"]
+"""What is minimised: of the model, which is passed in, and a batch; a scalar, or named ones whose sum it is."""
+
+LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class ModelObjective:
+    """What one optimizer minimises. Several take turns in every step, as a GAN's generator and discriminator do.
+
+    The loss is a mean over the samples of the batch it gets, which may be a part of the one that was drawn. It must use
+    the model that it is given, not one it knows: memory is predicted by running it on a copy without data. Where
+    batches are dicts, it may add detached tensors to them, a row for each sample: objectives after it find them.
+
+    Attributes:
+        name: in records and logs.
+        optimizer: whose parameters it changes; all of them the model's.
+        loss: see :data:`Loss`.
+        splittable: whether the loss of a batch is the weighted mean over its parts. Where it is not, a batch that runs
+            out of memory comes back as smaller batches. ``None``: unless the model has BatchNorm layers.
+        scaler: loss scaling for fp16.
+    """
+
+    name: str
+    optimizer: Optimizer
+    loss: Loss
+    splittable: bool | None = None
+    scaler: GradScaler | None = None
+
+
+class LoopModel(BaseModel):
+    """A module with its objectives.
+
+    Args:
+        module: what is trained.
+        objectives: what is minimised, in the order of every step.
+        structure: how batches are put together for losses.
+
+    Raises:
+        InputError: there is no objective, two have the same name, or an optimizer steps what is not the module's.
+    """
+
+    def __init__(self, module: nn.Module, objectives: Sequence[ModelObjective], structure: Structure) -> None:
+        super().__init__(next((tensor.device for tensor in module.parameters()), torch.device("cpu")))
+        self.module = self.networks["model"] = module
+        self.given = tuple(objectives)
+        self.structure = structure
+        self._check()
+        self.optimizers.update({objective.name: objective.optimizer for objective in objectives})
+        coupling = coupling_in(module)
+        self._objectives = [
+            Objective(
+                objective.name,
+                objective.optimizer,
+                partial(self._terms, objective),
+                coupling is None if objective.splittable is None else objective.splittable,
+                objective.scaler,
+            )
+            for objective in objectives
+        ]
+
+    def objectives(self) -> Sequence[Objective]:
+        """Return what is minimised, in the order of a step."""
+        return self._objectives
+
+    def words_for(self, objective: str) -> str:
+        """Return what a person calls an objective."""
+        return f"objective '{objective}'"
+
+    def feed_data(self, batch: Batch) -> MicroBatch:
+        """Move the tensors of a batch to the device.
+
+        Raises:
+            InputError: it is made in another way than the first one.
+        """
+        if isinstance(batch.workload, NestedSamples):
+            batch.workload.check(batch.tensors, len(batch))
+        return {
+            name: leaf.to(self.device, non_blocking=True) if isinstance(leaf, Tensor) else leaf
+            for name, leaf in batch.tensors.items()
+        }
+
+    def _terms(self, objective: ModelObjective, part: MicroBatch) -> LossTerms:
+        batch = self.structure.rebuild(part)
+        result = objective.loss(self.module, batch)
+        if self.structure.is_mapping:
+            added = {name: leaf for name, leaf in leaves_of(batch).items() if name not in part}
+            part.update(added)
+        terms = {LOSS: result} if isinstance(result, Tensor) else result
+        if not isinstance(terms, Mapping) or not all(
+            isinstance(term, Tensor) and term.numel() == 1 for term in terms.values()
+        ):
+            raise InputError(
+                f"the loss of '{objective.name}' must return one number as a tensor, or named ones, not {_kind(result)}"
+            )
+        return {name: term.reshape(()) for name, term in terms.items()}
+
+    def _check(self) -> None:
+        if not self.given:
+            raise InputError("there is nothing to minimise: give at least one objective")
+        names = [objective.name for objective in self.given]
+        if len(set(names)) < len(names):
+            raise InputError(f"objectives need names of their own, got {', '.join(names)}")
+        own = set(map(id, self.module.parameters()))
+        for objective in self.given:
+            groups = objective.optimizer.param_groups
+            strays = sum(id(parameter) not in own for group in groups for parameter in group["params"])
+            if strays:
+                raise InputError(
+                    f"the optimizer of '{objective.name}' steps {strays} parameters that are not the model's: pass the "
+                    "module that holds them all (several: nn.ModuleDict)"
+                )
+
+
+def _kind(result: Any) -> str:
+    return f"a tensor of shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__

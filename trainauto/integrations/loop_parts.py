@@ -1,0 +1,128 @@
+"""The samples and the loader of a loop of one's own."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainauto.control.control_settings import ControlSettings
+from trainauto.core.errors import InputError
+from trainauto.core.process import parse_size_bytes
+from trainauto.core.workload import Workload
+from trainauto.data.batcher import Batcher, EpochBatches
+from trainauto.data.dynamic_dataset import SampleKey
+from trainauto.data.dynamic_loader import DynamicDataLoader
+from trainauto.data.packed_stream import PackedDraws, PackedStream
+from trainauto.data.packing import SampleSizes, TokenCost
+from trainauto.data.sampler import ShuffledStream
+from trainauto.integrations.loop_axes import Growth
+from trainauto.integrations.map_samples import MapSamples, MapStyle, Resize
+from trainauto.integrations.samples import NestedSamples, Weigh, sized_dimensions, template_of
+from trainauto.integrations.structure import Structure, leaves_of
+
+LOOKAHEAD = 2
+"""Batches between asking for a larger plan and getting it; a smaller one acts at once."""
+
+
+def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Growth, resize: Resize | None) -> None:
+    """Refuse samples that cannot be trained so.
+
+    Raises:
+        InputError: says what is wrong.
+    """
+    if not len(dataset):
+        raise InputError("the dataset is empty")
+    if lengths is not None and len(lengths) != len(dataset):
+        raise InputError(f"there are {len(lengths)} lengths for {len(dataset)} samples")
+    if growth.plan.has_size and growth.longest is None and resize is None:
+        raise InputError("size needs resize: a function of a sample and a size that returns the sample of that size")
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise InputError("an AdaptiveLoop trains in one process; several are torchrun's business with train.py")
+
+
+def teach_workload(
+    samples: MapSamples, growth: Growth, lengths: Sequence[int] | None, weigh: Weigh | None, workload: Workload | None
+) -> Structure:
+    """Look at a few samples: have the dataset know its workload, and return how its batches are put together."""
+    if growth.longest is not None and lengths is not None:
+        shortest, longest = int(np.argmin(lengths)), int(np.argmax(lengths))
+        sizes, first = (lengths[shortest], growth.longest), longest
+        pair = [samples[_key(index, 0)] for index in (shortest, longest)]
+    else:
+        size = growth.plan.size if growth.plan.has_size else 0
+        largest = growth.axes[0].clamp(growth.axes[0].maximum)
+        sizes, first = (size, largest if size else 0), 0
+        pair = [samples[_key(0, size)] for size in sizes]
+    one = samples.batch([pair[1]])
+    structure = Structure.of(one)
+    if workload is None:
+        sized = sized_dimensions(samples.collate([pair[0]]), samples.collate([pair[1]]), *sizes)
+        template = template_of(one, samples.batch([samples[_key(first, sizes[1])]] * 3), leaves_of, sized)
+        workload = NestedSamples(template, weigh, counts_tokens=growth.longest is not None)
+    elif weigh is not None:
+        raise InputError("a workload weighs samples itself: leave weigh out")
+    samples.workload = workload
+    return structure
+
+
+def _key(index: int, size: int) -> SampleKey:
+    return SampleKey(index, size, 0)
+
+
+def build_loader(
+    samples: MapSamples,
+    growth: Growth,
+    lengths: Sequence[int] | None,
+    seed: int,
+    num_workers: int,
+    device: torch.device,
+) -> DynamicDataLoader:
+    """Return the loader: of a budget of tokens, neighbours of similar length; batches end with each epoch."""
+    stream = ShuffledStream(len(samples), seed)
+    batcher: Batcher = EpochBatches(len(samples))
+    if growth.longest is not None:
+        stream = packed = PackedStream(SampleSizes(np.asarray(lengths, np.int64)), TokenCost(), seed)
+        batcher = PackedDraws(packed)
+    return DynamicDataLoader(
+        samples,
+        growth.plan,
+        seed=seed,
+        num_workers=num_workers,
+        lookahead=max(LOOKAHEAD, num_workers),
+        pin_memory=device.type == "cuda",
+        stream=stream,
+        new_batcher=lambda _order, _sharding: batcher,
+    )
+
+
+def parse_budget(memory_budget: str | None) -> int | None:
+    """Return a size in bytes.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return parse_size_bytes(memory_budget) if memory_budget is not None else None
+    except ValueError as error:
+        raise InputError(f"memory_budget: {error}") from None
+
+
+def control_settings(settings: Mapping[str, Any]) -> ControlSettings:
+    """Return what a controller goes by.
+
+    Raises:
+        InputError: a name is unknown, or a value cannot be.
+    """
+    known = [field.name for field in fields(ControlSettings)]
+    for name in settings:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, 1, 0.5)
+            advice = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(known)}"
+            raise InputError(f"settings: '{name}' is unknown; {advice}")
+    try:
+        return ControlSettings(**settings)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"settings: {error}") from None

@@ -1,0 +1,72 @@
+"""What a loop of one's own leaves behind: a run directory as every run's, or lines of the logger alone."""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainauto.core.decisions import Decision, KeepPlan, PlanChange
+from trainauto.core.records import Progress, StepRecord
+from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.reporting.default_sinks import default_sinks
+from trainauto.reporting.reporter import Reporter
+from trainauto.storage.run_directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+LOGGED_EVERY = 50
+"""Steps between lines of the console and the log."""
+
+
+class LoopReports:
+    """Tells sinks of a run directory, or without one the logger, what was decided.
+
+    Args:
+        root: folder of runs; ``None`` writes nothing.
+
+    Attributes:
+        folder: that of this run; empty without one.
+        name: of the loop.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] | None) -> None:
+        self._root = Path(root) if root is not None else None
+        self._reporter: Reporter | None = None
+        self._progress = Progress()
+        self.folder = ""
+        self.name = self._root.name if self._root is not None else "loop"
+
+    def start(self, summary: RunSummary) -> None:
+        """Make the folder of the run, where one is wanted, and tell of its start."""
+        if self._root is None:
+            return
+        directory = RunDirectory.create(self._root, "")
+        self.folder = str(directory.path)
+        self._reporter = Reporter(default_sinks(directory, LOGGED_EVERY))
+        self._reporter.start(replace(summary, run_directory=self.folder))
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
+        """Tell of a step."""
+        self._progress = progress
+        if self._reporter is not None:
+            self._reporter.step(record, decisions, progress)
+            return
+        for decision in decisions:
+            if isinstance(decision, PlanChange | KeepPlan) and not getattr(decision, "announced", False):
+                verb = "now" if isinstance(decision, PlanChange) else "still"
+                logger.info("step %d: %s %s: %s", record.step, verb, decision.plan, decision.reason)
+
+    def failed(self, error: BaseException) -> None:
+        """Tell of an error that ends the loop."""
+        self._end(RunEnd("failed", f"{type(error).__name__}: {error}".splitlines()[0], self._progress))
+
+    def close(self) -> None:
+        """Tell of the end, and close what is written."""
+        self._end(RunEnd("completed", "the loop has ended", self._progress))
+
+    def _end(self, end: RunEnd) -> None:
+        if self._reporter is not None:
+            self._reporter.end(end)
+            self._reporter.close()
+            self._reporter = None

@@ -1,0 +1,118 @@
+"""Any map-style dataset as the loader asks for one: samples by key, sizes in the keys, randomness by position."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainauto.core.errors import InputError
+from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
+from trainauto.integrations.structure import leaves_of
+
+Resize = Callable[[Any, int], Any]
+"""Makes a sample of the dataset one of a size: a crop, a resized image."""
+
+Collate = Callable[[list[Any]], Any]
+"""Makes a list of samples a batch, as that of ``torch.utils.data.DataLoader`` does."""
+
+LARGEST_NUMPY_SEED = 2**32
+
+
+class MapStyle(Protocol):
+    """A dataset with a length whose samples are asked for by number."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return a sample."""
+
+
+class MapSamples(DynamicDataset):
+    """Samples of a map-style dataset, made to the size in their key where samples have sizes.
+
+    What is random about a batch (``random``, ``torch`` on the CPU, ``numpy.random``) follows from its first sample's
+    position in the stream, whatever the number of workers; the generators of this process are as before.
+
+    Args:
+        dataset: gives samples.
+        collate: makes batches of them.
+        resize: makes them of a size; ``None`` where they have none, or are as large as they are.
+        longest: tokens of the longest sample, where plans are budgets of tokens.
+    """
+
+    name = "samples"
+    knows_largest = True
+
+    def __init__(
+        self, dataset: MapStyle, collate: Collate, resize: Resize | None = None, longest: int | None = None
+    ) -> None:
+        self._dataset = dataset
+        self._collate_fn = collate
+        self._resize = resize
+        self._longest = longest
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def sample_name(self, index: int) -> str:
+        """Return the number of a sample, in words."""
+        return f"sample {index}"
+
+    def sample_key(self, index: int) -> str:
+        """Return the number of a sample, as part of a file's name."""
+        return f"sample_{index}"
+
+    def scan(self) -> DatasetScan:
+        """Return the number of samples; none is looked at."""
+        return DatasetScan(len(self), 0, "", 0)
+
+    def __getitem__(self, key: SampleKey) -> Any:
+        sample = self._dataset[key.sample]
+        return self._resize(sample, key.size) if self._resize is not None else sample
+
+    def __getitems__(self, keys: Sequence[SampleKey]) -> Any:
+        with _seeded(keys[0].seed if keys else 0):
+            try:
+                return [self[key] for key in keys]
+            except InputError as error:
+                return error
+
+    def full_sample(self, index: int) -> dict[str, Tensor]:
+        """Return a sample as the dataset has it, as a batch of one."""
+        return self.collate([self._dataset[index]])
+
+    def batch(self, samples: Sequence[Any]) -> Any:
+        """Return samples as a batch, in the shape in which losses get it."""
+        return self._collate_fn(list(samples))
+
+    def collate(self, samples: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the leaves of a batch."""
+        return cast(dict[str, Tensor], leaves_of(self.batch(samples)))
+
+    def largest_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
+        """Return a batch as large as a plan allows: of a budget of tokens, rows of the longest sample."""
+        if self._longest is not None and BATCH_SIZE not in plan:
+            return self.workload.dummy(max(1, plan.size // self._longest), self._longest)
+        return self.workload.dummy(samples, plan.size)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Have the generators that datasets draw from begin with a seed, and put them back."""
+    python, numpy = random.getstate(), np.random.get_state()
+    cpu = torch.default_generator.get_state()
+    random.seed(seed)
+    np.random.seed(seed % LARGEST_NUMPY_SEED)
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.default_generator.set_state(cpu)

@@ -1,0 +1,204 @@
+"""Samples of any kind as a workload: each tensor's first dimension is the sample, other leaves go with every part."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trainauto.core.errors import InputError
+from trainauto.core.plan import BatchShape
+from trainauto.core.workload import Tensors
+from trainauto.integrations.structure import Structure
+
+Weigh = Callable[[Any], int]
+"""Says what the loss of a batch is a mean over, where that is not its samples: supervised tokens."""
+
+SizedDimensions = Mapping[str, Mapping[int, Fraction]]
+"""By leaf, the dimensions that follow the size of samples, and how many times as large they are."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """What batches look like, learned from one of a single sample.
+
+    Attributes:
+        leaves: of a batch of one sample.
+        structure: how they are put together.
+        divided: leaves that have a part for each sample.
+        sized: dimensions that follow the size of samples; none where samples have no size.
+    """
+
+    leaves: Mapping[str, Any]
+    structure: Structure
+    divided: frozenset[str]
+    sized: SizedDimensions
+
+    def samples_of(self, leaves: Mapping[str, Any]) -> int:
+        """Return how many samples a batch has."""
+        return next(_length(leaves[name]) for name in leaves if name in self.divided)
+
+
+class NestedSamples:
+    """Batches whose tensors have samples in their first dimension; lists as long as that are divided as well.
+
+    Args:
+        template: what they look like.
+        weigh: see :data:`Weigh`; samples where it is ``None``.
+        counts_tokens: sizes are tokens of padded rows, so that batches are measured in tokens.
+    """
+
+    def __init__(self, template: Template, weigh: Weigh | None = None, *, counts_tokens: bool = False) -> None:
+        self.template = template
+        self.weighs_samples = weigh is None
+        self._weigh = weigh
+        self._counts_tokens = counts_tokens
+
+    def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
+        """Return samples ``start`` to ``stop``; what is no sample's goes with every part."""
+        return {name: leaf[start:stop] if self._is_divided(name, leaf) else leaf for name, leaf in tensors.items()}
+
+    def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
+        """Return the samples of all parts; rows are padded with zeros to the longest."""
+        return {name: self._joined(name, [part[name] for part in parts]) for name in parts[0]}
+
+    def weight(self, tensors: Tensors) -> int:
+        """Return what the loss of these samples is a mean over."""
+        if self._weigh is None:
+            return self.template.samples_of(tensors)
+        weight = self._weigh(self.template.structure.rebuild(tensors))
+        return int(weight)
+
+    def shape(self, tensors: Tensors) -> BatchShape:
+        """Say how many samples a batch has, and how large they are."""
+        samples, extent = self.template.samples_of(tensors), 1
+        for name, dimensions in self.template.sized.items():
+            for dimension, factor in dimensions.items():
+                extent = max(extent, int(tensors[name].shape[dimension] / factor))
+        return BatchShape(samples, extent, tokens=samples * extent if self._counts_tokens else 0, images=samples)
+
+    def units(self, tensors: Tensors) -> int:
+        """Return the tokens of a batch where sizes are tokens, else its samples."""
+        shape = self.shape(tensors)
+        return shape.tokens or shape.samples
+
+    def shrink(self, tensors: Tensors, extent: int, smaller: int) -> dict[str, Tensor]:
+        """Cut samples to a smaller size: their upper left part, their first tokens."""
+        del extent
+        return {name: self._cut(name, leaf, smaller) for name, leaf in tensors.items()}
+
+    def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
+        """Return a batch that repeats the template's sample, and what it holds along its sizes."""
+        return {name: self._repeated(name, leaf, samples, extent) for name, leaf in self.template.leaves.items()}
+
+    def check(self, leaves: Mapping[str, Any], samples: int) -> None:
+        """Refuse a batch that is made in another way than the template.
+
+        Raises:
+            InputError: says what differs.
+        """
+        if leaves.keys() != self.template.leaves.keys():
+            difference = ", ".join(sorted(leaves.keys() ^ self.template.leaves.keys()))
+            raise InputError(f"batches differ in what they hold ({difference}): they must all be made alike")
+        for name in self.template.divided:
+            if _length(leaves[name]) != samples:
+                raise InputError(
+                    f"'{name}' of a batch has {_length(leaves[name])} parts for {samples} samples: where the first "
+                    "dimension is not the sample, give a workload that says how batches are divided"
+                )
+
+    def _is_divided(self, name: str, leaf: Any) -> bool:
+        return name in self.template.divided or (name not in self.template.leaves and isinstance(leaf, Tensor))
+
+    def _joined(self, name: str, leaves: list[Any]) -> Any:
+        if not self._is_divided(name, leaves[0]):
+            return leaves[0]
+        if not isinstance(leaves[0], Tensor):
+            return [item for leaf in leaves for item in leaf]
+        widest = [max(sizes) for sizes in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
+        return torch.cat([_padded(leaf, widest) for leaf in leaves])
+
+    def _cut(self, name: str, leaf: Any, smaller: int) -> Any:
+        for dimension, factor in self.template.sized.get(name, {}).items():
+            leaf = leaf.narrow(dimension, 0, min(leaf.shape[dimension], int(smaller * factor)))
+        return leaf
+
+    def _repeated(self, name: str, leaf: Any, samples: int, extent: int) -> Any:
+        if name not in self.template.divided:
+            return leaf
+        if not isinstance(leaf, Tensor):
+            return [leaf[0]] * samples
+        for dimension, factor in self.template.sized.get(name, {}).items():
+            places = torch.arange(int(extent * factor)) % leaf.shape[dimension]
+            leaf = leaf.index_select(dimension, places)
+        return leaf.expand(samples, *leaf.shape[1:]).clone()
+
+
+def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], sized: SizedDimensions) -> Template:
+    """Learn what batches look like.
+
+    Args:
+        one: a batch of one sample.
+        three: a batch of three.
+        leaves: names what a batch holds.
+        sized: see :class:`Template`.
+
+    Raises:
+        InputError: nothing in a batch has a part for each sample, or a tensor has neither that nor one value.
+    """
+    single, several = leaves(one), leaves(three)
+    lengths = {name: (_length(single[name]), _length(leaf)) for name, leaf in several.items()}
+    divided = frozenset(name for name, both in lengths.items() if both == (1, 3))
+    if not divided:
+        raise InputError("no tensor of a batch has the sample as its first dimension: batches cannot be divided")
+    for name, leaf in several.items():
+        if name not in divided and isinstance(leaf, Tensor) and leaf.ndim:
+            raise InputError(
+                f"'{name}' of a batch of 3 samples has the shape {tuple(leaf.shape)}: where the first dimension is not "
+                "the sample, give a workload that says how batches are divided"
+            )
+    return Template(single, Structure.of(one), divided, sized)
+
+
+def sized_dimensions(
+    small: Mapping[str, Any], large: Mapping[str, Any], small_size: int, large_size: int
+) -> dict[str, dict[int, Fraction]]:
+    """Find the dimensions that follow the size of samples, by two batches of different sizes.
+
+    Where all samples are of one size, those that are just as large.
+
+    Raises:
+        InputError: none does, or one follows it in no fixed proportion.
+    """
+    sized: dict[str, dict[int, Fraction]] = {}
+    for name, leaf in small.items():
+        for dimension in range(1, leaf.ndim if isinstance(leaf, Tensor) else 0):
+            before, after = leaf.shape[dimension], large[name].shape[dimension]
+            if before == after and not (small_size == large_size == before):
+                continue
+            if before * large_size != after * small_size:
+                raise InputError(
+                    f"dimension {dimension} of '{name}' is {before} at size {small_size} and {after} at {large_size}: "
+                    "it must follow the size in proportion"
+                )
+            sized.setdefault(name, {})[dimension] = Fraction(before, small_size)
+    if large_size and not sized:
+        raise InputError(f"no dimension of a batch follows the size of its samples, {small_size} to {large_size}")
+    return sized
+
+
+def _length(leaf: Any) -> int:
+    """Return the parts of a leaf; -1 where it is one thing."""
+    if isinstance(leaf, Tensor):
+        return leaf.shape[0] if leaf.ndim else -1
+    return len(leaf) if isinstance(leaf, list | tuple) else -1
+
+
+def _padded(tensor: Tensor, widest: Sequence[int]) -> Tensor:
+    missing = [wide - size for wide, size in zip(widest, tensor.shape[1:], strict=True)]
+    if not any(missing):
+        return tensor
+    return functional.pad(tensor, [side for count in reversed(missing) for side in (0, count)])
