@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from trainauto.engine.run import Run
     from trainauto.forecast.batch_shapes import Bounds, Shapes
     from trainauto.forecast.card_plan import CardPlan
-    from trainauto.forecast.plan_request import Loss, MakeOptimizer
+    from trainauto.forecast.plan_request import MakeOptimizer, PlanRequest
+    from trainauto.integrations.loop_model import Loss
     from trainauto.options.cards import CardPreset
 
 
@@ -64,6 +65,10 @@ def plan(subject: LoadedOptions, *, card: str | None = None, vram: str | None = 
 
 
 @overload
+def plan(subject: "PlanRequest", *, card: str | None = None, vram: str | None = None) -> "CardPlan": ...
+
+
+@overload
 def plan(
     subject: "nn.Module | Callable[[], nn.Module]",
     loss: "Loss",
@@ -78,7 +83,7 @@ def plan(
 
 
 def plan(
-    subject: "LoadedOptions | nn.Module | Callable[[], nn.Module]",
+    subject: "LoadedOptions | PlanRequest | nn.Module | Callable[[], nn.Module]",
     loss: "Loss | None" = None,
     shapes: "Shapes | None" = None,
     *,
@@ -93,7 +98,8 @@ def plan(
     threads are left alone meanwhile.
 
     Args:
-        subject: options, or the model of the code: a module, which stays as it is, or a function that makes it.
+        subject: options, or the model of the code: a module, which stays as it is, or a function that makes it; or all
+            of the code in one, as the command line's factories return it.
         loss: of code: ``loss(model, batch)``, see :class:`~trainauto.forecast.plan_request.PlanRequest`; so are:
         shapes: of a batch, e.g. ``{"ids": ("batch", "tokens", torch.int64)}``.
         card: its name, e.g. ``"RTX 3060 12GB"``; ``python -m trainauto plan --list-cards`` lists them.
@@ -113,11 +119,13 @@ def plan(
         if loss is not None or shapes is not None or code:
             raise TypeError("an option file says itself what is trained: plan(options, card=...)")
         return _plan_options(subject, preset)
-    if loss is None or shapes is None:
-        raise TypeError("code is planned by plan(model, loss, shapes, card=...)")
     from trainauto.forecast.code_plans import plan_code
     from trainauto.forecast.plan_request import PlanRequest
 
+    if isinstance(subject, PlanRequest):
+        return plan_code(subject, [preset]).cards[0]
+    if loss is None or shapes is None:
+        raise TypeError("code is planned by plan(model, loss, shapes, card=...)")
     code["bounds"] = code.get("bounds") or {}
     return plan_code(PlanRequest(subject, loss, shapes, **code), [preset]).cards[0]
 

@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.plan import Axis
 from trainauto.forecast.batch_shapes import BatchShapes, Bounds, Shapes
-
-Loss = Callable[[Any, Any], Tensor | Mapping[str, Tensor]]
-"""``loss(model, batch)``: a scalar, or named scalars whose sum is minimised."""
+from trainauto.integrations.loop_model import Loss
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 

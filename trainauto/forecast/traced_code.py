@@ -6,7 +6,7 @@ does as CUDA does meanwhile, in this thread alone, so that nobody who computes b
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from trainauto.core.plan import Plan
 from trainauto.engine.traced_training import kernels_of
 from trainauto.forecast.batch_shapes import BatchShapes
 from trainauto.forecast.plan_request import PlanRequest
+from trainauto.integrations.loop_forecast import refusing_calls
 from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
@@ -71,7 +72,8 @@ class CodeTracer:
         self._seconds = 0.0
         step = self._train if self._optimizer is not None else self._infer
         held = [self._module, *([self._optimizer] if self._optimizer is not None else [])]
-        with self._world():
+        live = self._request.model
+        with self._world(), refusing_calls(live) if isinstance(live, nn.Module) else nullcontext():
             try:
                 # The first step may make the optimizer's state.
                 traced = trace(lambda: step(plan), steps=2, held=held, ends_early=True, libraries=libraries)

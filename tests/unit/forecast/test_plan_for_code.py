@@ -73,6 +73,8 @@ def test_a_live_module_stays_as_it_is_and_is_planned_for_a_card() -> None:
     assert "tokens is at its bound 256" in answer.reason
     assert [plan.size for plan in answer.frontier][:2] == [8, 9]
     small = trainauto.plan(Reader, loss_of, IDS, optimizer=None, bounds=BOUNDS, vram="1GiB", target_vram_usage=0.5)
+    whole = trainauto.PlanRequest(Reader, loss_of, IDS, None, BOUNDS, 0.5)
+    assert trainauto.plan(whole, vram="1GiB") == small
     assert small.target_bytes == 2**29
     assert small.most_bytes <= 2**29
 
@@ -230,6 +232,15 @@ def _constant(*_: Any) -> Tensor:
 def test_what_cannot_be_used_is_said_with_what_to_do(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         peak(**changes)
+
+
+def test_a_loss_that_calls_the_live_model_is_refused_and_leaves_it_alone() -> None:
+    model = Reader()
+    with pytest.raises(TraceError, match="a loss calls a model that it was not given"):
+        peak(model, lambda _, batch: loss_of(model, batch))
+    assert all(weight.grad is None for weight in model.parameters())
+    assert model.kept is None
+    assert loss_of(model, {"ids": torch.zeros(1, 2, dtype=torch.int64)}).item() > 0
 
 
 def test_a_step_that_fails_names_its_place() -> None:
