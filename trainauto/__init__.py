@@ -4,8 +4,7 @@ What people script with lies here; it is loaded when it is first used, so that i
 docs/python.md shows it at work.
 """
 
-from importlib import import_module
-from typing import Any
+from trainauto.core.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -33,12 +32,7 @@ _WHERE = {
 
 __all__ = ["__version__", *_WHERE]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'trainauto' has no attribute '{name}'")
-    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
-    return value
+__getattr__ = lazy_names(globals(), _WHERE)
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -63,3 +64,31 @@ def test_a_budget_of_tokens_grows_to_its_memory() -> None:
     assert 0.75 * 128 * MIB < max(peaks) <= 0.9 * 128 * MIB
     assert seen[0][2] > 128 * 20
     assert result["tokens"] < 1.2 * sum(8 + 7 * number % 120 for number in range(2000))  # hardly any padding
+
+
+def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: Path) -> None:
+    """With a run directory added, which the command reports on."""
+    text = (WORKER.parents[2] / "docs" / "own_loop.md").read_text(encoding="utf-8")
+    example, _ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "plain.py").write_text(example)
+    (tmp_path / "kept.py").write_text(example.replace("dataset,\n", 'dataset,\n    run_directory="runs/mine",\n'))
+    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
+
+    def said(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert re.fullmatch(r"8000 samples, batch_size \d{2,4}, loss \d\.\d{3}, \d\d MiB\n", said("plain.py"))
+    assert not (tmp_path / "runs").exists()
+    kept = said("kept.py")
+    assert "/8000 samples" in kept
+    assert "completed   the loop has ended" in kept
+    report = said("-m", "trainauto", "report", "runs/mine")
+    assert "limit       64.0 MiB" in report
+    assert "memory never ran out in training" in report
+    config = json.loads((tmp_path / "runs" / "mine" / "current" / "config.json").read_text())
+    assert config["objectives"] == {"classes": {"optimizer": "AdamW", "learning_rate": 0.001}}
+    assert config["axes"][0]["maximum"] == 2048

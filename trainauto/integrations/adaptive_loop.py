@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
@@ -206,7 +206,7 @@ class AdaptiveLoop:
         Args:
             epochs: counted from the very first sample, also after :meth:`load_state_dict`.
         """
-        self._begin()
+        self._begin(epochs)
         batches = iter(self.training.loader)
         while epochs is None or self.progress.samples < epochs * len(self._samples):
             start = time.perf_counter()
@@ -264,7 +264,7 @@ class AdaptiveLoop:
             self._reports.failed(error)
         self.close()
 
-    def _begin(self) -> None:
+    def _begin(self, epochs: int | None) -> None:
         """Before the first batch: predict, put the budget in force, choose the first plan."""
         if self._has_begun:
             return
@@ -281,7 +281,7 @@ class AdaptiveLoop:
             )
         facts = RunFacts(run.axes, run.loader.plan)
         self._automation.check(facts)
-        self._reports.start(self._summary())
+        self._reports.start(self._summary(epochs), self._config())
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
         clips = run.controls.max_norm is not None
@@ -302,7 +302,24 @@ class AdaptiveLoop:
                 layer,
             )
 
-    def _summary(self) -> RunSummary:
+    def _config(self) -> dict[str, Any]:
+        run, settings = self.training, self._automation.controller.settings
+        return {
+            "plan": run.loader.plan.to_dict(),
+            "axes": [asdict(axis) for axis in run.axes],
+            "objectives": {
+                objective.name: {
+                    "optimizer": type(objective.optimizer).__name__,
+                    "learning_rate": objective.optimizer.param_groups[0]["lr"],
+                }
+                for objective in self._model.given
+            },
+            "memory_budget_bytes": run.budget_bytes,
+            "max_norm": run.controls.max_norm,
+            "controller": asdict(settings),
+        }
+
+    def _summary(self, epochs: int | None) -> RunSummary:
         run = self.training
         module = self._model.module
         return RunSummary(
@@ -312,7 +329,7 @@ class AdaptiveLoop:
             network=type(module).__name__,
             parameters=sum(weight.numel() for weight in module.parameters() if weight.requires_grad),
             plan=run.loader.plan,
-            total=len(self._samples),
+            total=len(self._samples) * (epochs or 1),
             unit="samples",
             samples={self._samples.name: len(self._samples)},
             train_set=self._samples.name,
