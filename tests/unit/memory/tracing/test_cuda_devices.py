@@ -25,6 +25,16 @@ def test_tensors_and_modules_stay_on_the_cpu() -> None:
         torch.ones(1, device="cuda")
 
 
+def test_a_function_that_is_decorated_within_casts_ever_after() -> None:
+    with cpu_for_cuda():
+
+        @torch.autocast("cuda", torch.bfloat16)
+        def product() -> torch.dtype:
+            return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+
+    assert product() == torch.bfloat16
+
+
 def test_autocast_is_that_of_the_cpu_in_this_thread_alone() -> None:
     rows, types = torch.ones(2, 2), []
 
