@@ -58,7 +58,8 @@ class CodeTracer:
             self._module.to("cpu")
             if self._optimizer is None:
                 trained = [weight for weight in self._module.parameters() if weight.requires_grad]
-                self._optimizer = request.optimizer_of(trained)
+                with _as_input("making the optimizer failed"):
+                    self._optimizer = request.optimizer_of(trained)
         self._seconds = time.perf_counter() - start
 
     def trace(self, plan: Plan) -> PlanBytes:
@@ -147,13 +148,19 @@ def _made_fake(make: Any) -> _Twin | None:
 
 
 def _made(make: Any) -> nn.Module:
-    try:
+    with _as_input("making the model failed"):
         return _checked(make())
+
+
+@contextmanager
+def _as_input(what: str) -> Iterator[None]:
+    """Say of an error in code that was handed over where it lies."""
+    try:
+        yield
     except TrainautoError:
         raise
     except Exception as error:
-        text = f"making the model failed: {type(error).__name__}: {error}, at {place_of_error(error)}"
-        raise InputError(text) from error
+        raise InputError(f"{what}: {type(error).__name__}: {error}, at {place_of_error(error)}") from error
 
 
 def _checked(model: Any) -> nn.Module:

@@ -225,6 +225,11 @@ def _constant(*_: Any) -> Tensor:
         ({"loss": _constant}, "does not follow from weights of the model"),
         ({"optimizer": "AdamWW"}, "torch.optim has no 'AdamWW'. Did you mean 'AdamW'?"),
         ({"optimizer": torch.optim.SGD([torch.zeros(1)])}, "the optimizer at hand steps no model that is yet to be"),
+        (
+            {"optimizer": lambda weights: torch.optim.SGD(weights, lr=-1)},
+            "making the optimizer failed: ValueError: Inv",
+        ),
+        ({"model": lambda: Reader().requires_grad_(False)}, "making the optimizer failed: ValueError: .*empty"),
         ({"model": lambda: 3}, r"the model is a int, not a torch.nn.Module"),
         ({"model": lambda: 1 // 0}, "making the model failed: ZeroDivisionError: .*test_plan_for_code.py:"),
     ],
