@@ -13,6 +13,7 @@ _WHERE = {
     "build_run": "trainauto.scripting",
     "train": "trainauto.engine.loop",
     "plan": "trainauto.scripting",
+    "PlanRequest": "trainauto.forecast.plan_request",
     "read_records": "trainauto.storage.run_tables",
     "set_environment": "trainauto.core.process",
     "is_out_of_memory": "trainauto.memory.monitor.oom",

@@ -5,6 +5,7 @@ from trainauto.core.errors import TrainautoError as TrainautoError
 from trainauto.core.process import set_environment as set_environment
 from trainauto.data.dynamic_loader import DynamicDataLoader as DynamicDataLoader
 from trainauto.engine.loop import train as train
+from trainauto.forecast.plan_request import PlanRequest as PlanRequest
 from trainauto.integrations.adaptive_loop import AdaptiveLoop as AdaptiveLoop
 from trainauto.integrations.adaptive_loop import LoopStep as LoopStep
 from trainauto.integrations.loop_axes import Range as Range

@@ -75,7 +75,7 @@ class LoopTracer:
             TraceError: a loss uses the live model, its memory depends on data, or it fails on fake tensors.
         """
         start = time.perf_counter()
-        with _refusing_calls(self._live):
+        with refusing_calls(self._live):
             trace = self._fake.trace(plan)
         return PlanBytes.of(trace, time.perf_counter() - start, self._fake.kernels(trace), segments=self._segments)
 
@@ -162,7 +162,7 @@ def _copied(model: LoopModel, mode: FakeTensorMode) -> LoopModel:
 
 
 @contextmanager
-def _refusing_calls(module: nn.Module) -> Iterator[None]:
+def refusing_calls(module: nn.Module) -> Iterator[None]:
     """Have every call of a module fail: what uses it in a trace would have used the wrong one."""
 
     def refuse(_module: nn.Module, _arguments: Any) -> None:

@@ -110,6 +110,16 @@ class MemoryForecast:
             kernels=next(iter(traced.values())).kernels,
         )
 
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan was traced itself."""
+        return (plan.forward_batch_size, plan.size) in self.traced
+
+    def extended(self, traced: Mapping[Plan, PlanBytes]) -> "MemoryForecast":
+        """Return a forecast that also knows these plans."""
+        more = {(plan.forward_batch_size, plan.size): plan_bytes for plan, plan_bytes in traced.items()}
+        seconds = self.seconds + sum(plan_bytes.seconds for plan_bytes in traced.values())
+        return MemoryForecast.of({**self.traced, **more}, self.live.window_px, seconds, self.live.power)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what was traced, in bytes, for files."""
         plans = [
