@@ -22,7 +22,7 @@ _WHERE = {
     "DynamicDataLoader": "trainauto.data.dynamic_loader",
     "build_dynamic_batch_dataloader": "trainauto.tasks.text.dynamic_dataloader",
     "AdaptiveLoop": "trainauto.integrations.adaptive_loop",
-    "LoopStep": "trainauto.integrations.adaptive_loop",
+    "LoopStep": "trainauto.integrations.loop_step",
     "ModelObjective": "trainauto.integrations.loop_model",
     "Range": "trainauto.integrations.loop_axes",
     "TrainautoError": "trainauto.core.errors",

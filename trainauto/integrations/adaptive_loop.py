@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
@@ -16,10 +16,10 @@ from trainauto.control.bounds import Bounds
 from trainauto.control.controller import Controller
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import Decision, RunFacts
+from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
 from trainauto.core.process import lacking_environment, without_memory_limit
-from trainauto.core.records import Progress, StepRecord
+from trainauto.core.records import Progress
 from trainauto.core.run_events import RunSummary
 from trainauto.core.workload import Workload
 from trainauto.engine.controls import Controls
@@ -41,6 +41,7 @@ from trainauto.integrations.loop_parts import (
     teach_workload,
 )
 from trainauto.integrations.loop_reports import LoopReports
+from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import Weigh
 from trainauto.memory.monitor.meter import MemoryMeter
@@ -58,34 +59,6 @@ class OwnRates:
 
 class LoopController(ControllerAutomation):
     """The controller of a loop of one's own."""
-
-
-@dataclass(frozen=True)
-class LoopStep:
-    """What became of a batch.
-
-    Attributes:
-        trained: whether it was trained. One that did not fit in any pieces has changed nothing: its samples come again
-            in smaller batches.
-        losses: each term, a mean over the samples of the step; keys as the loss names them.
-        grad_norms: of each objective, before clipping.
-        samples: trained in it; 0 where it was not.
-        plan: it was trained under, or came under.
-        pieces: parts in which it ran, by objective, where those are not what the plan says.
-        out_of_memory: times it ran out of memory on the way.
-        peak_bytes: most memory in use while it ran, counted as the limit is; ``None`` where the platform cannot tell.
-        decisions: what was decided since the last trained step, with reasons.
-    """
-
-    trained: bool
-    losses: Mapping[str, float]
-    grad_norms: Mapping[str, float]
-    samples: int
-    plan: Plan
-    pieces: Mapping[str, int]
-    out_of_memory: int
-    peak_bytes: int | None
-    decisions: tuple[Decision, ...]
 
 
 class AdaptiveLoop:
@@ -229,11 +202,11 @@ class AdaptiveLoop:
         run = self.training
         record = train_step(run, batch, self._data_seconds)
         if record is None:
-            return LoopStep(False, {}, {}, 0, batch.plan, {}, 1, None, ())
+            return LoopStep.not_trained(batch)
         take_in(run, record)
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
-        return _outcome(record, decisions)
+        return LoopStep.of(record, decisions)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of samples, the counters, and what the controller knows.
@@ -343,11 +316,3 @@ class AdaptiveLoop:
             memory_target_bytes=run.memory_target_bytes,
             memory_limit_bytes=run.limit_bytes,
         )
-
-
-def _outcome(record: StepRecord, decisions: tuple[Decision, ...]) -> LoopStep:
-    peak = record.peak.allocated if record.peak is not None else None
-    pieces = {name: split.micro_batches for name, split in record.pieces.items()}
-    return LoopStep(
-        True, record.losses, record.grad_norms, record.shape.samples, record.plan, pieces, record.ooms, peak, decisions
-    )
