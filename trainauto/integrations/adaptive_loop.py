@@ -43,18 +43,12 @@ from trainauto.integrations.loop_parts import (
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
+from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.release import trim_heap
 
 logger = logging.getLogger(__name__)
-
-
-class OwnRates:
-    """Leaves learning rates to the loop."""
-
-    def set_rates(self, optimizers: object, progress: Progress, extra_factor: float = 1.0) -> None:
-        """Do nothing."""
 
 
 class LoopController(ControllerAutomation):

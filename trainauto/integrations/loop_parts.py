@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from trainauto.control.control_settings import ControlSettings
 from trainauto.core.errors import InputError
@@ -44,24 +45,32 @@ def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Grow
 
 
 def teach_workload(
-    samples: MapSamples, growth: Growth, lengths: Sequence[int] | None, weigh: Weigh | None, workload: Workload | None
+    samples: MapSamples,
+    growth: Growth,
+    lengths: Sequence[int] | NDArray[np.int64] | None,
+    weigh: Weigh | None,
+    workload: Workload | None,
+    template: int = 0,
 ) -> Structure:
-    """Look at a few samples: have the dataset know its workload, and return how its batches are put together."""
+    """Look at a few samples: have the dataset know its workload, and return how its batches are put together.
+
+    Where sizes are no tokens, all samples are taken to be as large as sample ``template``.
+    """
     if growth.longest is not None and lengths is not None:
         shortest, longest = int(np.argmin(lengths)), int(np.argmax(lengths))
-        sizes, first = (lengths[shortest], growth.longest), longest
+        sizes, first = (int(lengths[shortest]), growth.longest), longest
         pair = [samples[_key(index, 0)] for index in (shortest, longest)]
     else:
         size = growth.plan.size if growth.plan.has_size else 0
         largest = growth.axes[0].clamp(growth.axes[0].maximum)
-        sizes, first = (size, largest if size else 0), 0
-        pair = [samples[_key(0, size)] for size in sizes]
+        sizes, first = (size, largest if size else 0), template
+        pair = [samples[_key(template, size)] for size in sizes]
     one = samples.batch([pair[1]])
     structure = Structure.of(one)
     if workload is None:
         sized = sized_dimensions(samples.collate([pair[0]]), samples.collate([pair[1]]), *sizes)
-        template = template_of(one, samples.batch([samples[_key(first, sizes[1])]] * 3), leaves_of, sized)
-        workload = NestedSamples(template, weigh, counts_tokens=growth.longest is not None)
+        learned = template_of(one, samples.batch([samples[_key(first, sizes[1])]] * 3), leaves_of, sized)
+        workload = NestedSamples(learned, weigh, counts_tokens=growth.longest is not None)
     elif weigh is not None:
         raise InputError("a workload weighs samples itself: leave weigh out")
     samples.workload = workload

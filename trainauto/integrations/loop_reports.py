@@ -25,13 +25,15 @@ class LoopReports:
 
     Args:
         root: folder of runs; ``None`` writes nothing.
+        on_console: whether lines of the console are wanted, too.
 
     Attributes:
         folder: that of this run; empty without one.
         name: of the loop.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None, *, on_console: bool = True) -> None:
+        self._on_console = on_console
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
         self._progress = Progress()
@@ -45,7 +47,7 @@ class LoopReports:
         directory = RunDirectory.create(self._root, "")
         self.folder = str(directory.path)
         directory.write_config({"name": self.name, **config})
-        self._reporter = Reporter(default_sinks(directory, LOGGED_EVERY))
+        self._reporter = Reporter(default_sinks(directory, LOGGED_EVERY, console=self._on_console))
         self._reporter.start(replace(summary, run_directory=self.folder))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:

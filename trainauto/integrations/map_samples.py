@@ -91,6 +91,10 @@ class MapSamples(DynamicDataset):
         """Return samples as a batch, in the shape in which losses get it."""
         return self._collate_fn(list(samples))
 
+    def first(self, count: int) -> dict[str, Tensor]:
+        """Return a batch of the first samples, as they are; fewer where there are no more."""
+        return self.collate(self.__getitems__([SampleKey(index, 0, 0) for index in range(min(count, len(self)))]))
+
     def collate(self, samples: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """Return the leaves of a batch."""
         return cast(dict[str, Tensor], leaves_of(self.batch(samples)))

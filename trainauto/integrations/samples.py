@@ -57,6 +57,10 @@ class NestedSamples:
         self._weigh = weigh
         self._counts_tokens = counts_tokens
 
+    def weighed(self, weigh: Weigh | None) -> "NestedSamples":
+        """Return the same kind of samples with other weights."""
+        return NestedSamples(self.template, weigh, counts_tokens=self._counts_tokens)
+
     def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
         """Return samples ``start`` to ``stop``; what is no sample's goes with every part."""
         return {name: leaf[start:stop] if self._is_divided(name, leaf) else leaf for name, leaf in tensors.items()}

@@ -12,7 +12,7 @@ from trainauto.storage.run_directory import RunDirectory
 
 
 def default_sinks(
-    run: RunDirectory, print_freq: int, *, tensorboard: bool = True, stream: TextIO | None = None
+    run: RunDirectory, print_freq: int, *, tensorboard: bool = True, console: bool = True, stream: TextIO | None = None
 ) -> list[Sink]:
     """Return the sinks of a run, for the :class:`~trainauto.reporting.reporter.Reporter` of its first rank.
 
@@ -22,12 +22,13 @@ def default_sinks(
         run: the run's folder.
         print_freq: steps between logging steps.
         tensorboard: whether to write curves.
+        console: whether there is one.
         stream: where the console is; stdout if not given.
     """
     return [
         JsonLines(run),
         SummaryJson(run.log_object, print_freq),
         TrainingLog(run.log, print_freq),
-        console_sink(print_freq, stream),
+        *([console_sink(print_freq, stream)] if console else []),
         *([TensorBoard(run.tensorboard)] if tensorboard else []),
     ]

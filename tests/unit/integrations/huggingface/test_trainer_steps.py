@@ -1,0 +1,170 @@
+"""Steps of a memory-aware Trainer against loops written by hand, without a memory budget."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from tests.trainers import Regression, Watched, points, rows, tiny_model, watched, weights
+from trainauto.core.plan import Plan
+
+SAMPLES, EPOCHS = 20, 3
+CHANGING = {4: Plan.of(batch_size=8, micro_batches=3), 9: Plan.of(batch_size=3, micro_batches=2)}
+
+
+def by_hand(model: nn.Module, steps: list[list[Any]], rate: float = 1e-2, warmup: int = 0) -> list[float]:
+    """Linear decay in samples, clipping at 1, as ``TrainingArguments`` have it; return the rates."""
+    adam = torch.optim.AdamW(model.parameters(), rate, weight_decay=0.0, fused=True)
+    trained, rates = 0, []
+    model.train()
+    for parts in steps:
+        share = (SAMPLES * EPOCHS - trained) / max(1, SAMPLES * EPOCHS - warmup)
+        adam.param_groups[0]["lr"] = rate * (trained / warmup if trained < warmup else share)
+        rates.append(adam.param_groups[0]["lr"])
+        items = sum(int(part["labels"][:, 1:].ne(-100).sum()) for part in parts)
+        adam.zero_grad()
+        for part in parts:
+            model(**part, num_items_in_batch=torch.tensor(items)).loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        trained += sum(len(part["input_ids"]) for part in parts)
+    return rates
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_weights_are_those_of_a_loop_over_the_same_parts_to_the_bit(tmp_path: Path, workers: int) -> None:
+    """A16, D06: batches of 4, 8, then 3 samples in parts; every sample exactly once an epoch."""
+    model, alone = tiny_model(), tiny_model()
+    trainer = watched(
+        tmp_path,
+        model,
+        rows(SAMPLES, ragged=True),
+        plans=CHANGING,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        num_train_epochs=EPOCHS,
+        dataloader_num_workers=workers,
+    )
+    trainer.train()
+    steps = trainer.steps()
+    sizes = [[len(part["input_ids"]) for part in parts] for parts in steps]
+    assert [2, 2] in sizes
+    assert [3, 3, 2] in sizes
+    assert 3 in map(sum, sizes)
+    seen = trainer.trained()
+    epochs = [seen[start : start + SAMPLES] for start in range(0, len(seen), SAMPLES)]
+    assert [Counter(epoch) for epoch in epochs] == [Counter(range(SAMPLES))] * EPOCHS
+    assert epochs[0] != epochs[1]
+    rates = by_hand(alone, steps)
+    assert torch.equal(weights(model), weights(alone))
+    assert [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry] == rates
+    assert trainer.state.epoch == EPOCHS
+    assert trainer.state.global_step == trainer.state.max_steps == len(steps)
+    assert trainer.args.gradient_accumulation_steps == 2
+
+
+def test_log_lines_say_samples_plans_and_peaks(tmp_path: Path) -> None:
+    trainer = watched(tmp_path, tiny_model(), rows(), per_device_train_batch_size=4, num_train_epochs=2)
+    result = trainer.train()
+    lines = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [line["samples"] for line in lines] == list(range(4, 41, 4))
+    assert {line["forward_batch_size"] for line in lines} == {4}
+    assert all(line["peak_memory_mib"] > 0 for line in lines)
+    assert lines[-1]["epoch"] == 2
+    expected = 40 / result.metrics["train_runtime"]
+    assert result.metrics["train_samples_per_second"] == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(("model", "dataset"), [(Regression, points), (tiny_model, lambda: rows(ragged=True))])
+def test_parts_weigh_what_they_are(tmp_path: Path, model: Any, dataset: Any) -> None:
+    """Means over samples and over labels: a step in uneven parts is the step as a whole (SGD, fp64)."""
+    results = []
+    for passes, size in ((1, 5), (3, 2)):
+        net = model().double()
+        plans = {0: Plan.of(batch_size=5, micro_batches=passes)}
+        trainer = watched(
+            tmp_path,
+            net,
+            dataset(),
+            kind=PlannedFromTheStart,
+            plans=plans,
+            per_device_train_batch_size=size,
+            optim="sgd",
+            num_train_epochs=2,
+        )
+        trainer.train()
+        assert {len(parts) for parts in trainer.steps()} == {passes}
+        results.append(weights(net))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
+
+
+class PlannedFromTheStart(Watched):
+    """Begins with a plan of the test's own."""
+
+    def get_train_dataloader(self) -> Any:
+        batches = super().get_train_dataloader()
+        planned = next(call for call in self.callback_handler.callbacks if hasattr(call, "plans"))
+        batches.data.loader.update_plan(planned.plans[0])
+        return batches
+
+
+def test_the_stock_loss_is_the_one_that_is_logged(tmp_path: Path) -> None:
+    """One step over everything, against the model itself."""
+    net, dataset = tiny_model(), rows(6, ragged=True)
+    trainer = watched(tmp_path, net, dataset, per_device_train_batch_size=2, gradient_accumulation_steps=3, max_steps=1)
+    batch = {name: torch.stack([row[name] for row in dataset]) for name in dataset[0]}
+    expected = net(**batch).loss.item()
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(expected, rel=1e-6)
+    assert trainer.state.global_step == 1
+
+
+def test_a_schedule_of_ones_own_counts_samples(tmp_path: Path) -> None:
+    """A LambdaLR is a function of samples; so is warm-up, as a share or in steps."""
+    net = tiny_model()
+    sgd = torch.optim.SGD(net.parameters(), 0.5)
+    own = LambdaLR(sgd, lambda samples: 1 / (1 + samples))
+    trainer = watched(
+        tmp_path, net, rows(), more={"optimizers": (sgd, own)}, per_device_train_batch_size=5, num_train_epochs=2
+    )
+    trainer.train()
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    assert rates == [0.5 / (1 + samples) for samples in range(0, 40, 5)]
+
+
+@pytest.mark.parametrize("warmup", [{"warmup_ratio": 0.25}, {"warmup_steps": 3}])
+def test_warm_up_counts_samples(tmp_path: Path, warmup: dict[str, Any]) -> None:
+    """D14; ``warmup_ratio`` is no longer transformers' own."""
+    trainer = watched(tmp_path, tiny_model(), rows(), per_device_train_batch_size=5, num_train_epochs=EPOCHS, **warmup)
+    trainer.train()
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    assert rates == pytest.approx(by_hand(tiny_model(), trainer.steps(), warmup=15))
+    assert rates[0] == 0
+
+
+def test_runs_of_so_many_steps_end_there_and_keep_their_epochs(tmp_path: Path) -> None:
+    trainer = watched(tmp_path, tiny_model(), rows(), per_device_train_batch_size=6, max_steps=7)
+    trainer.train()
+    assert trainer.state.global_step == 7
+    assert Counter(trainer.trained()[:20]) == Counter(range(20))
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    assert rates == pytest.approx([1e-2 * (7 - step) / 7 for step in range(7)])
+
+
+def test_logs_may_be_counted_in_samples(tmp_path: Path) -> None:
+    trainer = watched(
+        tmp_path,
+        tiny_model(),
+        rows(),
+        per_device_train_batch_size=3,
+        num_train_epochs=2,
+        logging_steps=1000,
+        logging_samples=10,
+    )
+    trainer.train()
+    lines = [entry["samples"] for entry in trainer.state.log_history if "loss" in entry]
+    assert [samples // 10 for samples in lines] == [1, 2, 3, 4]

@@ -1,0 +1,1 @@
+"""The Trainer of transformers on the engine's own parts; :mod:`trainauto.huggingface` has its names."""

@@ -1,0 +1,109 @@
+"""Where the Trainer's loop lets others in: the start, each step, the end of an epoch of samples."""
+
+import math
+import sys
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+from trainauto.core.records import StepRecord
+from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.schedule import advance
+from trainauto.integrations.huggingface.session import MemorySession
+
+
+class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
+    """Comes before all other callbacks, so that these see epochs, steps and lengths as they are.
+
+    Args:
+        trainer: whose; its ``memory`` is the session of a call of ``train``.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(self, _args: Any, state: Any, control: Any, **_others: Any) -> Any:
+        """Predict, choose the first plan, or resume."""
+        session = self._session
+        if session is not None:
+            session.start(self._trainer.checkpoint_to_resume)
+            self._count(session, state)
+        return control
+
+    def on_optimizer_step(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """Move the schedule by the samples of the step."""
+        session, trainer = self._session, self._trainer
+        is_whole = session is not None and not trainer.accelerator.optimizer_step_was_skipped
+        if session is not None and is_whole and session.samples_to_train is not None:
+            advance(trainer.lr_scheduler, session.pending_samples)
+        return control
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_others: Any) -> Any:
+        """Record the step, decide upon it; end epochs and the run by their samples."""
+        session = self._session
+        if session is None:
+            return control
+        before = session.progress.samples
+        record = session.end_step(skipped=bool(self._trainer.accelerator.optimizer_step_was_skipped))
+        if record is None:
+            return control
+        self._count(session, state)
+        samples = session.progress.samples
+        if samples % len(session.data.samples) == 0:
+            control.should_epoch_stop = True
+        _set_due(args, control, session, before, samples)
+        self._keep_decisions(session, record, state)
+        return control
+
+    @property
+    def _session(self) -> MemorySession | None:
+        session: MemorySession | None = self._trainer.memory
+        return session
+
+    @staticmethod
+    def _count(session: MemorySession, state: Any) -> None:
+        """Have the Trainer's state say what has been trained, and about how many steps there will be."""
+        state.epoch = session.progress.samples / len(session.data.samples)
+        total = session.samples_to_train
+        if total is not None:
+            left = max(0, total - session.progress.samples)
+            now = session.record.shape.samples if session.record is not None else session.data.loader.plan.batch_size
+            state.max_steps = state.global_step + math.ceil(left / max(1, now))
+
+    @staticmethod
+    def _keep_decisions(session: MemorySession, record: StepRecord, state: Any) -> None:
+        for decision in session.decisions:
+            entry = {"memory_decision": type(decision).__name__, "reason": getattr(decision, "reason", "")}
+            plan = getattr(decision, "plan", None)
+            if plan is not None:
+                entry["plan"] = str(plan)
+            state.log_history.append({**entry, "epoch": state.epoch, "step": state.global_step})
+        if record.ooms:
+            state.log_history.append({"out_of_memory": record.ooms, "epoch": state.epoch, "step": state.global_step})
+
+
+def _set_due(args: Any, control: Any, session: MemorySession, before: int, samples: int) -> None:
+    """Log, evaluate and save after so many samples."""
+    total = session.samples_to_train
+    if _is_due(own_argument(args, "logging_samples"), before, samples) or (
+        args.logging_strategy == IntervalStrategy.STEPS and _is_due(_share(args.logging_steps, total), before, samples)
+    ):
+        control.should_log = True
+    if _is_due(own_argument(args, "eval_samples"), before, samples) or (
+        args.eval_strategy == IntervalStrategy.STEPS and _is_due(_share(args.eval_steps, total), before, samples)
+    ):
+        control.should_evaluate = True
+    if _is_due(own_argument(args, "save_samples"), before, samples) or (
+        args.save_strategy == SaveStrategy.STEPS and _is_due(_share(args.save_steps, total), before, samples)
+    ):
+        control.should_save = True
+
+
+def _share(steps: float | None, total: int | None) -> int | None:
+    """Return how many samples a share of the run is; ``None`` where steps are counted."""
+    return math.ceil(steps * total) if steps is not None and total is not None and 0 < steps < 1 else None
+
+
+def _is_due(every: int | None, before: int, samples: int) -> bool:
+    return bool(every) and samples // (every or sys.maxsize) > before // (every or sys.maxsize)

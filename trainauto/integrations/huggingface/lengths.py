@@ -1,0 +1,109 @@
+"""How long the samples of a dataset are, and orders that go by it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainauto.core.errors import InputError
+from trainauto.core.shuffling import shuffled_order
+from trainauto.data.sampler import ShuffledStream
+
+LOOKED_AT = 4096
+"""Samples whose length is looked at where only the longest is wanted; a length column says it of all."""
+
+WINDOW = 50
+"""Batches whose samples are sorted together where batches are to be of similar length; transformers' own number."""
+
+
+def length_column(dataset: Any, column: str) -> NDArray[np.int64] | None:
+    """Return the lengths that a dataset has a column of; ``None`` without one."""
+    if column not in (getattr(dataset, "column_names", None) or ()):
+        return None
+    return np.asarray(dataset[column], np.int64)
+
+
+def lengths_of(dataset: Any, column: str, key: str) -> NDArray[np.int64]:
+    """Return the tokens of every sample: of the column of lengths, else of the rows, which are all loaded once.
+
+    Raises:
+        InputError: samples have no such rows.
+    """
+    known = length_column(dataset, column)
+    return known if known is not None else _measured(dataset, range(len(dataset)), key)
+
+
+def longest_sample(dataset: Any, column: str, key: str) -> int:
+    """Return the number of the longest sample as far as it can be told; of the first where samples have no rows."""
+    known = length_column(dataset, column)
+    if known is not None:
+        return int(np.argmax(known))
+    if _row(dataset[0], key) is None:
+        return 0
+    places = np.unique(np.linspace(0, len(dataset) - 1, LOOKED_AT).astype(int)).tolist()
+    return int(places[int(np.argmax(_measured(dataset, places, key)))])
+
+
+def _measured(dataset: Any, places: Sequence[int], key: str) -> NDArray[np.int64]:
+    lengths = np.zeros(len(places), np.int64)
+    for number, place in enumerate(places):
+        row = _row(dataset[place], key)
+        if row is None:
+            raise InputError(
+                f"sample {place} has no row of '{key}' whose tokens could be counted: give the dataset a column of "
+                "lengths (length_column_name), or count batches in samples"
+            )
+        lengths[number] = len(row)
+    return lengths
+
+
+def _row(sample: Any, key: str) -> Any:
+    """Return the row of tokens of a sample; ``None`` where it has none."""
+    row = sample.get(key) if isinstance(sample, Mapping) or hasattr(sample, "get") else None
+    return row if getattr(row, "ndim", 1) == 1 and hasattr(row, "__len__") and not isinstance(row, str) else None
+
+
+class SequentialStream(ShuffledStream):
+    """Samples in the order of the dataset, every epoch."""
+
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """Return the samples in their order."""
+        del epoch
+        return np.arange(self.samples)
+
+
+class LengthGroupedStream(ShuffledStream):
+    """Samples of similar length beside each other: shuffled, cut into windows, each sorted from the longest on.
+
+    The very longest comes first, so that what does not fit is seen at once. Orders do not depend on batches.
+
+    Args:
+        lengths: of all samples.
+        window: samples of a window.
+        seed: decides order and seeds.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], window: int, seed: int) -> None:
+        super().__init__(len(lengths), seed)
+        self._lengths = lengths
+        self._window = max(1, window)
+
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """Return the samples of an epoch in their order."""
+        if epoch not in self._orders:
+            self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}
+            self._orders[epoch] = self._grouped(shuffled_order(self.samples, self.seed, epoch))
+        return self._orders[epoch]
+
+    def _grouped(self, shuffled: NDArray[np.int64]) -> NDArray[np.int64]:
+        windows = [shuffled[start : start + self._window] for start in range(0, self.samples, self._window)]
+        grouped = np.concatenate([window[np.argsort(-self._lengths[window], kind="stable")] for window in windows])
+        longest = int(np.argmax(self._lengths[grouped]))
+        grouped[[0, longest]] = grouped[[longest, 0]]
+        return grouped
+
+
+def grouping_window(samples: int, batch_size: int) -> int:
+    """Return how many samples are sorted together: at least four windows an epoch."""
+    return max(1, min(samples // (batch_size * 4), WINDOW)) * batch_size

@@ -1,0 +1,158 @@
+"""The loss of a Trainer as the engine minimises losses, and what those of parts are weighted by."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainauto.engine.snapshot import StepSnapshot
+from trainauto.integrations.samples import NestedSamples
+from trainauto.integrations.structure import Structure
+from trainauto.memory.monitor.oom import is_out_of_memory
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 0.05
+"""How far a weighted sum over parts may lie from the loss of the whole: half precision and auxiliary losses do not
+agree to the last bit, and the wrong weights are off by more."""
+
+SIGNIFICANT = 1e-3
+"""Differences between two ways of weighting below this say nothing."""
+
+
+class Weighing(Enum):
+    """What the loss of a batch is, of the losses of its parts."""
+
+    SUM = "the sum over its parts"
+    ITEMS = "the mean over its parts, weighted by their labels"
+    SAMPLES = "the mean over its parts, weighted by their samples"
+    COUPLED = "no mean over its parts: they are coupled"
+
+
+class TrainerLoss:
+    """``compute_loss`` of a Trainer, as a loss of a model and a batch.
+
+    Attributes:
+        weighing: of parts.
+        step_items: labels of the whole step, where losses of parts are sums over all of it.
+
+    Args:
+        trainer: whose.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.weighing = Weighing.SAMPLES
+        self.step_items: Tensor | int | None = None
+
+    def __call__(self, model: Any, inputs: Any) -> Tensor:
+        """Return the loss of a part of a batch, by the labels of the step where it is a sum over them."""
+        is_part = self.weighing is Weighing.SUM and self.step_items is not None
+        return self.of(model, inputs, self.step_items if is_part else self.items_in(inputs))
+
+    def of(self, model: Any, inputs: Any, items: Tensor | int | None) -> Tensor:
+        """Return the loss of a batch, which the Trainer may mean over ``items`` labels."""
+        trainer = self._trainer
+        inputs = trainer._prepare_inputs(inputs)
+        with trainer.compute_loss_context_manager():
+            loss: Tensor = trainer.compute_loss(model, inputs, num_items_in_batch=items)
+        return loss
+
+    def items_in(self, inputs: Any) -> Tensor | int | None:
+        """Return the labels of a batch, as the Trainer counts them; ``None`` where it does not."""
+        count: Tensor | int | None = self._trainer._get_num_items_in_batch([inputs], self._trainer.args.device)
+        return count
+
+    def weigh_by(self, weighing: Weighing) -> Callable[[Any], int] | None:
+        """Return what parts weigh; ``None`` for their samples."""
+        self.weighing = weighing
+        if weighing is Weighing.SUM:
+            return _alike
+        return self.labels_in if weighing is Weighing.ITEMS else None
+
+    def labels_in(self, batch: Mapping[str, Any]) -> int:
+        """Return the labels that a loss is a mean over; of causal models the first place of a row has none."""
+        labels = batch["labels"]
+        if getattr(self._trainer, "_loss_shifts_labels", False):
+            labels = labels[..., 1:]
+        return int(labels.ne(-100).sum())
+
+
+def _alike(_batch: object) -> int:
+    return 1
+
+
+def learn_weighing(
+    loss: TrainerLoss, module: nn.Module, workload: NestedSamples, structure: Structure, leaves: Mapping[str, Any]
+) -> Weighing:
+    """Find out how the losses of parts make up that of the whole, by three forward passes without gradients.
+
+    What a loss does with ``num_items_in_batch`` cannot be seen from outside: models for regression take it, and take no
+    notice.
+
+    Args:
+        loss: of the Trainer.
+        module: its model; modes, buffers and random generators are as before.
+        workload: divides batches.
+        structure: puts them together.
+        leaves: of some samples, on the device.
+    """
+    count = workload.template.samples_of(leaves)
+    if count < 2:
+        return _declared(loss, structure.rebuild(leaves))
+    cuts = [(0, count), (0, 1), (1, count)]
+    was_training = module.training
+    snapshot = StepSnapshot([module], next(module.parameters()).device)
+    snapshot.take()
+    module.eval()  # dropout would hide what is to be seen
+    try:
+        batches = [partial(_rebuilt, structure, workload, leaves, cut) for cut in cuts]
+        with torch.no_grad():
+            return _compared(loss, module, batches, count)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _declared(loss, structure.rebuild(leaves))
+    finally:
+        module.train(was_training)
+        snapshot.restore()
+
+
+def _compared(loss: TrainerLoss, module: nn.Module, batches: Sequence[Callable[[], Any]], samples: int) -> Weighing:
+    """Return which of the ways gives the loss of the first batch from those of the two others."""
+    items = [loss.items_in(batch()) for batch in batches]
+    whole, *means = (float(loss.of(module, batch(), count)) for batch, count in zip(batches, items, strict=True))
+    errors: dict[Weighing, float] = {}
+    if items[0] is not None:
+        sums = [float(loss.of(module, batch(), items[0])) for batch in batches[1:]]
+        errors[Weighing.SUM] = abs(sum(sums) - whole)
+    if _has_labels(batches[0]()):
+        errors[Weighing.ITEMS] = abs(_mean(means, [loss.labels_in(batch()) for batch in batches[1:]]) - whole)
+    errors[Weighing.SAMPLES] = abs(_mean(means, [1, samples - 1]) - whole)
+    size = max(abs(whole), 1e-12)
+    least = min(errors.values())
+    if not least <= TOLERANCE * size:
+        return Weighing.COUPLED
+    return next(weighing for weighing, error in errors.items() if error <= least + SIGNIFICANT * size)
+
+
+def _rebuilt(structure: Structure, workload: NestedSamples, leaves: Mapping[str, Any], cut: tuple[int, int]) -> Any:
+    return structure.rebuild(workload.part(leaves, *cut))
+
+
+def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / max(1, sum(weights))
+
+
+def _has_labels(batch: Any) -> bool:
+    labels = batch.get("labels")
+    return isinstance(labels, Tensor) and not labels.is_floating_point()
+
+
+def _declared(loss: TrainerLoss, batch: Any) -> Weighing:
+    """Return what the Trainer itself takes for granted, where nothing could be compared."""
+    return Weighing.SUM if loss.items_in(batch) is not None else Weighing.SAMPLES

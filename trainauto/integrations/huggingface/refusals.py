@@ -1,0 +1,85 @@
+"""What a Trainer cannot be asked for together with batches by memory, said before anything is trained."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from trainauto.core.errors import InputError, Problem
+
+SAMPLING = ("random", "sequential", "group_by_length")
+"""What ``train_sampling_strategy`` may be."""
+
+
+def check_trainer(trainer: Any) -> None:
+    """Refuse what batches by memory do not work with.
+
+    Raises:
+        InputError: every reason, each with what to do.
+    """
+    problems = [*_other_owners_of_memory(trainer), *_other_loops(trainer.args), *_other_data(trainer)]
+    if problems:
+        raise InputError(problems)
+
+
+def _other_owners_of_memory(trainer: Any) -> Iterator[Problem]:
+    args = trainer.args
+    if args.fsdp or trainer.is_fsdp_enabled:
+        yield Problem(
+            "FSDP gathers weights in the middle of a pass: a process that runs out of memory there cannot run it again",
+            advice="Leave fsdp out, or train with transformers' own Trainer.",
+        )
+    if args.deepspeed or trainer.is_deepspeed_enabled:
+        yield Problem(
+            "DeepSpeed steps and accumulates by itself: a step that ran out of memory cannot be run again in pieces",
+            advice="Leave deepspeed out, or train with transformers' own Trainer.",
+        )
+    if trainer.is_model_parallel or len(set((getattr(trainer.model, "hf_device_map", None) or {}).values())) > 1:
+        yield Problem(
+            "device_map has spread the model over several devices: batches follow the memory of one",
+            advice="Load it without device_map, or with a device_map of one device.",
+        )
+    if args.world_size > 1 or args.n_gpu > 1:
+        count = max(args.world_size, args.n_gpu)
+        yield Problem(
+            f"{count} processes or cards train together: a MemoryAwareTrainer trains with one",
+            advice="Start one process, and show it one card: CUDA_VISIBLE_DEVICES=0.",
+        )
+
+
+def _other_loops(args: Any) -> Iterator[Problem]:
+    if args.auto_find_batch_size:
+        yield Problem(
+            "auto_find_batch_size restarts training with half the batch after each failure: batches are found here",
+            advice="Leave it out; max_batch_size says how far batches may grow.",
+        )
+    if args.torch_compile:
+        yield Problem(
+            "torch_compile compiles anew for each batch size, and what a compiled step takes cannot be foreseen",
+            advice="Leave it out.",
+        )
+    if str(getattr(args.optim, "value", args.optim)) in ("lomo", "adalomo"):
+        yield Problem(
+            f"optim='{args.optim.value}' changes weights in the backward pass: it could not be run again",
+            advice="Take an optimizer that steps after it: adamw_torch, adafactor.",
+        )
+
+
+def _other_data(trainer: Any) -> Iterator[Problem]:
+    args, dataset = trainer.args, trainer.train_dataset
+    if isinstance(dataset, IterableDataset) or (dataset is not None and not hasattr(dataset, "__getitem__")):
+        yield Problem(
+            "train_dataset can only be iterated: batches that come again in parts, and an exact resume, need samples "
+            "by number",
+            advice="Give a dataset with __len__ and __getitem__.",
+        )
+    if args.train_sampling_strategy not in SAMPLING:
+        yield Problem(
+            f"train_sampling_strategy='{args.train_sampling_strategy}' makes batches of a fixed size",
+            advice=f"Take one of {', '.join(SAMPLING)}, or tokens_per_batch.",
+        )
+    if args.dataloader_drop_last:
+        yield Problem(
+            "dataloader_drop_last leaves samples out: here every sample comes exactly once an epoch",
+            advice="Leave it out.",
+        )

@@ -1,0 +1,224 @@
+"""The training samples of a Trainer as the engine draws them: growth, samples, stream, loader."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+from transformers.utils import is_datasets_available
+
+from trainauto.core.batch import Batch
+from trainauto.core.errors import InputError
+from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.data.batcher import Batcher, EpochBatches
+from trainauto.data.dynamic_loader import DynamicDataLoader
+from trainauto.data.packed_stream import PackedDraws, PackedStream
+from trainauto.data.packing import SampleSizes, TokenCost
+from trainauto.data.sampler import ShuffledStream
+from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.lengths import (
+    LengthGroupedStream,
+    SequentialStream,
+    grouping_window,
+    lengths_of,
+    longest_sample,
+)
+from trainauto.integrations.loop_axes import TOKENS, Growth, Range
+from trainauto.integrations.loop_parts import LOOKAHEAD, teach_workload
+from trainauto.integrations.map_samples import MapSamples
+from trainauto.integrations.structure import Structure
+
+
+@dataclass(frozen=True)
+class TrainData:
+    """What is trained on.
+
+    Attributes:
+        samples: the dataset, by keys.
+        structure: how batches are put together.
+        growth: what grows, and between which bounds.
+        loader: draws batches.
+        step_samples: samples of every step, where ``gradient_accumulation_steps`` fixes them.
+    """
+
+    samples: MapSamples
+    structure: Structure
+    growth: Growth
+    loader: DynamicDataLoader
+    step_samples: int | None
+
+
+def build_train_data(trainer: Any, passes: int) -> TrainData:
+    """Return what a Trainer trains on.
+
+    Args:
+        trainer: whose.
+        passes: its ``gradient_accumulation_steps``.
+
+    Raises:
+        InputError: samples or bounds cannot be used.
+    """
+    args = trainer.args
+    dataset, collate = usable_columns(trainer, trainer.train_dataset, "training")
+    if not len(dataset):
+        raise InputError("train_dataset is empty")
+    lengths = _lengths(trainer)
+    counts_tokens = own_argument(args, "tokens_per_batch") is not None
+    growth = _growth(args, passes, lengths if counts_tokens else None)
+    samples = MapSamples(dataset, collate, longest=growth.longest)
+    longest = int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
+    structure = teach_workload(samples, growth, lengths, None, None, template=longest)
+    loader = _loader(args, samples, growth, lengths)
+    return TrainData(samples, structure, growth, loader, _step_samples(args, passes, growth))
+
+
+def _lengths(trainer: Any) -> NDArray[np.int64] | None:
+    """Return how wide the rows of samples are in batches, where batches go by that."""
+    args = trainer.args
+    if own_argument(args, "tokens_per_batch") is None and args.train_sampling_strategy != "group_by_length":
+        return None
+    multiple = getattr(trainer.data_collator, "pad_to_multiple_of", None) or 1
+    return -(-lengths_of(trainer.train_dataset, *_rows(trainer)) // multiple) * multiple
+
+
+def _rows(trainer: Any) -> tuple[str, str]:
+    """Return where lengths of samples stand: the column of lengths, and that of the rows themselves."""
+    return trainer.args.length_column_name, getattr(trainer.model, "main_input_name", "input_ids")
+
+
+def usable_columns(trainer: Any, dataset: Any, description: str) -> tuple[Any, Any]:
+    """Return a dataset and a collator that leave out columns which the model does not know, as the Trainer does."""
+    if is_datasets_available():
+        datasets = import_module("datasets")
+
+        if isinstance(dataset, datasets.Dataset):
+            return trainer._remove_unused_columns(dataset, description=description), trainer.data_collator
+    return dataset, trainer._get_collator_with_removed_columns(trainer.data_collator, description=description)
+
+
+def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth:
+    """Return what grows.
+
+    Raises:
+        InputError: the bounds leave nothing.
+    """
+    start, most = args.per_device_train_batch_size, own_argument(args, "max_batch_size")
+    if lengths is not None:
+        tokens = own_argument(args, "tokens_per_batch")
+        if passes > 1:
+            raise InputError(
+                "tokens_per_batch are those of a step: with it gradient_accumulation_steps is 1, and a step that does "
+                "not fit runs in parts by itself"
+            )
+        most_tokens = own_argument(args, "max_tokens_per_batch") or tokens
+        return Growth.of(None, None, Range(tokens, most_tokens), int(lengths.max()))
+    least = own_argument(args, "min_batch_size")
+    if passes == 1:
+        return Growth.of(Range(start, most or start, least), None, None, None)
+    whole = start * passes
+    growth = Growth.of(Range(start, min(most or whole, whole), least), None, None, None)
+    return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
+
+
+def _step_samples(args: Any, passes: int, growth: Growth) -> int | None:
+    return args.per_device_train_batch_size * passes if passes > 1 and BATCH_SIZE in growth.plan else None
+
+
+def _loader(args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None) -> DynamicDataLoader:
+    seed = args.data_seed if args.data_seed is not None else args.seed
+    stream, batcher = _stream(args, samples, growth, lengths, seed)
+    return DynamicDataLoader(
+        samples,
+        growth.plan,
+        seed=seed,
+        num_workers=args.dataloader_num_workers,
+        lookahead=max(LOOKAHEAD, args.dataloader_num_workers),
+        pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
+        multiprocessing_context=getattr(args, "dataloader_multiprocessing_context", None),
+        stream=stream,
+        new_batcher=lambda _order, _sharding: batcher,
+    )
+
+
+def _stream(
+    args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None, seed: int
+) -> tuple[ShuffledStream, Batcher]:
+    if growth.longest is not None:
+        packed = PackedStream(SampleSizes(np.asarray(lengths, np.int64)), TokenCost(), seed)
+        return packed, PackedDraws(packed)
+    batcher = EpochBatches(len(samples))
+    if lengths is not None:
+        return LengthGroupedStream(lengths, grouping_window(len(samples), growth.plan.batch_size), seed), batcher
+    if args.train_sampling_strategy == "sequential":
+        return SequentialStream(len(samples), seed), batcher
+    return ShuffledStream(len(samples), seed), batcher
+
+
+class PlannedInputs(dict[str, Any]):
+    """What the Trainer's loop sees of a batch; :attr:`batch` is what is trained.
+
+    Attributes:
+        batch: as it left the loader.
+    """
+
+    batch: Batch
+
+    def __init__(self, batch: Batch, structure: Structure) -> None:
+        super().__init__()
+        self.hold(batch, structure)
+
+    def hold(self, batch: Batch, structure: Structure) -> None:
+        """Become another batch: what did not fit comes again in smaller ones.
+
+        Raises:
+            InputError: batches are no mappings.
+        """
+        if not structure.is_mapping:
+            raise InputError(
+                "the data collator must make mappings (dicts) of samples: models take what they hold by name"
+            )
+        self.batch = batch
+        self.clear()
+        self.update(structure.rebuild(batch.tensors))
+
+
+class TrainBatches:
+    """What the Trainer takes for its DataLoader: batches without end, of one stream through all epochs.
+
+    Its length is an upper bound: as many steps an epoch as there are samples. It has none where the Trainer is to count
+    steps (``max_steps``).
+
+    Args:
+        data: what is trained on.
+        dataset: the Trainer's own.
+        counts_epochs: whether the run is as long as so many epochs.
+    """
+
+    def __init__(self, data: TrainData, dataset: Dataset[Any], *, counts_epochs: bool) -> None:
+        self.data = data
+        self.dataset = dataset
+        self._counts_epochs = counts_epochs
+        self._batches: Iterator[Batch] | None = None
+
+    def __len__(self) -> int:
+        if not self._counts_epochs:
+            raise TypeError("batches follow memory: how many an epoch has is not known before")
+        return len(self.data.samples)
+
+    def __iter__(self) -> Iterator[PlannedInputs]:
+        while True:
+            yield PlannedInputs(self.next_batch(), self.data.structure)
+
+    def next_batch(self) -> Batch:
+        """Return the next batch of the stream."""
+        if self._batches is None:
+            self._batches = iter(self.data.loader)
+        return next(self._batches)
+
+
+def unit_of(growth: Growth) -> str:
+    """Return what a plan counts: ``batch_size``, or ``tokens``."""
+    return TOKENS if TOKENS in growth.plan else BATCH_SIZE

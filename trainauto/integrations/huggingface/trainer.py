@@ -1,0 +1,181 @@
+"""The Trainer of transformers whose batches follow memory."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+
+from trainauto.core.process import without_memory_limit
+from trainauto.integrations.huggingface.callback import MemoryCallback
+from trainauto.integrations.huggingface.refusals import check_trainer
+from trainauto.integrations.huggingface.schedule import counts_samples
+from trainauto.integrations.huggingface.session import MemorySession
+from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, build_train_data
+
+logger = logging.getLogger(__name__)
+
+
+class MemoryAwareTraining:
+    """What a Trainer becomes memory-aware by: a mixin, to be named before it.
+
+        class MemoryAwareSFTTrainer(MemoryAwareTraining, SFTTrainer):
+            pass
+
+    The Trainer's own loop runs: its callbacks, clipping, schedules, logs and checkpoints are what they are. Batches
+    come from a stream of samples, each exactly once an epoch. A step accumulates in :meth:`training_step`, and one that
+    runs out of memory is run again there in parts, so that the loop sees one batch a step.
+
+    Attributes:
+        memory: the session of the call of ``train`` on its way, or of the last one; ``None`` before the first.
+        checkpoint_to_resume: folder that the call of ``train`` on its way resumes from.
+    """
+
+    args: Any
+    model: nn.Module
+    train_dataset: Any
+    callback_handler: Any
+    state: Any
+    optimizer: Any
+    lr_scheduler: Any
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        check_trainer(self)
+        self.memory: MemorySession | None = None
+        self.checkpoint_to_resume: str | None = None
+        self._passes = 0
+        self.callback_handler.callbacks.insert(0, MemoryCallback(self))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
+        """Train as the Trainer does; see there.
+
+        Raises:
+            InputError: what was given does not go together with batches by memory.
+            NothingFitsError: memory runs out, and there is no smaller plan.
+        """
+        check_trainer(self)
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
+        self.checkpoint_to_resume = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else None
+        self.memory = None
+        error: BaseException | None = None
+        try:
+            with self._loop_of_whole_steps():
+                return super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._close(error)
+
+    def _close(self, error: BaseException | None) -> None:
+        if self.memory is not None:
+            self.memory.close(error)
+
+    def get_train_dataloader(self) -> Any:
+        """Return the batches of a run, whose size follows memory.
+
+        Raises:
+            InputError: samples or bounds cannot be used.
+        """
+        check_trainer(self)
+        data = build_train_data(self, self._passes or self.args.gradient_accumulation_steps)
+        batches = TrainBatches(data, self.train_dataset, counts_epochs=self.args.max_steps <= 0)
+        self.memory = MemorySession(self, data, batches)
+        return batches
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Return the schedule of rates; where the run is as long as its epochs, it counts samples.
+
+        The Trainer takes as many steps as there are samples, so that shares of them are right; steps of warm-up are
+        taken to be of the samples that steps begin with.
+        """
+        given, memory = self.args.warmup_steps, self.memory
+        counted = memory is not None and memory.samples_to_train is not None
+        if counted and memory is not None and given >= 1:
+            self.args.warmup_steps = given * memory.data.loader.plan.batch_size
+        try:
+            scheduler = super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
+        finally:
+            self.args.warmup_steps = given
+        if counted and not counts_samples(scheduler):
+            logger.info("%s counts steps, whatever they train: only LambdaLR can count samples", type(scheduler))
+        return scheduler
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Compute the gradients of a step, in as many parts as its plan and memory ask for.
+
+        Raises:
+            NothingFitsError: memory runs out, and there is no smaller plan.
+        """
+        if self.memory is None or not isinstance(inputs, PlannedInputs):
+            loss: Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+            return loss
+        model.train()
+        if callable(getattr(self.optimizer, "train", None)):
+            self.optimizer.train()
+        return self.memory.step(inputs, num_items_in_batch).loss.to(self.args.device)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[misc]
+        if self.memory is not None:
+            self.memory.see_grad_norm(norm)
+        return norm
+
+    def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
+        """Log with the samples so far, the plan, and its peak; speeds are those of the samples really trained."""
+        memory = self.memory
+        if memory is not None and memory.record is not None:
+            if "loss" in logs:
+                logs.update(memory.figures())
+            if logs.get("train_runtime"):
+                logs["train_samples_per_second"] = round(memory.trained_samples / logs["train_runtime"], 3)
+        super().log(logs, *arguments, **options)  # type: ignore[misc]
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        with self._arguments_as_given(), without_memory_limit():
+            if self.memory is not None and self.args.should_save:
+                folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+                self.memory.save(folder)
+            super()._save_checkpoint(model, trial)  # type: ignore[misc]
+
+    def _get_output_dir(self, trial: Any) -> str | os.PathLike[str]:
+        folder: str = super()._get_output_dir(trial=trial)  # type: ignore[misc]
+        return folder
+
+    @contextmanager
+    def _loop_of_whole_steps(self) -> Iterator[None]:
+        """Have the Trainer's loop see one batch a step, and skip none on a resume: both are done here."""
+        args = self.args
+        self._passes, skips = args.gradient_accumulation_steps, args.ignore_data_skip
+        args.gradient_accumulation_steps, args.ignore_data_skip = 1, True
+        try:
+            yield
+        finally:
+            args.gradient_accumulation_steps, args.ignore_data_skip = self._passes, skips
+            self._passes = 0
+
+    @contextmanager
+    def _arguments_as_given(self) -> Iterator[None]:
+        """Have what is saved hold the arguments that were given."""
+        args = self.args
+        passes = args.gradient_accumulation_steps
+        args.gradient_accumulation_steps = self._passes or passes
+        try:
+            yield
+        finally:
+            args.gradient_accumulation_steps = passes
+
+
+class MemoryAwareTrainer(MemoryAwareTraining, Trainer):  # type: ignore[misc]  # mypy does not follow transformers
+    """:class:`transformers.Trainer` with batches that follow memory, and steps that survive running out of it.
+
+    Everything that the Trainer takes is taken; see :class:`MemoryAwareTraining`, and docs/huggingface.md for what
+    differs. With plain ``TrainingArguments`` a step trains the samples it trained before.
+    """
