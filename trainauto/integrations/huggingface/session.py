@@ -97,6 +97,12 @@ class MemorySession:
         args = self._trainer.args
         return None if args.max_steps > 0 else math.ceil(args.num_train_epochs * len(self.data.samples))
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has come to its length."""
+        total, args = self.samples_to_train, self._trainer.args
+        return self.progress.steps >= args.max_steps if total is None else self.progress.samples >= total
+
     def start(self, checkpoint: str | None) -> None:
         """Predict, put the budget in force, choose the first plan; or take up what a checkpoint holds.
 
@@ -108,6 +114,7 @@ class MemorySession:
         if checkpoint is not None:
             self._load(run, Path(checkpoint))
         self._begun = run.progress.samples
+        self.batches.is_complete = self.is_complete
         self._say_limits(run)
         facts = RunFacts(run.axes, run.loader.plan)
         self.automation.check(facts)
@@ -204,6 +211,7 @@ class MemorySession:
         self.record = finish(run, pending, self._grad_norm, skipped=skipped)
         self._grad_norm = None
         self.progress = run.progress
+        self.batches.is_complete = self.is_complete
         self.decisions = run.journal.take()
         self._reports.step(self.record, self.decisions, run.progress)
         if self._budget_bytes is not None and run.model.device.type == "cpu":

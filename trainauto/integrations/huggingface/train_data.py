@@ -191,6 +191,9 @@ class TrainBatches:
     Its length is an upper bound: as many steps an epoch as there are samples. It has none where the Trainer is to count
     steps (``max_steps``).
 
+    Attributes:
+        is_complete: the run has come to its length, so that no further batch comes.
+
     Args:
         data: what is trained on.
         dataset: the Trainer's own.
@@ -201,6 +204,7 @@ class TrainBatches:
         self.data = data
         self.dataset = dataset
         self._counts_epochs = counts_epochs
+        self.is_complete = False
         self._batches: Iterator[Batch] | None = None
 
     def __len__(self) -> int:
@@ -209,7 +213,7 @@ class TrainBatches:
         return len(self.data.samples)
 
     def __iter__(self) -> Iterator[PlannedInputs]:
-        while True:
+        while not self.is_complete:
             yield PlannedInputs(self.next_batch(), self.data.structure)
 
     def next_batch(self) -> Batch:

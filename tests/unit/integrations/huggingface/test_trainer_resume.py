@@ -1,0 +1,79 @@
+"""A memory-aware Trainer that is resumed in mid-epoch."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainers import Watched, rows, tiny_model, watched, weights
+from trainauto.core.errors import CheckpointError
+from trainauto.core.plan import Plan
+
+PLANS = {3: Plan.of(batch_size=7), 8: Plan.of(batch_size=2)}
+OPTIONS: dict[str, Any] = {"per_device_train_batch_size": 4, "num_train_epochs": 3, "save_strategy": "steps"}
+
+
+def run(folder: Path, *, workers: int = 0, save_steps: int = 1, resume: str | None = None, **more: Any) -> Watched:
+    trainer: Watched = watched(
+        folder,
+        tiny_model(dropout=0.2, seed=1 if resume else 0),
+        rows(),
+        plans=PLANS,
+        save_steps=save_steps,
+        dataloader_num_workers=workers,
+        **{**OPTIONS, **more},
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resume_continues_to_the_bit(tmp_path: Path, workers: int) -> None:
+    """Dropout, optimizer, rates, plans on their way, and the place in the epoch, from any step."""
+    whole = run(tmp_path / "whole", workers=workers)
+    steps = whole.state.global_step
+    chosen = (2, 4, 9, steps - 1) if not workers else (5,)
+    for step in chosen:
+        resumed = run(tmp_path / "again", workers=workers, save_steps=99, resume=checkpoint(tmp_path / "whole", step))
+        assert torch.equal(weights(resumed.model), weights(whole.model)), step
+        before = [row for number, part in whole.parts if number < step for row in part["input_ids"][:, 0].tolist()]
+        assert before + resumed.trained() == whole.trained()
+        assert resumed.state.epoch == 3
+        assert resumed.state.global_step == steps
+        assert resumed.memory is not None
+        assert resumed.memory.trained_samples == 60 - len(before)
+    assert Counter(whole.trained()) == Counter(list(range(20)) * 3)
+
+
+def checkpoint(folder: Path, step: int) -> str:
+    return str(folder / f"checkpoint-{step}")
+
+
+def test_saving_counted_in_samples_and_the_last_checkpoint(tmp_path: Path) -> None:
+    """``resume_from_checkpoint=True`` takes the last one; what it holds says the accumulation that was given."""
+    options = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2, "save_steps": 1000}
+    whole = run(tmp_path, save_samples=16, **options)
+    saved = sorted(int(folder.name.split("-")[1]) for folder in tmp_path.glob("checkpoint-*"))
+    assert len(saved) == 4  # 16, 32, 48 samples, and the end
+    given = torch.load(Path(checkpoint(tmp_path, saved[0])) / "training_args.bin", weights_only=False)
+    assert given.gradient_accumulation_steps == 2
+    again = watched(tmp_path, tiny_model(seed=3), rows(), **{**OPTIONS, **options})
+    again.train(resume_from_checkpoint=True)
+    assert torch.equal(weights(again.model), weights(whole.model))
+    assert again.parts == []
+
+
+def test_a_checkpoint_of_another_trainer_is_refused_in_words(tmp_path: Path) -> None:
+    run(tmp_path, num_train_epochs=1)
+    (tmp_path / "checkpoint-2" / "trainauto.pt").unlink()
+    with pytest.raises(CheckpointError, match="not written by a MemoryAwareTrainer"):
+        run(tmp_path, resume=checkpoint(tmp_path, 2))
+
+
+def test_another_dataset_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, num_train_epochs=1)
+    other = watched(tmp_path, tiny_model(), rows(19), **OPTIONS)
+    with pytest.raises(Exception, match="has 19 samples, the checkpoint was written with 20"):
+        other.train(resume_from_checkpoint=checkpoint(tmp_path, 2))
