@@ -2,9 +2,9 @@
 
     python trainer_worker.py failures TRIALS | grown FOLDER | tokens FOLDER | evaluated FOLDER
 
-``failures``: steps of four parts run out of memory for real, in the forward and the backward pass of any part, again and
-again from the same weights. ``grown``: an epoch that begins with a small batch, with workers. ``tokens``: the same under
-a budget of tokens. ``evaluated``: an evaluation that runs out of memory.
+``failures``: steps of four parts run out of memory for real, in the forward and the backward pass of any part, again
+and again from the same weights. ``grown``: an epoch that begins with a small batch, with workers. ``tokens``: the same
+under a budget of tokens. ``evaluated``: an evaluation that grows, and one that runs out of memory.
 """
 
 import json
@@ -74,6 +74,19 @@ class Noting(MemoryAwareTrainer):
         return loss
 
 
+def all_there_is() -> list[Tensor]:
+    """Return tensors that fill the memory there is, but for what a smaller part of a batch gives back."""
+    taken: list[Tensor] = []
+    for size in (4 * MIB, MIB // 2):
+        try:
+            while True:
+                taken.append(torch.ones(size, dtype=torch.uint8))
+        except RuntimeError as error:
+            if "can't allocate memory" not in str(error):
+                raise
+    return taken
+
+
 class Crowded(MemoryAwareTrainer):
     """A neighbour takes memory in the middle of a step, at one of its parts, and holds it to the step's end."""
 
@@ -81,7 +94,7 @@ class Crowded(MemoryAwareTrainer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.ballast: Tensor | None = None
+        self.ballast: Tensor | list[Tensor] | None = None
         self.at_part = self.room_bytes = 0
         self.after_forward = False
         self.passes: list[tuple[int, bool]] = []
@@ -94,9 +107,8 @@ class Crowded(MemoryAwareTrainer):
         self.passes.append((len(inputs["input_ids"]), False))
         loss = super().compute_loss(model, inputs, *arguments, **options)
         self.passes[-1] = (len(inputs["input_ids"]), True)
-        if is_now and self.after_forward and self.memory is not None:
-            left_bytes = BUDGET_BYTES - self.memory.running.meter.now_bytes()
-            self.ballast = torch.ones(left_bytes - self.room_bytes // 16, dtype=torch.uint8)
+        if is_now and self.after_forward:
+            self.ballast = all_there_is()
         return loss
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
@@ -158,13 +170,34 @@ def failures(trials: str) -> dict[str, Any]:
 
 def grown(folder: str) -> dict[str, Any]:
     """Train an epoch with workers, from a batch of 8."""
-    return _epoch(folder, Rows(12000), max_batch_size=4096, per_device_train_batch_size=8, dataloader_num_workers=2)
+    return _epoch(folder, Rows(4000), max_batch_size=4096, per_device_train_batch_size=8, dataloader_num_workers=2)
 
 
 def tokens(folder: str) -> dict[str, Any]:
     """Train an epoch under a budget of tokens."""
-    rows = Rows(12000, ragged=True)
+    rows = Rows(4000, ragged=True)
     return _epoch(folder, rows, tokens_per_batch=256, max_tokens_per_batch=10**6, data_collator=padded)
+
+
+def evaluated(folder: str) -> dict[str, Any]:
+    """Evaluate in batches that grow; then begin with one that does not fit."""
+    results = []
+    for size in (16, 1200):
+        given = arguments(
+            folder,
+            run_directory="",
+            max_steps=2,
+            eval_steps=1,
+            eval_strategy="steps",
+            per_device_eval_batch_size=size,
+            eval_max_batch_size=1200,
+        )
+        trainer = Noting(model=model(), args=given, train_dataset=Rows(64), eval_dataset=Rows(1500))
+        trainer.train()
+        lines = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
+        plans = [entry["step_samples"] for entry in trainer.state.log_history if "loss" in entry]
+        results.append({"lines": lines, "plans": plans})
+    return {"results": results}
 
 
 def _epoch(folder: str, rows: Rows, data_collator: Any = None, **options: Any) -> dict[str, Any]:
@@ -186,6 +219,6 @@ def _epoch(folder: str, rows: Rows, data_collator: Any = None, **options: Any) -
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     torch.set_num_threads(1)
-    kind = {"failures": failures, "grown": grown, "tokens": tokens}[sys.argv[1]]
+    kind = {"failures": failures, "grown": grown, "tokens": tokens, "evaluated": evaluated}[sys.argv[1]]
     result = kind(sys.argv[2])
     print(json.dumps(result))

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
-from trainauto.core.records import Progress, StepRecord
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
+
+_TRAINAUTO = logging.getLogger("trainauto")
 
 LOGGED_EVERY = 50
 """Steps between lines of the console and the log."""
@@ -25,7 +27,7 @@ class LoopReports:
 
     Args:
         root: folder of runs; ``None`` writes nothing.
-        on_console: whether lines of the console are wanted, too.
+        on_console: whether steps are told on the console, too; without it, only what is said in words is.
 
     Attributes:
         folder: that of this run; empty without one.
@@ -37,11 +39,14 @@ class LoopReports:
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
         self._progress = Progress()
+        self._words: logging.Handler | None = None
         self.folder = ""
         self.name = self._root.name if self._root is not None else "loop"
 
     def start(self, summary: RunSummary, config: Mapping[str, Any]) -> None:
         """Make the folder of the run, where one is wanted, with what it was made with, and tell of its start."""
+        if not self._on_console and not logging.getLogger().handlers:
+            self._say_words()
         if self._root is None:
             return
         directory = RunDirectory.create(self._root, "")
@@ -61,6 +66,11 @@ class LoopReports:
                 verb = "now" if isinstance(decision, PlanChange) else "still"
                 logger.info("step %d: %s %s: %s", record.step, verb, decision.plan, decision.reason)
 
+    def validation(self, record: ValidationRecord) -> None:
+        """Tell of an evaluation."""
+        if self._reporter is not None:
+            self._reporter.validation(record, ())
+
     def failed(self, error: BaseException) -> None:
         """Tell of an error that ends the loop."""
         self._end(RunEnd("failed", f"{type(error).__name__}: {error}".splitlines()[0], self._progress))
@@ -74,3 +84,12 @@ class LoopReports:
             self._reporter.end(end)
             self._reporter.close()
             self._reporter = None
+        if self._words is not None:
+            _TRAINAUTO.removeHandler(self._words)
+            self._words = None
+
+    def _say_words(self) -> None:
+        """Have what is logged be seen where nobody has set logging up."""
+        self._words = logging.StreamHandler()
+        self._words.setFormatter(logging.Formatter("%(message)s"))
+        _TRAINAUTO.addHandler(self._words)

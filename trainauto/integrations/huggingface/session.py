@@ -21,7 +21,7 @@ from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import CheckpointError
 from trainauto.core.plan import BATCH_SIZE
 from trainauto.core.process import lacking_environment, without_memory_limit
-from trainauto.core.records import Progress, StepRecord
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
@@ -90,6 +90,7 @@ class MemorySession:
         self._data_start = time.perf_counter()
         self._grad_norm: Any = None
         self._begun = 0
+        self._is_closed = False
 
     @property
     def samples_to_train(self) -> int | None:
@@ -236,6 +237,11 @@ class MemorySession:
             raise RuntimeError("training has not begun")
         return self.training
 
+    @property
+    def meter(self) -> MemoryMeter | None:
+        """Reads memory while training is on its way."""
+        return self.training.meter if self.training is not None and not self._is_closed else None
+
     def save(self, folder: Path) -> None:
         """Write what a resume needs of ours."""
         run = self.running
@@ -254,8 +260,13 @@ class MemorySession:
         run.load_decided_parts(state)
         run.progress = self.progress = Progress.from_dict(state["progress"])
 
+    def tell_of_evaluation(self, record: ValidationRecord) -> None:
+        """Have the run directory hold an evaluation."""
+        self._reports.validation(record)
+
     def close(self, error: BaseException | None) -> None:
         """End the workers, take the budget off this process, close what is written."""
+        self._is_closed = True
         self.data.loader.close()
         if self.training is not None:
             lift_budget(self.training)

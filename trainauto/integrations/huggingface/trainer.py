@@ -12,11 +12,15 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from trainauto.core.process import without_memory_limit
+from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.callback import MemoryCallback
+from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 from trainauto.integrations.huggingface.refusals import check_trainer
 from trainauto.integrations.huggingface.schedule import counts_samples
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, build_train_data
+from trainauto.integrations.loop_parts import control_settings
+from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ class MemoryAwareTraining:
     args: Any
     model: nn.Module
     train_dataset: Any
+    eval_dataset: Any
     callback_handler: Any
     state: Any
     optimizer: Any
@@ -50,6 +55,7 @@ class MemoryAwareTraining:
         self.memory: MemorySession | None = None
         self.checkpoint_to_resume: str | None = None
         self._passes = 0
+        self._evaluation = EvaluationMemory(self)
         self.callback_handler.callbacks.insert(0, MemoryCallback(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
@@ -122,6 +128,43 @@ class MemoryAwareTraining:
             self.optimizer.train()
         return self.memory.step(inputs, num_items_in_batch).loss.to(self.args.device)
 
+    @property
+    def memory_target(self) -> float:
+        """Share of the memory that batches are to fill."""
+        return control_settings(dict(own_argument(self.args, "memory_settings") or {})).target_vram_usage
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """Return the batches of an evaluation, whose size follows memory."""
+        named = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
+        dataset = named if named is not None else self.eval_dataset
+        if not _is_map_style(dataset):
+            return super().get_eval_dataloader(eval_dataset)  # type: ignore[misc]
+        return self._evaluation.loader(dataset, "evaluation")
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """Return the batches of a prediction, whose size follows memory."""
+        if not _is_map_style(test_dataset):
+            return super().get_test_dataloader(test_dataset)  # type: ignore[misc]
+        return self._evaluation.loader(test_dataset, "test")
+
+    def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
+        """Evaluate as the Trainer does; the loss is a mean over labels (or samples), whatever the batches are."""
+        self._evaluation.begin()
+        output = super().evaluation_loop(  # type: ignore[misc]
+            *arguments, metric_key_prefix=metric_key_prefix, **options
+        )
+        self._evaluation.end(metric_key_prefix, output.metrics)
+        if self.memory is not None:
+            record = self._evaluation.record(self.state.global_step, metric_key_prefix, output.metrics)
+            self.memory.tell_of_evaluation(record)
+        return output
+
+    def prediction_step(self, model: nn.Module, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        """Run a batch without gradients; where it does not fit, in halves."""
+        step = super().prediction_step  # type: ignore[misc]
+        meter = (self.memory.meter if self.memory is not None else None) or MemoryMeter(self.args.device)
+        return self._evaluation.predict(inputs, lambda part: step(model, part, *arguments, **options), meter)
+
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[misc]
         if self.memory is not None:
@@ -171,6 +214,10 @@ class MemoryAwareTraining:
             yield
         finally:
             args.gradient_accumulation_steps = passes
+
+
+def _is_map_style(dataset: Any) -> bool:
+    return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and not isinstance(dataset, dict)
 
 
 class MemoryAwareTrainer(MemoryAwareTraining, Trainer):  # type: ignore[misc]  # mypy does not follow transformers

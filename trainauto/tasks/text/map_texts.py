@@ -15,13 +15,13 @@ from trainauto.core.errors import InputError
 from trainauto.core.words import counted
 from trainauto.data.packing import CandidateCounts, IntArray, SampleSizes, padded_width
 from trainauto.data.packing.counts import largest_counts
+from trainauto.memory.cost.measured_bound import MeasuredBound
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.budget import memory_limit_restored
 from trainauto.memory.monitor.meter import MemoryMeter, Window
 from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.tasks.text.map_report import MapReport, TextDoesNotFitError
-from trainauto.tasks.text.measured_bound import MeasuredBound
 from trainauto.tasks.text.text_batch import TextBatch
 from trainauto.tasks.text.tokenized_texts import TokenizedTexts
 

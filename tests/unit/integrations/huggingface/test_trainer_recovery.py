@@ -36,7 +36,7 @@ def _fail(_gradient: Any) -> None:
 
 
 def test_failures_in_either_pass_corrupt_nothing(tmp_path: Path) -> None:
-    """C07, A42: the same weights as without failures (SGD, fp64), the same dropout, each sample once, and the log says so."""
+    """C07, A42: the same weights as without failures (SGD, fp64), each sample once, and the log says so."""
     results = []
     for kind in (Watched, Tight):
         net = tiny_model().double()

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainauto.core.units import MIB
-from trainauto.tasks.text.measured_bound import NOISE_BYTES, MeasuredBound
+from trainauto.memory.cost.measured_bound import NOISE_BYTES, MeasuredBound
 
 COSTS = (1000, 900, 950, 700, 990, 30, 1000)
 

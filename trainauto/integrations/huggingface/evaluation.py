@@ -1,0 +1,217 @@
+"""Evaluation in batches that memory decides, apart from those of training."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers.trainer_pt_utils import nested_concat
+
+from trainauto.core.records import PeakReading, ValidationRecord
+from trainauto.core.units import MIB
+from trainauto.core.words import counted
+from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.train_data import usable_columns
+from trainauto.integrations.structure import Structure, leaves_of
+from trainauto.memory.cost.measured_bound import MeasuredBound
+from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.memory.monitor.oom import in_words, is_out_of_memory
+from trainauto.memory.monitor.release import release_memory
+
+logger = logging.getLogger(__name__)
+
+Prediction = tuple[Any, Any, Any]
+"""Loss, logits and labels of a batch, as ``prediction_step`` returns them; each may be ``None``."""
+
+Predict = Callable[[Any], Prediction]
+
+
+class EvaluationMemory:
+    """How large the batches of a Trainer's evaluations are; it is kept from one to the next.
+
+    They begin with ``per_device_eval_batch_size``. Where ``eval_max_batch_size`` allows more, and memory is limited,
+    each is as large as peaks so far say will meet the target. One that runs out of memory runs again in halves, and
+    later ones are smaller; the batches of training stay as they are.
+
+    Args:
+        trainer: whose.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        start = trainer.args.per_device_eval_batch_size
+        self._most = max(start, own_argument(trainer.args, "eval_max_batch_size") or start)
+        self._bound = MeasuredBound(1, fills=True)
+        self._size: int = start
+        self._widest = 1
+        self._weighted = [0.0, 0.0]
+        self._largest = self._ooms = 0
+        self._peak: PeakReading | None = None
+        self._start = 0.0
+
+    def loader(self, dataset: Any, description: str) -> "DataLoader[Any]":
+        """Return batches of a dataset, in its order, each as large as is known to fit when it is drawn."""
+        args = self._trainer.args
+        samples, collate = usable_columns(self._trainer, dataset, description)
+        return DataLoader(
+            samples,
+            batch_sampler=_Batches(self, len(samples)),
+            collate_fn=collate,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
+            generator=torch.Generator(),
+        )
+
+    @property
+    def size(self) -> int:
+        """Samples of the next batch."""
+        return self._size
+
+    def begin(self) -> None:
+        """Begin an evaluation."""
+        self._weighted = [0.0, 0.0]
+        self._largest = self._ooms = 0
+        self._peak = None
+        self._start = time.perf_counter()
+
+    def end(self, prefix: str, metrics: dict[str, float]) -> None:
+        """Correct the loss to the mean over what it counts, whatever the batches were, and add what they took."""
+        loss, weight = self._weighted
+        if weight and f"{prefix}_loss" in metrics:
+            metrics[f"{prefix}_loss"] = loss / weight
+        metrics[f"{prefix}_batch_size"] = self._largest
+        if self._peak is not None:
+            metrics[f"{prefix}_peak_memory_mib"] = round(self._peak.allocated / MIB, 1)
+        if self._ooms:
+            metrics[f"{prefix}_out_of_memory"] = self._ooms
+        release_memory(self._trainer.args.device)
+
+    def record(self, step: int, prefix: str, metrics: dict[str, float]) -> ValidationRecord:
+        """Return what a run directory gets of an evaluation."""
+        figures = {
+            name.removeprefix(f"{prefix}_"): float(value)
+            for name, value in metrics.items()
+            if isinstance(value, int | float) and name.startswith(f"{prefix}_")
+        }
+        own = {"batch_size", "peak_memory_mib", "out_of_memory", "model_preparation_time"}
+        kept = {name: value for name, value in figures.items() if name not in own}
+        seconds = time.perf_counter() - self._start
+        higher = dict.fromkeys(kept, True) | {"loss": False}
+        return ValidationRecord(step, prefix, kept, {}, (), seconds, 0, higher, self._peak, self._ooms)
+
+    def predict(self, inputs: Any, predict: Predict, meter: MemoryMeter) -> Prediction:
+        """Run a batch; where it does not fit, in halves, and those in halves.
+
+        Raises:
+            RuntimeError: a single sample does not fit, or something else is wrong.
+        """
+        count = _samples_in(inputs)
+        self._widest = max(self._widest, _width_of(inputs))
+        self._largest = max(self._largest, count)
+        held_bytes = meter.now_bytes()
+        with meter.window() as window:
+            prediction = self._in_halves(inputs, count, predict)
+        self._learn(count, window.reading, held_bytes)
+        return prediction
+
+    def _in_halves(self, inputs: Any, count: int, predict: Predict) -> Prediction:
+        try:
+            prediction = predict(inputs)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or count <= 1:
+                raise
+            message = in_words(str(error))
+        else:
+            self._weigh(prediction[0], inputs, count)
+            return prediction
+        # Outside the handler: the error's traceback holds the tensors of the failed attempt.
+        release_memory(self._trainer.args.device)
+        self._fail(count, message)
+        middle = (count + 1) // 2
+        halves = [_part(inputs, count, 0, middle), _part(inputs, count, middle, count)]
+        first, second = (self._in_halves(half, _samples_in(half), predict) for half in halves)
+        return _joined(first, second)
+
+    def _fail(self, count: int, message: str) -> None:
+        self._ooms += 1
+        self._bound.fail(count * self._widest)
+        self._size = max(1, min(self._size, (count + 1) // 2))
+        self._most = min(self._most, max(1, count - 1))
+        logger.warning(
+            "out of memory in evaluation with %s (%s): they run again in halves, later ones %d at a time",
+            counted(count, "sample"),
+            message,
+            self._size,
+        )
+
+    def _weigh(self, loss: Any, inputs: Any, count: int) -> None:
+        """Count a loss by the labels it is a mean over; by its samples where the Trainer counts none."""
+        if not isinstance(loss, Tensor) or not bool(torch.isfinite(loss).all()):
+            return
+        items = self._trainer._get_num_items_in_batch([inputs], self._trainer.args.device)
+        weight = float(items) if items is not None else float(count)
+        self._weighted[0] += float(loss.mean()) * weight
+        self._weighted[1] += weight
+
+    def _learn(self, count: int, peak: PeakReading | None, held_bytes: int) -> None:
+        if peak is None:
+            return
+        if self._peak is None or peak.allocated > self._peak.allocated:
+            self._peak = peak
+        if peak.limit is None or self._ooms:
+            return
+        target = float(self._trainer.memory_target)
+        # What is predicted is kept until the end, so that the room for later batches becomes less.
+        self._bound.set_target(int(peak.limit * target) - held_bytes)
+        self._bound.observe(count * self._widest, peak.allocated - held_bytes)
+        self._size = max(1, min(self._most, self._bound.value // self._widest))
+
+
+class _Batches:
+    """Places of the samples of each batch, in order."""
+
+    def __init__(self, memory: EvaluationMemory, samples: int) -> None:
+        self._memory = memory
+        self._samples = samples
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start = 0
+        while start < self._samples:
+            stop = min(self._samples, start + self._memory.size)
+            yield list(range(start, stop))
+            start = stop
+
+
+def _samples_in(inputs: Any) -> int:
+    return next((len(leaf) for leaf in leaves_of(inputs).values() if isinstance(leaf, Tensor) and leaf.ndim), 1)
+
+
+def _width_of(inputs: Any) -> int:
+    """Return the tokens of a row; 1 where samples are no rows."""
+    rows = (leaf for leaf in leaves_of(inputs).values() if isinstance(leaf, Tensor) and leaf.ndim == 2)
+    return max((row.shape[1] for row in rows), default=1)
+
+
+def _part(inputs: Any, count: int, start: int, stop: int) -> Any:
+    leaves = {name: leaf[start:stop] if _is_divided(leaf, count) else leaf for name, leaf in leaves_of(inputs).items()}
+    return Structure.of(inputs).rebuild(leaves)
+
+
+def _is_divided(leaf: Any, count: int) -> bool:
+    if isinstance(leaf, Tensor):
+        return leaf.ndim > 0 and len(leaf) == count
+    return isinstance(leaf, list | tuple) and len(leaf) == count
+
+
+def _joined(first: Prediction, second: Prediction) -> Prediction:
+    """Return what two halves predict as one; its loss is counted by then, and only has to be one."""
+    loss = None if first[0] is None else torch.stack([first[0].mean(), second[0].mean()]).mean()
+    rest = (
+        None if mine is None else nested_concat(mine, theirs, padding_index=-100)
+        for mine, theirs in zip(first[1:], second[1:], strict=True)
+    )
+    logits, labels = rest
+    return loss, logits, labels
