@@ -70,7 +70,7 @@ def test_former_names_are_mapped(tmp_path: Path) -> None:
     ],
 )
 def test_former_names_that_contradict_others(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="leave one of them out|a share of the run below 1"):
+    with pytest.raises(InputError, match=r"leave one of them out|a share of the run below 1"):
         arguments(tmp_path, **options)
 
 

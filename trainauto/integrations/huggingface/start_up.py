@@ -1,0 +1,116 @@
+"""What happens before the first step of a Trainer: the engine's parts are put together, and plans are predicted."""
+
+import copy
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from trainauto.automations.controller_automation import ControllerAutomation
+from trainauto.core.decisions import RunFacts
+from trainauto.core.process import lacking_environment
+from trainauto.engine.controls import Controls
+from trainauto.engine.journal import DecisionJournal
+from trainauto.engine.probe import measure
+from trainauto.engine.training import Training
+from trainauto.engine.warmup import put_limit_in_force
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, learn_weighing
+from trainauto.integrations.huggingface.train_data import TrainData
+from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
+from trainauto.integrations.loop_model import LoopModel, ModelObjective
+from trainauto.integrations.map_samples import MapSamples
+from trainauto.integrations.own_rates import OwnRates
+from trainauto.integrations.samples import NestedSamples
+from trainauto.memory.monitor.meter import MemoryMeter
+
+logger = logging.getLogger(__name__)
+
+OBJECTIVE = "train"
+
+NOTES = ("_metrics", "_total_train_tokens")
+"""Where losses of TRL's Trainers note figures, which go to the next log line."""
+
+LOOKED_AT = 3
+"""Samples by which is found out how losses of parts make up that of the whole."""
+
+
+@contextmanager
+def notes_kept(trainer: Any) -> Iterator[None]:
+    """Have what a Trainer's loss notes be as before: what is tried before the first step is no part of training."""
+    kept = {name: copy.deepcopy(vars(trainer)[name]) for name in NOTES if name in vars(trainer)}
+    try:
+        yield
+    finally:
+        vars(trainer).update(kept)
+
+
+def build_training(
+    trainer: Any, data: TrainData, loss: TrainerLoss, automation: ControllerAutomation, budget_bytes: int | None
+) -> Training:
+    """Return the engine's parts for a Trainer whose model and optimizer are ready."""
+    module: nn.Module = trainer.model
+    module.train()
+    data.samples.workload = _weighed(module, data, loss)
+    optimizer: Optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    splittable = False if loss.weighing is Weighing.COUPLED else None
+    scaler = getattr(trainer.accelerator, "scaler", None)
+    model = LoopModel(module, [ModelObjective(OBJECTIVE, optimizer, loss, splittable, scaler)], data.structure)
+    meter = MemoryMeter(model.device)
+    limit_bytes = budget_bytes or meter.limit_bytes
+    target = automation.controller.settings.target_vram_usage
+    return Training(
+        model=model,
+        loader=data.loader,
+        axes=data.growth.axes,
+        schedule=OwnRates(),
+        journal=DecisionJournal(Controls(data.loader, None), [automation]),
+        meter=meter,
+        budget_bytes=budget_bytes,
+        limit_bytes=limit_bytes,
+        memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
+    )
+
+
+def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss) -> NestedSamples:
+    """Return the workload, with the weights that make the losses of parts that of the whole."""
+    workload = data.samples.workload
+    if not isinstance(workload, NestedSamples):
+        raise TypeError("a Trainer's batches are nested samples")
+    device = next(module.parameters()).device
+    some = data.samples.first(LOOKED_AT)
+    on_device = {name: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for name, leaf in some.items()}
+    weighing = learn_weighing(loss, module, workload, data.structure, on_device)
+    logger.info("the loss of a batch is %s", weighing.value)
+    return workload.weighed(loss.weigh_by(weighing))
+
+
+def predict(run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool) -> None:
+    """Tell the controller what plans will take, and put the budget in force."""
+    controller = automation.controller
+    predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
+    is_traced = (
+        predicts
+        and isinstance(run.model, LoopModel)
+        and predict_from_traces(controller, run.model, samples, run.axes, clips=clips)
+    )
+    automation.on_run_start(RunFacts(run.axes, run.loader.plan))
+    put_limit_in_force(run)
+    if predicts and not is_traced and run.limit_bytes is not None:
+        predict_from_small_steps(
+            controller, run.axes, run.loader.plan, lambda plan: measure(run, plan), run.limit_bytes
+        )
+
+
+def say_limits(run: Training) -> None:
+    """Say where nothing limits memory, and where the process is not set up for the limit it gets."""
+    if run.limit_bytes is None:
+        logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
+    elif run.model.device.type == "cpu" and (lack := lacking_environment(os.environ)):
+        logger.warning(
+            "%s, and a memory budget on a CPU needs it: call trainauto.set_environment() before torch is imported", lack
+        )
