@@ -76,6 +76,26 @@ class EpochBatches:
         return plan.batch_size
 
 
+class SharedEpochs(EpochBatches):
+    """The same for several ranks that all get as many samples.
+
+    Where they do not divide an epoch, its last draw goes into the next one by fewer samples than there are ranks.
+
+    Args:
+        samples: of an epoch.
+        ranks: how many share them.
+    """
+
+    def __init__(self, samples: int, ranks: int) -> None:
+        super().__init__(samples)
+        self._ranks = ranks
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``, or each rank's share of what is left of the epoch."""
+        left = ceil((self._samples - first_sample % self._samples) / self._ranks)
+        return left if left <= plan.batch_size else min(plan.batch_size, ceil(left / 2))
+
+
 class KnownDraws:
     """Draws of a log hold what they held; those beyond it hold what another batcher says.
 

@@ -50,7 +50,8 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not fo
             return control
         self._count(session, state)
         samples = session.progress.samples
-        if samples % len(session.data.samples) == 0:
+        epoch = len(session.data.samples)
+        if samples // epoch > before // epoch:
             control.should_epoch_stop = True
         _set_due(args, control, session, before, samples)
         self._keep_decisions(session, record, state)

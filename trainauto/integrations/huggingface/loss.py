@@ -50,9 +50,10 @@ class TrainerLoss:
         self.step_items: Tensor | int | None = None
 
     def __call__(self, model: Any, inputs: Any) -> Tensor:
-        """Return the loss of a part of a batch, by the labels of the step where it is a sum over them."""
-        is_part = self.weighing is Weighing.SUM and self.step_items is not None
-        return self.of(model, inputs, self.step_items if is_part else self.items_in(inputs))
+        """Return the loss of a part of a batch: of the step's sum where it is one, else its own mean."""
+        if self.weighing is not Weighing.SUM:
+            return self.of(model, inputs, None)
+        return self.of(model, inputs, self.items_here(inputs) if self.step_items is None else self.step_items)
 
     def of(self, model: Any, inputs: Any, items: Tensor | int | None) -> Tensor:
         """Return the loss of a batch, which the Trainer may mean over ``items`` labels."""
@@ -63,9 +64,18 @@ class TrainerLoss:
         return loss
 
     def items_in(self, inputs: Any) -> Tensor | int | None:
-        """Return the labels of a batch, as the Trainer counts them; ``None`` where it does not."""
+        """Return the labels of a step, as the Trainer counts them on all ranks; ``None`` where it does not."""
         count: Tensor | int | None = self._trainer._get_num_items_in_batch([inputs], self._trainer.args.device)
         return count
+
+    def items_here(self, inputs: Any) -> Tensor | int | None:
+        """Return the labels of a batch on this rank alone, which no other has to ask for."""
+        args = self._trainer.args
+        given, args.average_tokens_across_devices = args.average_tokens_across_devices, False
+        try:
+            return self.items_in(inputs)
+        finally:
+            args.average_tokens_across_devices = given
 
     def weigh_by(self, weighing: Weighing) -> Callable[[Any], int] | None:
         """Return what parts weigh; ``None`` for their samples."""
@@ -124,12 +134,14 @@ def learn_weighing(
 
 def _compared(loss: TrainerLoss, module: nn.Module, batches: Sequence[Callable[[], Any]], samples: int) -> Weighing:
     """Return which of the ways gives the loss of the first batch from those of the two others."""
-    items = [loss.items_in(batch()) for batch in batches]
-    whole, *means = (float(loss.of(module, batch(), count)) for batch, count in zip(batches, items, strict=True))
     errors: dict[Weighing, float] = {}
-    if items[0] is not None:
-        sums = [float(loss.of(module, batch(), items[0])) for batch in batches[1:]]
-        errors[Weighing.SUM] = abs(sum(sums) - whole)
+    items = loss.items_here(batches[0]())
+    if items is not None:
+        total, *sums = (float(loss.of(module, batch(), items)) for batch in batches)
+        errors[Weighing.SUM] = abs(sum(sums) - total)
+        if errors[Weighing.SUM] <= SIGNIFICANT * abs(total):
+            return Weighing.SUM
+    whole, *means = (float(loss.of(module, batch(), None)) for batch in batches)
     if _has_labels(batches[0]()):
         errors[Weighing.ITEMS] = abs(_mean(means, [loss.labels_in(batch()) for batch in batches[1:]]) - whole)
     errors[Weighing.SAMPLES] = abs(_mean(means, [1, samples - 1]) - whole)
@@ -155,4 +167,4 @@ def _has_labels(batch: Any) -> bool:
 
 def _declared(loss: TrainerLoss, batch: Any) -> Weighing:
     """Return what the Trainer itself takes for granted, where nothing could be compared."""
-    return Weighing.SUM if loss.items_in(batch) is not None else Weighing.SAMPLES
+    return Weighing.SUM if loss.items_here(batch) is not None else Weighing.SAMPLES

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch.distributed as dist
 from torch.utils.data import IterableDataset
 
 from trainauto.core.errors import InputError, Problem
@@ -39,12 +40,20 @@ def _other_owners_of_memory(trainer: Any) -> Iterator[Problem]:
             "device_map has spread the model over several devices: batches follow the memory of one",
             advice="Load it without device_map, or with a device_map of one device.",
         )
-    if args.world_size > 1 or args.n_gpu > 1:
-        count = max(args.world_size, args.n_gpu)
+    if args.n_gpu > 1:
         yield Problem(
-            f"{count} processes or cards train together: a MemoryAwareTrainer trains with one",
-            advice="Start one process, and show it one card: CUDA_VISIBLE_DEVICES=0.",
+            f"{args.n_gpu} cards in one process: DataParallel gathers outputs on the first, whose memory is not theirs",
+            advice="Show it one card (CUDA_VISIBLE_DEVICES=0), or start a process for each with torchrun.",
         )
+    if args.world_size > 1 and not _speaks_on_the_cpu():
+        yield Problem(
+            f"{args.world_size} processes train together by a backend that sends nothing of the CPU's",
+            advice='Set ddp_backend="cpu:gloo,cuda:nccl".',
+        )
+
+
+def _speaks_on_the_cpu() -> bool:
+    return dist.is_initialized() and "cpu" in dist.get_backend_config()
 
 
 def _other_loops(args: Any) -> Iterator[Problem]:

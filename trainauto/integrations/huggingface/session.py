@@ -66,9 +66,10 @@ class MemorySession:
         self.training: Training | None = None
         self.progress = Progress()
         args = trainer.args
+        step_samples = data.step_samples * args.world_size if data.step_samples else None
         control = control_settings(dict(own_argument(args, "memory_settings") or {}))
         self.automation = TrainerController(
-            Controller(TrainerController.name, control, Bounds({}, data.growth.axes), EffectiveBatch(data.step_samples))
+            Controller(TrainerController.name, control, Bounds({}, data.growth.axes), EffectiveBatch(step_samples))
         )
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         self._reports = LoopReports(_run_directory(args), on_console=False)
@@ -107,9 +108,10 @@ class MemorySession:
         self._begun = run.progress.samples
         self.batches.is_complete = self.is_complete
         say_limits(run)
-        facts = RunFacts(run.axes, run.loader.plan)
+        facts = RunFacts(run.axes, run.loader.plan, world_size=run.ranks.world_size)
         self.automation.check(facts)
-        self._reports.start(*self._described(run))
+        if run.ranks.is_first:
+            self._reports.start(*self._described(run))
         predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
         choose_first_plan(run)
 
@@ -164,8 +166,8 @@ class MemorySession:
 
     @property
     def pending_samples(self) -> int:
-        """Samples of the step on its way."""
-        return len(self._pending.batch) if self._pending is not None else 0
+        """Samples of the step on its way, of all ranks."""
+        return self._pending.batch.step_samples if self._pending is not None else 0
 
     @property
     def trained_samples(self) -> int:

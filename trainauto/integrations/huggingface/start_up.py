@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from trainauto.automations.controller_automation import ControllerAutomation
 from trainauto.core.decisions import RunFacts
 from trainauto.core.process import lacking_environment
+from trainauto.distributed.communicator import SINGLE_PROCESS, TorchCommunicator
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.probe import measure
@@ -61,6 +62,7 @@ def build_training(
     scaler = getattr(trainer.accelerator, "scaler", None)
     model = LoopModel(module, [ModelObjective(OBJECTIVE, optimizer, loss, splittable, scaler)], data.structure)
     meter = MemoryMeter(model.device)
+    ranks = TorchCommunicator() if trainer.args.world_size > 1 else SINGLE_PROCESS
     limit_bytes = budget_bytes or meter.limit_bytes
     target = automation.controller.settings.target_vram_usage
     return Training(
@@ -68,7 +70,8 @@ def build_training(
         loader=data.loader,
         axes=data.growth.axes,
         schedule=OwnRates(),
-        journal=DecisionJournal(Controls(data.loader, None), [automation]),
+        ranks=ranks,
+        journal=DecisionJournal(Controls(data.loader, None), [automation] if ranks.is_first else [], ranks),
         meter=meter,
         budget_bytes=budget_bytes,
         limit_bytes=limit_bytes,
@@ -92,13 +95,18 @@ def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss) -> NestedSam
 def predict(run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool) -> None:
     """Tell the controller what plans will take, and put the budget in force."""
     controller = automation.controller
-    predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
+    predicts = (
+        run.ranks.is_first
+        and not run.progress.steps
+        and run.limit_bytes is not None
+        and controller.settings.policy == "jump"
+    )
     is_traced = (
         predicts
         and isinstance(run.model, LoopModel)
         and predict_from_traces(controller, run.model, samples, run.axes, clips=clips)
     )
-    automation.on_run_start(RunFacts(run.axes, run.loader.plan))
+    automation.on_run_start(RunFacts(run.axes, run.loader.plan, world_size=run.ranks.world_size))
     put_limit_in_force(run)
     if predicts and not is_traced and run.limit_bytes is not None:
         predict_from_small_steps(

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from trainauto.core.batch import Batch
 from trainauto.core.records import MicrobatchSplit, PeakReading, StepRecord
+from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
-from trainauto.engine.step import weight_of_step
+from trainauto.engine.run_errors import RankAbortedError
+from trainauto.engine.step import parameters_of, weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
 from trainauto.engine.training import Training
@@ -59,14 +61,29 @@ def begin(run: Training, batch: Batch, data_seconds: float) -> PendingStep | Non
 
 
 def _gradients(run: Training, batch: Batch) -> Gradients | DoesNotFit:
+    """Compute the gradients of a batch here and on the other ranks, and sum them where all have some.
+
+    Raises:
+        RankAbortedError: another rank ends the run.
+    """
     (objective,) = run.model.objectives()
-    tensors = on_device(run.model, batch)
-    if isinstance(tensors, DoesNotFit):
-        return tensors
     weight = weight_of_step(batch, run.ranks)
-    return compute_gradients(
-        objective, tensors, batch, run.snapshot, run.model.device, None, as_planned(batch), run.ranks, weight
-    )
+    tensors = on_device(run.model, batch)
+    mine: Gradients | DoesNotFit
+    if isinstance(tensors, DoesNotFit):
+        mine = tensors
+    else:
+        mine = compute_gradients(
+            objective, tensors, batch, run.snapshot, run.model.device, None, as_planned(batch), run.ranks, weight
+        )
+    worst = run.ranks.sum_gradients(parameters_of(objective), DOES_NOT_FIT if isinstance(mine, DoesNotFit) else OK)
+    if worst == ABORT:
+        raise RankAbortedError("another rank ended the run with an error of its own; the reason stands there")
+    if worst == OK or isinstance(mine, DoesNotFit):
+        return mine
+    objective.optimizer.zero_grad(set_to_none=True)
+    run.snapshot.restore()
+    return DoesNotFit.elsewhere(objective.name)
 
 
 def finish(run: Training, pending: PendingStep, grad_norm: Any, *, skipped: bool) -> StepRecord:
@@ -80,6 +97,7 @@ def finish(run: Training, pending: PendingStep, grad_norm: Any, *, skipped: bool
     """
     run.snapshot.commit_pass()
     run.snapshot.commit_step()
+    run.ranks.broadcast_tensors(run.snapshot.changing())
     peak: PeakReading | None = run.meter.end_window()
     (objective,) = run.model.objectives()
     name, gradients, batch = objective.name, pending.gradients, pending.batch

@@ -13,7 +13,8 @@ from transformers.utils import is_datasets_available
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
-from trainauto.data.batcher import Batcher, EpochBatches
+from trainauto.core.sharding import SampleSharding
+from trainauto.data.batcher import Batcher, EpochBatches, SharedEpochs
 from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
@@ -136,6 +137,8 @@ def _loader(args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.
         seed=seed,
         num_workers=args.dataloader_num_workers,
         lookahead=max(LOOKAHEAD, args.dataloader_num_workers),
+        sharding=SampleSharding.equal(args.world_size),
+        rank=args.process_index,
         pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
         multiprocessing_context=getattr(args, "dataloader_multiprocessing_context", None),
         stream=stream,
@@ -147,9 +150,13 @@ def _stream(
     args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None, seed: int
 ) -> tuple[ShuffledStream, Batcher]:
     if growth.longest is not None:
+        if args.world_size > 1:
+            raise InputError("tokens_per_batch is for one process: with several, count batches in samples")
         packed = PackedStream(SampleSizes(np.asarray(lengths, np.int64)), TokenCost(), seed)
         return packed, PackedDraws(packed)
-    batcher = EpochBatches(len(samples))
+    batcher: Batcher = EpochBatches(len(samples))
+    if args.world_size > 1:
+        batcher = SharedEpochs(len(samples), args.world_size)
     if lengths is not None:
         return LengthGroupedStream(lengths, grouping_window(len(samples), growth.plan.batch_size), seed), batcher
     if args.train_sampling_strategy == "sequential":

@@ -105,7 +105,7 @@ class MemoryAwareTraining:
         given, memory = self.args.warmup_steps, self.memory
         counted = memory is not None and memory.samples_to_train is not None
         if counted and memory is not None and given >= 1:
-            self.args.warmup_steps = given * memory.data.loader.plan.batch_size
+            self.args.warmup_steps = given * memory.data.loader.plan.batch_size * self.args.world_size
         try:
             scheduler = super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
         finally:
@@ -126,7 +126,8 @@ class MemoryAwareTraining:
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()
-        return self.memory.step(inputs, num_items_in_batch).loss.to(self.args.device)
+        share: Tensor = self.memory.step(inputs, num_items_in_batch).loss.to(self.args.device)
+        return share * self.args.world_size  # the Trainer logs the mean over processes
 
     @property
     def memory_target(self) -> float:
@@ -137,13 +138,13 @@ class MemoryAwareTraining:
         """Return the batches of an evaluation, whose size follows memory."""
         named = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
         dataset = named if named is not None else self.eval_dataset
-        if not _is_map_style(dataset):
+        if self.args.world_size > 1 or not _is_map_style(dataset):
             return super().get_eval_dataloader(eval_dataset)  # type: ignore[misc]
         return self._evaluation.loader(dataset, "evaluation")
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """Return the batches of a prediction, whose size follows memory."""
-        if not _is_map_style(test_dataset):
+        if self.args.world_size > 1 or not _is_map_style(test_dataset):
             return super().get_test_dataloader(test_dataset)  # type: ignore[misc]
         return self._evaluation.loader(test_dataset, "test")
 
@@ -153,6 +154,8 @@ class MemoryAwareTraining:
         output = super().evaluation_loop(  # type: ignore[misc]
             *arguments, metric_key_prefix=metric_key_prefix, **options
         )
+        if self.args.world_size > 1:
+            return output
         self._evaluation.end(metric_key_prefix, output.metrics)
         if self.memory is not None:
             record = self._evaluation.record(self.state.global_step, metric_key_prefix, output.metrics)
@@ -162,6 +165,8 @@ class MemoryAwareTraining:
     def prediction_step(self, model: nn.Module, inputs: Any, *arguments: Any, **options: Any) -> Any:
         """Run a batch without gradients; where it does not fit, in halves."""
         step = super().prediction_step  # type: ignore[misc]
+        if self.args.world_size > 1:
+            return step(model, inputs, *arguments, **options)
         meter = (self.memory.meter if self.memory is not None else None) or MemoryMeter(self.args.device)
         return self._evaluation.predict(inputs, lambda part: step(model, part, *arguments, **options), meter)
 

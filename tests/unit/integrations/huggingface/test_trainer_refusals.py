@@ -45,7 +45,7 @@ def test_datasets_that_can_only_be_iterated(tmp_path: Path) -> None:
         ("trainer", "is_deepspeed_enabled", True, "DeepSpeed steps and accumulates"),
         ("trainer", "is_model_parallel", True, "device_map has spread the model"),
         ("model", "hf_device_map", {"layers.0": 0, "layers.1": 1}, "device_map has spread the model"),
-        ("args", "_n_gpu", 2, "2 processes or cards train together"),
+        ("args", "_n_gpu", 2, "2 cards in one process"),
     ],
 )
 def test_other_owners_of_memory(tmp_path: Path, where: str, name: str, value: Any, words: str) -> None:

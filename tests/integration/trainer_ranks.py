@@ -1,0 +1,62 @@
+"""A rank of a Trainer; the first prints its weights and what it logged as JSON.
+
+python trainer_ranks.py FOLDER BATCH_SIZE MOST_OF_THE_LAST_RANK
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.trainers import Regression, Watched, points, rows, tiny_model, watched, weights
+
+
+class Uneven(Watched):
+    """The last rank has room for so many samples."""
+
+    most = 0
+
+    def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        is_last = self.args.process_index == self.args.world_size - 1
+        if torch.is_grad_enabled() and is_last and self.most and len(next(iter(inputs.values()))) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
+        return super().compute_loss(model, inputs, *arguments, **options)
+
+
+def trained(kind: str, folder: Path, batch_size: int, most: int) -> dict[str, Any]:
+    model, dataset = (tiny_model().double(), rows(ragged=True)) if kind == "words" else (Regression(), points())
+    trainer = watched(
+        folder,
+        model,
+        dataset,
+        kind=Uneven,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=2,
+        num_train_epochs=2,
+        optim="sgd",
+        warmup_steps=1,
+    )
+    trainer.most = most
+    trainer.train()
+    lines = [entry for entry in trainer.state.log_history if "loss" in entry]
+    return {
+        "weights": weights(model).tolist(),
+        "losses": [line["loss"] for line in lines],
+        "rates": [line["learning_rate"] for line in lines],
+        "samples": [line["samples"] for line in lines],
+        "ooms": sum(entry.get("out_of_memory", 0) for entry in trainer.state.log_history),
+        "numbers": trainer.trained() if kind == "words" else [],
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    folder, batch_size, most = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    found = {kind: trained(kind, folder, batch_size, most) for kind in ("words", "numbers")}
+    if os.environ.get("RANK", "0") == "0":
+        (folder / "result.json").write_text(json.dumps(found))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
