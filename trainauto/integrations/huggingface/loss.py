@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.integrations.samples import NestedSamples
-from trainauto.integrations.structure import Structure
+from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.memory.monitor.oom import is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -56,16 +56,17 @@ class TrainerLoss:
         return self.of(model, inputs, self.items_here(inputs) if self.step_items is None else self.step_items)
 
     def of(self, model: Any, inputs: Any, items: Tensor | int | None) -> Tensor:
-        """Return the loss of a batch, which the Trainer may mean over ``items`` labels."""
+        """Return the loss of a batch on the model's device, which the Trainer may mean over ``items`` labels."""
         trainer = self._trainer
-        inputs = trainer._prepare_inputs(inputs)
         with trainer.compute_loss_context_manager():
             loss: Tensor = trainer.compute_loss(model, inputs, num_items_in_batch=items)
         return loss
 
     def items_in(self, inputs: Any) -> Tensor | int | None:
         """Return the labels of a step, as the Trainer counts them on all ranks; ``None`` where it does not."""
-        count: Tensor | int | None = self._trainer._get_num_items_in_batch([inputs], self._trainer.args.device)
+        # Among processes the Trainer calls the device "cpu:0", which traces tell from "cpu".
+        device = next(leaf.device for leaf in leaves_of(inputs).values() if isinstance(leaf, Tensor))
+        count: Tensor | int | None = self._trainer._get_num_items_in_batch([inputs], device)
         return count
 
     def items_here(self, inputs: Any) -> Tensor | int | None:

@@ -126,8 +126,9 @@ class MemoryAwareTraining:
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()
-        share: Tensor = self.memory.step(inputs, num_items_in_batch).loss.to(self.args.device)
-        return share * self.args.world_size  # the Trainer logs the mean over processes
+        share = self.memory.step(inputs, num_items_in_batch).loss.to(self.args.device)
+        processes: int = self.args.world_size
+        return share * processes  # the Trainer logs the mean over them
 
     @property
     def memory_target(self) -> float:
