@@ -108,6 +108,11 @@ class DynamicDataLoader(DocumentedSetters):
         self._next_logged = 0
         self._last_logged_draw = 0
 
+    @property
+    def loads_here(self) -> bool:
+        """Whether this process makes the samples itself, without workers."""
+        return not self._num_workers
+
     def __enter__(self) -> "DynamicDataLoader":
         return self
 

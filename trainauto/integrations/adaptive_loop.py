@@ -18,7 +18,7 @@ from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
-from trainauto.core.process import lacking_environment, without_memory_limit
+from trainauto.core.process import lacking_environment
 from trainauto.core.records import Progress
 from trainauto.core.run_events import RunSummary
 from trainauto.core.workload import Workload
@@ -26,7 +26,7 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
-from trainauto.engine.train_step import take_in
+from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
 from trainauto.integrations.coupling import coupling_in
@@ -45,7 +45,6 @@ from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import Weigh
 from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.memory.monitor.release import trim_heap
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +153,6 @@ class AdaptiveLoop:
             memory_target_bytes=int(limit_bytes * control.target_vram_usage) if limit_bytes else None,
         )
         self._reports = LoopReports(run_directory)
-        self._trims = budget_bytes is not None and meter.device.type == "cpu" and not num_workers
         self._has_begun = False
         self._data_seconds = 0.0
 
@@ -185,10 +183,7 @@ class AdaptiveLoop:
         batches = iter(self.training.loader)
         while epochs is None or self.progress.samples < epochs * len(self._samples):
             start = time.perf_counter()
-            with without_memory_limit():
-                batch = next(batches)
-            if self._trims:
-                trim_heap()  # of samples that this process made a batch of
+            batch = next_batch(self.training, batches)
             self._data_seconds = time.perf_counter() - start
             yield batch
 
