@@ -177,6 +177,7 @@ class AdaptiveLoop:
         self._reports = LoopReports(run_directory)
         self._has_begun = False
         self._data_seconds = 0.0
+        self._given_back = 0
 
     @property
     def progress(self) -> Progress:
@@ -220,11 +221,13 @@ class AdaptiveLoop:
         run = self.training
         record = train_step(run, batch, self._data_seconds)
         if record is None:
+            self._given_back += 1
             return LoopStep(False, {}, {}, 0, batch.plan, {}, 1, None, ())
         take_in(run, record)
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
-        return _outcome(record, decisions)
+        given_back, self._given_back = self._given_back, 0  # the record counts them as its own; they were told before
+        return _outcome(record, decisions, record.ooms - given_back)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of samples, the counters, and what the controller knows.
@@ -317,9 +320,17 @@ class AdaptiveLoop:
         )
 
 
-def _outcome(record: StepRecord, decisions: tuple[Decision, ...]) -> LoopStep:
+def _outcome(record: StepRecord, decisions: tuple[Decision, ...], out_of_memory: int) -> LoopStep:
     peak = record.peak.allocated if record.peak is not None else None
     pieces = {name: split.micro_batches for name, split in record.pieces.items()}
     return LoopStep(
-        True, record.losses, record.grad_norms, record.shape.samples, record.plan, pieces, record.ooms, peak, decisions
+        True,
+        record.losses,
+        record.grad_norms,
+        record.shape.samples,
+        record.plan,
+        pieces,
+        out_of_memory,
+        peak,
+        decisions,
     )
