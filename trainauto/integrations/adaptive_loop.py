@@ -19,7 +19,7 @@ from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.plan import Plan
-from trainauto.core.process import lacking_environment, without_memory_limit
+from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress, StepRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.core.workload import Workload
@@ -34,7 +34,13 @@ from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.loop_axes import Growth, Values
 from trainauto.integrations.loop_forecast import predict_from_traces, predict_from_two_steps
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
-from trainauto.integrations.loop_parts import build_loader, check_samples, parse_budget, teach_workload
+from trainauto.integrations.loop_parts import (
+    build_loader,
+    check_samples,
+    parse_budget,
+    teach_workload,
+    warn_of_environment,
+)
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import Weigh
@@ -271,12 +277,8 @@ class AdaptiveLoop:
         self._say_coupling()
         if run.limit_bytes is None:
             logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
-        elif lack := lacking_environment(os.environ) if run.model.device.type == "cpu" else "":
-            logger.warning(
-                "%s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
-                "trainauto.set_environment() before torch is imported",
-                lack,
-            )
+        elif run.model.device.type == "cpu":
+            warn_of_environment()
         facts = RunFacts(run.axes, run.loader.plan)
         self._automation.check(facts)
         self._reports.start(self._summary())

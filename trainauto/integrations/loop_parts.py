@@ -1,12 +1,14 @@
 """The samples and the loader of a loop of one's own."""
 
+import logging
+import os
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from trainauto.core.errors import InputError
-from trainauto.core.process import parse_size_bytes
+from trainauto.core.process import lacking_environment, parse_size_bytes
 from trainauto.core.workload import Workload
 from trainauto.data.batcher import Batcher, EpochBatches
 from trainauto.data.bucketed import BucketedStream, CostBudget
@@ -18,6 +20,8 @@ from trainauto.integrations.loop_axes import Growth
 from trainauto.integrations.map_samples import MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import NestedSamples, Weigh, sized_dimensions, template_of
 from trainauto.integrations.structure import Structure, leaves_of
+
+logger = logging.getLogger(__name__)
 
 LOOKAHEAD = 2
 """Batches between asking for a larger plan and getting it; a smaller one acts at once."""
@@ -104,3 +108,13 @@ def parse_budget(memory_budget: str | None) -> int | None:
         return parse_size_bytes(memory_budget) if memory_budget is not None else None
     except ValueError as error:
         raise InputError(f"memory_budget: {error}") from None
+
+
+def warn_of_environment() -> None:
+    """Say what was not set before torch was imported, for a memory budget on a CPU."""
+    if lack := lacking_environment(os.environ):
+        logger.warning(
+            "%s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
+            "trainauto.set_environment() before torch is imported",
+            lack,
+        )
