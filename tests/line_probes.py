@@ -151,12 +151,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 class WrittenAtTheEnd:
-    """Writes what the tests' own process ran when they are over."""
+    """Writes what the tests' own process ran when they are over.
+
+    Before the session ends: afterwards a worker of pytest-xdist may be ended while it writes, on a busy machine.
+    """
 
     def __init__(self, measurement: "Measurement") -> None:
         self.measurement = measurement
 
-    def pytest_unconfigure(self) -> None:
+    def pytest_sessionfinish(self) -> None:
         self.measurement.write()
 
 

@@ -181,6 +181,9 @@ class TokenBudget:
             samples += 1
         return samples
 
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        return min(samples, self.batch_size(first_sample, plan))
+
     def fits(self, first_sample: int, samples: int, tokens: int) -> bool:
         positions = range(first_sample, first_sample + self._sharding.total(samples))
         longest = max(min(self._lengths[self._order.index_at(position)], tokens) for position in positions)

@@ -4,8 +4,7 @@ What people script with lies here; it is loaded when it is first used, so that i
 docs/python.md shows it at work.
 """
 
-from importlib import import_module
-from typing import Any
+from trainauto.core.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -14,6 +13,7 @@ _WHERE = {
     "build_run": "trainauto.scripting",
     "train": "trainauto.engine.loop",
     "plan": "trainauto.scripting",
+    "PlanRequest": "trainauto.forecast.plan_request",
     "read_records": "trainauto.storage.run_tables",
     "set_environment": "trainauto.core.process",
     "is_out_of_memory": "trainauto.memory.monitor.oom",
@@ -22,7 +22,7 @@ _WHERE = {
     "DynamicDataLoader": "trainauto.data.dynamic_loader",
     "build_dynamic_batch_dataloader": "trainauto.tasks.text.dynamic_dataloader",
     "AdaptiveLoop": "trainauto.integrations.adaptive_loop",
-    "LoopStep": "trainauto.integrations.adaptive_loop",
+    "LoopStep": "trainauto.integrations.loop_step",
     "ModelObjective": "trainauto.integrations.loop_model",
     "Range": "trainauto.integrations.loop_axes",
     "TrainautoError": "trainauto.core.errors",
@@ -32,12 +32,7 @@ _WHERE = {
 
 __all__ = ["__version__", *_WHERE]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'trainauto' has no attribute '{name}'")
-    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
-    return value
+__getattr__ = lazy_names(globals(), _WHERE)
 
 
 def __dir__() -> list[str]:

@@ -4,10 +4,10 @@ Nothing here may import torch at the top: options are checked, and the environme
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from trainauto.commands.common_arguments import prepare_environment
 from trainauto.core.errors import InputError
@@ -15,8 +15,15 @@ from trainauto.options.load import LoadedOptions
 from trainauto.options.load import load_options as load
 
 if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
     from trainauto.engine.run import Run
-    from trainauto.forecast.card_plans import CardPlan
+    from trainauto.forecast.batch_shapes import Bounds, Shapes
+    from trainauto.forecast.card_plan import CardPlan
+    from trainauto.forecast.plan_request import MakeOptimizer, PlanRequest
+    from trainauto.integrations.loop_model import Loss
+    from trainauto.options.cards import CardPreset
 
 
 def load_options(file: str | os.PathLike[str], changes: Mapping[str, Any] | None = None) -> LoadedOptions:
@@ -53,33 +60,94 @@ def build_run(options: LoadedOptions, *, auto_resume: bool = False) -> "Abstract
     return build(options, auto_resume=auto_resume)
 
 
-def plan(options: LoadedOptions, card: str | None = None, *, vram: str | None = None) -> "CardPlan":
-    """Say what a run would do on a card, without one: its crop and batch, and the memory they take.
+@overload
+def plan(subject: LoadedOptions, *, card: str | None = None, vram: str | None = None) -> "CardPlan": ...
 
-    One step is followed on tensors without data, in a process of its own; that takes seconds, and nothing is written.
+
+@overload
+def plan(subject: "PlanRequest", *, card: str | None = None, vram: str | None = None) -> "CardPlan": ...
+
+
+@overload
+def plan(
+    subject: "nn.Module | Callable[[], nn.Module]",
+    loss: "Loss",
+    shapes: "Shapes",
+    *,
+    optimizer: "Optimizer | MakeOptimizer | str | None" = "AdamW",
+    bounds: "Bounds | None" = None,
+    target_vram_usage: float | None = None,
+    card: str | None = None,
+    vram: str | None = None,
+) -> "CardPlan": ...
+
+
+def plan(
+    subject: "LoadedOptions | PlanRequest | nn.Module | Callable[[], nn.Module]",
+    loss: "Loss | None" = None,
+    shapes: "Shapes | None" = None,
+    *,
+    card: str | None = None,
+    vram: str | None = None,
+    **code: Any,
+) -> "CardPlan":
+    """Say what a run would do on a card, without one: its batch and size, and the memory they take.
+
+    One step is followed on tensors without data; that takes seconds, and nothing is written. The run is that of an
+    option file, traced in a process of its own, or code, traced in this one on a copy of the model. Tensors of other
+    threads are left alone meanwhile.
 
     Args:
-        options: of the run.
+        subject: options, or the model of the code: a module, which stays as it is, or a function that makes it; or all
+            of the code in one, as the command line's factories return it.
+        loss: of code: ``loss(model, batch)``, see :class:`~trainauto.forecast.plan_request.PlanRequest`; so are:
+        shapes: of a batch, e.g. ``{"ids": ("batch", "tokens", torch.int64)}``.
         card: its name, e.g. ``"RTX 3060 12GB"``; ``python -m trainauto plan --list-cards`` lists them.
         vram: or its memory, e.g. ``"16GiB"``.
+        code: ``optimizer``, ``bounds`` and ``target_vram_usage`` of code.
 
     Raises:
-        InputError: no card is called so, ``vram`` is no size, or the options cannot be used.
+        InputError: no card is called so, ``vram`` is no size, or options or code cannot be used.
         ValueError: neither a card nor a size was given, or both were.
         TraceError: the model cannot be followed.
     """
-    from trainauto.core.process import parse_size_bytes, set_environment
-    from trainauto.core.worker_process import start_tracing
+    from trainauto.core.process import set_environment
 
-    if (card is None) == (vram is None):
+    preset = _chosen_card(card, vram)
+    set_environment()
+    if isinstance(subject, LoadedOptions):
+        if loss is not None or shapes is not None or code:
+            raise TypeError("an option file says itself what is trained: plan(options, card=...)")
+        return _plan_options(subject, preset)
+    from trainauto.forecast.code_plans import plan_code
+    from trainauto.forecast.plan_request import PlanRequest
+
+    if isinstance(subject, PlanRequest):
+        return plan_code(subject, [preset]).cards[0]
+    if loss is None or shapes is None:
+        raise TypeError("code is planned by plan(model, loss, shapes, card=...)")
+    code["bounds"] = code.get("bounds") or {}
+    return plan_code(PlanRequest(subject, loss, shapes, **code), [preset]).cards[0]
+
+
+def _chosen_card(card: str | None, vram: str | None) -> "CardPreset":
+    from trainauto.core.process import parse_size_bytes
+    from trainauto.options.cards import card_by_words, card_of_memory
+
+    if card is not None and vram is None:
+        return card_by_words(card)
+    if vram is None or card is not None:
         raise ValueError('name a card ("RTX 3060 12GB"), or its memory (vram="16GiB")')
     try:
-        sizes = [parse_size_bytes(vram)] if vram is not None else []
+        return card_of_memory(parse_size_bytes(vram))
     except ValueError as error:
         raise InputError(str(error)) from None
-    set_environment()
+
+
+def _plan_options(options: LoadedOptions, card: "CardPreset") -> "CardPlan":
+    from trainauto.core.worker_process import start_tracing
+
     with start_tracing(like_cuda=True) as child:
         from trainauto.forecast import card_plans
 
-        cards = card_plans.chosen_cards([card] if card is not None else [], sizes)
-        return card_plans.plan_for_cards(options, cards, child=child).cards[0]
+        return card_plans.plan_for_cards(options, [card], child=child).cards[0]

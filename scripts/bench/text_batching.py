@@ -33,6 +33,7 @@ from text_rivals import (  # noqa: E402
     dynabatch,
     fixed_shuffled,
     fixed_sorted,
+    in_random_order,
     median_seconds,
     most_tokens,
     padded_tokens,
@@ -152,6 +153,8 @@ def throughput_rows(python: Path, repeats: int, threads: int) -> list[Throughput
     for task, (texts, longest, count) in TASKS.items():
         lengths = lognormal_lengths(texts, longest)
         batches = batches_of_rivals(lengths, count, longest, python)
+        if task == "train":  # an epoch of training takes its batches in random order, fairseq's as ours
+            batches = {method: in_random_order(made) for method, made in batches.items()}
         budget = budget_of(task, lengths, count, threads)
         runs: dict[str, list[dict[str, float]]] = {method: [] for method in METHODS}
         for _ in range(repeats):

@@ -37,6 +37,11 @@ def most_tokens(lengths: Sequence[int], bound: int, cap: int | None, *, longest_
     return batches
 
 
+def in_random_order(batches: Batches, seed: int = 0) -> Batches:
+    """Return the same batches in another order, as a trainer takes them."""
+    return random.Random(seed).sample(batches, len(batches))
+
+
 DYNABATCH = """
 import contextlib, io, json, sys, time
 lengths, words, count, most, factor, repeats = json.load(sys.stdin)

@@ -46,7 +46,7 @@ def test_every_name_is_there_and_the_stub_says_the_same() -> None:
 def test_the_page_runs_as_it_stands(tmp_path: Path, write_images: Write) -> None:
     """On small images of the test's own, in place of the quick start's."""
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    script = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
     write_options(tmp_path / "options" / "train" / "quickstart.yml", tiny_options(write_images("gt", 2, (80, 80))))
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env={**environment(), "PYTHONPATH": str(ROOT)},
@@ -57,6 +57,7 @@ def test_the_page_runs_as_it_stands(tmp_path: Path, write_images: Write) -> None
     assert any(line.startswith("RTX 3060 12GB: batch_size ") for line in said)
     assert any(line.startswith("completed ") for line in said)
     assert "12 steps, 48 samples" in said
+    assert any(line.startswith("RTX 4090 24GB: batch_size 64, side ") for line in said)
 
 
 def test_records_are_columns(tmp_path: Path, write_images: Write) -> None:

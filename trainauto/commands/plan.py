@@ -2,9 +2,13 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainauto.commands.common_arguments import Commands, takes_options
 from trainauto.core.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from trainauto.forecast.card_plan import CardPlans
 
 DESCRIPTION = """\
 Say before a run which crop sizes and batch sizes fit on which card. No card is
@@ -14,14 +18,19 @@ have sizes and no data. That takes 10 to 20 seconds for most networks.
 With --measure, a few steps are trained on noise on the device at hand as well,
 under up to four pairs of crop and batch that should fit it (its memory, or the
 file's budget). That takes under a minute for small networks, up to some minutes
-for large ones; pairs whose step would take more than 30 s are left out."""
+for large ones; pairs whose step would take more than 30 s are left out.
+
+With --python, the run is code instead of an option file: a function without
+arguments that returns trainauto.PlanRequest(model, loss, shapes, bounds=...),
+in a module of this folder or an installed one."""
 
 EPILOG = """\
 what is printed:
-  the crop (lq_size, pixels of the network's input) and the batch that a run
-  would go to on each card, with its expected peak of memory; the "99 % bound"
-  that the peak stays within with a probability of 99 %; and the target, which
-  that bound must not pass (target_vram_usage of the card's memory)
+  the crop (lq_size, pixels of the network's input; of code, the size it names)
+  and the batch that a run would go to on each card, with its expected peak of
+  memory; the "99 % bound" that the peak stays within with a probability of
+  99 %; and the target, which that bound must not pass (target_vram_usage of
+  the card's memory)
   the largest batch for some crops
   with --measure: predicted against measured peak of memory, by how much the
   prediction was off, and how long a step took
@@ -29,7 +38,8 @@ what is printed:
 examples:
   python -m trainauto plan -opt options/train/x.yml --card "RTX 3060 12GB"
   python -m trainauto plan -opt options/train/x.yml --vram 16GiB --png plan.png
-  python -m trainauto plan -opt options/train/x.yml --measure"""
+  python -m trainauto plan -opt options/train/x.yml --measure
+  python -m trainauto plan --python my_training:plan_request --card T4"""
 
 
 def add_to(commands: Commands) -> None:
@@ -42,6 +52,9 @@ def add_to(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     takes_options(parser, required=False)
+    parser.add_argument(
+        "--python", metavar="MODULE:FACTORY", help="plan code: a function that returns a trainauto.PlanRequest"
+    )
     parser.add_argument(
         "--card", action="append", default=[], metavar="NAME", help='e.g. "RTX 3060 12GB"; may be repeated'
     )
@@ -62,33 +75,60 @@ def add_to(commands: Commands) -> None:
 def _run(parsed: argparse.Namespace) -> int:
     from trainauto.commands.tables import cards_table
     from trainauto.core.process import parse_size_bytes, set_environment
-    from trainauto.core.worker_process import start_tracing
-    from trainauto.options.load import load_options
 
     if parsed.list_cards:
         print(cards_table())
         return 0
-    if parsed.opt is None:
-        raise InputError(Problem("which run? Nothing was given with -opt", advice="plan -opt options/train/x.yml"))
+    _check(parsed)
     try:
         sizes = [parse_size_bytes(text) for text in parsed.vram]
     except ValueError as error:
         raise InputError(str(error)) from None
-    loaded = load_options(parsed.opt, parsed.force_yml)
     set_environment()
+    answer = _answer_for_code(parsed, sizes) if parsed.python else _answer_for_options(parsed, sizes)
 
-    with start_tracing(like_cuda=True) as child:
-        import torch
+    from trainauto.commands import plan_table, run_plan
 
-        from trainauto.commands import plan_table, run_plan
-        from trainauto.forecast import card_plans
-
-        torch.set_num_threads(1)  # the other core is for the traces
-        cards = card_plans.chosen_cards(parsed.card, sizes)
-        answer = card_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child)
     print(run_plan.as_json(answer) if parsed.json else plan_table.table(answer))
     if parsed.png:
         run_plan.draw(answer, parsed.png)
         if not parsed.json:
             print(f"\npicture: {parsed.png}")
     return 0
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    if parsed.opt is None and parsed.python is None:
+        advice = "plan -opt options/train/x.yml, or plan --python module:factory"
+        raise InputError(Problem("which run? Nothing was given with -opt", advice=advice))
+    if parsed.python is None:
+        return
+    if parsed.opt is not None or parsed.force_yml:
+        raise InputError(Problem("-opt and --python are two runs", advice="Ask for one at a time."))
+    if parsed.measure:
+        raise InputError(Problem("--measure trains an option file's run, not code", advice="Leave it out."))
+
+
+def _answer_for_options(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans":
+    from trainauto.core.worker_process import start_tracing
+    from trainauto.options.load import load_options
+
+    loaded = load_options(parsed.opt, parsed.force_yml)
+    with start_tracing(like_cuda=True) as child:
+        import torch
+
+        from trainauto.forecast import card_plan, card_plans
+
+        torch.set_num_threads(1)  # the other core is for the traces
+        cards = card_plan.chosen_cards(parsed.card, sizes)
+        return card_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child)
+
+
+def _answer_for_code(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans":
+    from trainauto.core.worker_process import start_tracing_code
+
+    with start_tracing_code() as child:
+        from trainauto.forecast import card_plan, code_process
+
+        cards = card_plan.chosen_cards(parsed.card, sizes)
+        return code_process.plan_named_code(parsed.python, Path.cwd(), cards, child)

@@ -1,11 +1,11 @@
 """What ``python -m trainauto plan`` prints: the plan of each card, the largest batches, what was tried."""
 
 from trainauto.commands.tables import aligned
-from trainauto.core.plan import Plan
+from trainauto.core.plan import Plan, size_axis
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
-from trainauto.forecast.card_plans import CardPlan, CardPlans
+from trainauto.forecast.card_plan import CardPlan, CardPlans
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
@@ -17,15 +17,17 @@ def table(answer: CardPlans) -> str:
     """Return the answer in words, within 80 columns."""
     rows = []
     whole = "budget" if any(card.limit_bytes < card.memory_bytes for card in answer.cards) else "card"
+    sizes = _SizeWords(answer)
     for card in answer.cards:
         if card.plan is None:
-            rows.append((card.preset.name, "-", "-", "-", "-", "nothing fits", size_text(card.target_bytes)))
+            row = (card.preset.name, *sizes.cells("-"), "-", "-", "-", "nothing fits", size_text(card.target_bytes))
+            rows.append(row)
             continue
         share = f"{card.expected_bytes / card.limit_bytes:.0%}"
         rows.append(
             (
                 card.preset.name,
-                f"{card.plan.size} px",
+                *sizes.cells(card.plan),
                 _batch(card, card.plan),
                 size_text(card.expected_bytes),
                 share,
@@ -39,13 +41,14 @@ def table(answer: CardPlans) -> str:
         f"weights, optimizer state and averages hold {size_text(answer.forecast.persistent_bytes)} between steps",
         "",
         "the plan that a run would take: its 99 % bound stays within the target",
-        *aligned(("card", "lq_size", "batch", "expected", f"of {whole}", "99 % bound", "target"), rows),
+        *aligned(("card", *sizes.headings, "batch", "expected", f"of {whole}", "99 % bound", "target"), rows),
         *_explained(
-            "lq_size: side of a crop of the input. expected: likely peak of a step's memory, and its share of the "
+            f"{sizes.explained}expected: likely peak of a step's memory, and its share of the "
             f"{whole}. 99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
         ),
         "",
-        *_frontiers(answer),
+        *_reasons(answer),
+        *_frontiers(answer, sizes),
         *_marks(answer),
         *(_tried(answer.trials) if answer.trials else []),
         *(line for note in answer.notes for line in wrapped(note, WIDTH, "  ")),
@@ -53,8 +56,47 @@ def table(answer: CardPlans) -> str:
     return "\n".join(lines)
 
 
-def _frontiers(answer: CardPlans) -> list[str]:
-    """Return a table of the largest batch for some crops."""
+class _SizeWords:
+    """What the size of samples is called, if they have one.
+
+    Attributes:
+        headings: of its column, if there is one.
+        many: what the largest batch is listed by.
+        explained: what the column means, where its name does not say.
+        bound: what bounds batches.
+    """
+
+    def __init__(self, answer: CardPlans) -> None:
+        axis = size_axis(answer.axes)
+        self.headings = (axis.name,) if axis else ()
+        self._unit = f" {axis.unit}" if axis and axis.unit else ""
+        is_crop = axis is not None and axis.unit == "px"
+        self.many = "crop" if is_crop else axis.name if axis else ""
+        self.explained = "lq_size: side of a crop of the input. " if is_crop else ""
+        self.bound = "max_batch_size" if is_crop else "its bounds"
+
+    def cells(self, plan: Plan | str) -> tuple[str, ...]:
+        """Return the cell of a plan in a row, or one in its place; none where there is no column."""
+        return tuple(plan if isinstance(plan, str) else self.text(plan.size) for _ in self.headings)
+
+    def text(self, size: int) -> str:
+        """Return a size with its unit."""
+        return f"{size}{self._unit}"
+
+
+def _reasons(answer: CardPlans) -> list[str]:
+    """Return why nothing fits, where that is so."""
+    reasons = [f"{card.preset.name}: {card.reason}" for card in answer.cards if card.plan is None]
+    if not reasons:
+        return []
+    help_ = "What takes less: smaller least sizes, gradient checkpointing, lower precision, a smaller network."
+    return [*(line for text in [*reasons, help_] for line in wrapped(text, WIDTH, "  ")), ""]
+
+
+def _frontiers(answer: CardPlans, sizes: _SizeWords) -> list[str]:
+    """Return a table of the largest batch for some sizes."""
+    if not sizes.headings:
+        return []
     crops = sorted({plan.size for card in answer.cards for plan in card.frontier})
     some = [crop for crop in crops if crop % 32 == 0] or crops
     chosen = {card.plan.size for card in answer.cards if card.plan}.intersection(crops)
@@ -67,8 +109,8 @@ def _frontiers(answer: CardPlans) -> list[str]:
         largest = {plan.size: _batch(card, plan) for plan in card.frontier}
         rows.append((card.preset.name, *(largest.get(crop, "-") for crop in some)))
     return [
-        "largest batch by crop, within the same target:",
-        *aligned(("card", *(f"{crop} px" for crop in some)), rows),
+        f"largest batch by {sizes.many}, within the same target:",
+        *aligned(("card", *map(sizes.text, some)), rows),
         "",
     ]
 
@@ -117,4 +159,4 @@ def _batch(card: CardPlan, plan: Plan) -> str:
 
 def _marks(answer: CardPlans) -> list[str]:
     marked = any(plan.batch_size >= card.largest_batch for card in answer.cards for plan in card.frontier)
-    return ["* bounded by max_batch_size, not by memory", ""] if marked else []
+    return [f"* bounded by {_SizeWords(answer).bound}, not by memory", ""] if marked else []

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainauto.core.plan import plan_of, shape_of, size_axis
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
-from trainauto.forecast.card_plans import CardPlans
+from trainauto.forecast.card_plan import CardPlans
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.reporting.heat_map import draw_heat_map
 
@@ -55,6 +55,7 @@ def draw(answer: CardPlans, path: Path) -> None:
         lambda batch, side: cost.predict(shape_of(plan_of(answer.axes, batch, side))),
         {card.preset.name: [(plan.size, plan.batch_size) for plan in card.frontier] for card in answer.cards},
         {card.preset.name: (card.plan.size, card.plan.batch_size) for card in answer.cards if card.plan},
+        **({} if axis is not None and axis.unit == "px" else {"across": axis.name if axis else "", "unit": ""}),
     )
 
 

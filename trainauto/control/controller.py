@@ -11,7 +11,7 @@ from trainauto.control.planners import Jump
 from trainauto.control.step_policy import PolicyDecision
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RunFacts
-from trainauto.core.plan import Plan, count_axis
+from trainauto.core.plan import Plan, count_axis, shape_of
 from trainauto.core.records import PeakReading, Probe
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import RatioPrior
@@ -59,6 +59,18 @@ class Controller(PeriodController):
         if self.settings.policy == "jump":
             least = CostModel(*reserved) if reserved is not None else None
             self._planner = self._for_objective(Jump(CostModel(*peaks), least))
+
+    def learn(self, peaks: Mapping[Plan, int]) -> None:
+        """Take what plans were measured to peak at, before the first step, where no trace says what they need.
+
+        Args:
+            peaks: bytes by plan.
+        """
+        if self.settings.policy == "jump":
+            cost = CostModel(None, power=self._power)
+            for plan, peak in peaks.items():
+                cost.observe(shape_of(self.effective.forward(plan)), peak)
+            self._planner = self._for_objective(Jump(cost, foresees=True))
 
     def initial_plan(self, plan: Plan) -> Plan:
         """Return the plan a new run starts with instead of ``plan``: with ``target_batch_size`` that many samples."""

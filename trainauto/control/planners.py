@@ -137,10 +137,12 @@ class Jump:
     Args:
         cost: what plans need; with a prior it can be asked before the first step.
         reserved: the least with which the allocator need not flush, where that was predicted; else what it held.
+        foresees: it can be asked before the first step, by a prior or by small steps that were measured.
     """
 
-    def __init__(self, cost: CostModel, reserved: CostModel | None = None) -> None:
+    def __init__(self, cost: CostModel, reserved: CostModel | None = None, *, foresees: bool | None = None) -> None:
         self.cost = cost
+        self._foresees = cost.prior is not None if foresees is None else foresees
         self.reserved = reserved or CostModel(None, power=cost.power)
         self._jumped = self._corrected = False
         self._measured: set[Plan] = set()
@@ -150,8 +152,8 @@ class Jump:
         return self.cost.can_predict and not self._jumped
 
     def awaits_correction(self) -> bool:
-        """Say so once it has jumped by a prior: what is known of the first steps then corrects it."""
-        return self.cost.prior is not None and self._jumped and not self._corrected
+        """Say so once it has jumped before the first step: what is known of the first steps then corrects it."""
+        return self._foresees and self._jumped and not self._corrected
 
     def fits_again(self, plan: Plan, period: PolicyInput) -> bool:
         """Say so where medians stay within target and what is available: it had fitted before, so there is no doubt."""

@@ -140,6 +140,11 @@ def start_tracing(*, like_cuda: bool) -> WorkerProcess:
     return WorkerProcess("trainauto.forecast.trace_worker", *arguments, environment={"OMP_NUM_THREADS": "1"})
 
 
+def start_tracing_code() -> WorkerProcess:
+    """Start the process that traces code named ``module:factory``, before torch is loaded here."""
+    return WorkerProcess("trainauto.forecast.code_worker", environment={"OMP_NUM_THREADS": "1"})
+
+
 def serve(prepare: Callable[[], Handler]) -> int:
     """Answer requests from stdin until it ends: the main of every worker process.
 

@@ -3,8 +3,9 @@
 Names are loaded when they are first used: packing, a package in here, is to be had without torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trainauto.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
@@ -25,8 +26,4 @@ _WHERE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
-    return value
+__getattr__ = lazy_names(globals(), _WHERE)

@@ -24,6 +24,17 @@ class Batcher(Protocol):
             plan: plan it is drawn under.
         """
 
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return how many samples of a draw on its way fit a smaller plan, on the rank that has most of them.
+
+        At least 1, however small the plan.
+
+        Args:
+            first_sample: position of the first of those that are left of it.
+            samples: how many of the draw the rank has that has most of them.
+            plan: plan they are to be trained under.
+        """
+
 
 class FixedCount:
     """As many samples as the plan says, wherever the draw begins."""
@@ -31,6 +42,11 @@ class FixedCount:
     def batch_size(self, first_sample: int, plan: Plan) -> int:
         """Return the plan's ``batch_size``."""
         del first_sample
+        return plan.batch_size
+
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``."""
+        del first_sample, samples
         return plan.batch_size
 
 
@@ -54,6 +70,11 @@ class EpochBatches:
             return left
         return min(plan.batch_size, ceil(left / 2))
 
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return the plan's ``batch_size``."""
+        del first_sample, samples
+        return plan.batch_size
+
 
 class KnownDraws:
     """Draws of a log hold what they held; those beyond it hold what another batcher says.
@@ -71,6 +92,10 @@ class KnownDraws:
         """Return what the log says, or the other batcher."""
         logged = self._known.get(first_sample)
         return self._beyond.batch_size(first_sample, plan) if logged is None else logged
+
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return what the other batcher says."""
+        return self._beyond.part_size(first_sample, samples, plan)
 
 
 FIXED_COUNT = FixedCount()

@@ -197,7 +197,12 @@ class DynamicDataLoader(DocumentedSetters):
     def _most_of(self, draw: PlannedBatch) -> int:
         """Return the samples of the largest rank that fit the plan of now, of those of a draw that come next."""
         plan = draw.plan.capped_by(self.plan)
-        return draw.batch_size if plan == draw.plan else self._batcher.batch_size(draw.first_sample + self._given, plan)
+        if plan == draw.plan:
+            return draw.batch_size
+        return self._batcher.part_size(draw.first_sample + self._given, self._left_of(draw), plan)
+
+    def _left_of(self, draw: PlannedBatch) -> int:
+        return max(1, draw.batch_size - self._given // self.sharding.world_size)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
         collated = next(workers)
@@ -231,6 +236,7 @@ class DynamicDataLoader(DocumentedSetters):
             "plan": self.plan.to_dict(),
             "samples": len(self.dataset),
             "shares": list(self.sharding.weights),
+            **({"stream": stream} if (stream := self._stream.state_dict()) else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -246,6 +252,7 @@ class DynamicDataLoader(DocumentedSetters):
                 f"dataset '{self.dataset.name}' has {counted(len(self.dataset), 'sample')}, "
                 f"the checkpoint was written with {state['samples']}"
             )
+        self._stream.load_state_dict(state.get("stream", {}))
         self._tail = StreamState.from_dict(state["tail"])
         self._given = int(state["given"])
         if tuple(state.get("shares", SINGLE_PROCESS.weights)) != self.sharding.weights:

@@ -5,7 +5,7 @@ are sent to the workers, and the tail, where batches are trained. A plan asked f
 on draw ``n + lookahead``; the head is never further ahead than that, so results do not depend on the workers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -185,16 +185,20 @@ class ShuffledStream:
         positions = positions_of(draw, sharding, rank)
         return [SampleKey.under(draw.plan, self.index_at(p), self.seed_at(p)) for p in positions]
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold of it: nothing, for it is a function of the seed."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+
     def order(self, epoch: int) -> NDArray[np.int64]:
         """Return the samples of an epoch in their order; it is kept while positions near it are asked for."""
         if epoch not in self._orders:
             # Only neighbouring epochs are ever needed; O(samples) once an epoch, however far the run has come.
             self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}
-            self._orders[epoch] = self._new_order(epoch)
+            self._orders[epoch] = shuffled_order(self.samples, self.seed, epoch)
         return self._orders[epoch]
-
-    def _new_order(self, epoch: int) -> NDArray[np.int64]:
-        return shuffled_order(self.samples, self.seed, epoch)
 
 
 class DynamicBatchSampler:

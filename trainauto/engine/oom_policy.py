@@ -26,8 +26,8 @@ def on_recovered(run: Training, batch: Batch, failures: tuple[Failure, ...]) -> 
     """Have later batches fit at once: as the automations say, else in as many pieces as this one needed."""
     for failure in failures:
         logger.warning(
-            "out of memory in the pass of network_%s with %s; the batch is run again in %d pieces%s",
-            failure.pass_name,
+            "out of memory in %s with %s; the batch is run again in %d pieces%s",
+            run.model.words_for(failure.pass_name),
             counted(failure.samples, "sample"),
             failure.pieces,
             of_size(run.axes, failure.extent),
@@ -95,8 +95,8 @@ def on_batch_too_large(
     run.loader.requeue(batch)
     if not _is_smaller(batch.drawn.capped_by(run.loader.plan), batch.plan):
         decisions += _force(run, event)
-    what = "out of memory in the pass of network_%s: retrying its samples with %s"
-    logger.warning(what, failure.pass_name, run.loader.plan)
+    what = "out of memory in %s: retrying its samples with %s"
+    logger.warning(what, run.model.words_for(failure.pass_name), run.loader.plan)
     return decisions
 
 

@@ -118,7 +118,7 @@ class FakeTraining:
         libraries: Libraries | None = None,
         sums_after: bool = False,
     ) -> None:
-        self._is_benchmarked = libraries is not None and libraries.benchmark
+        self._libraries = libraries
         with fake_world() as self._mode, AnsweredReads():
             try:
                 self._traced = TracedModel(
@@ -146,9 +146,14 @@ class FakeTraining:
 
     def kernels(self, trace: Trace) -> Kernels:
         """Say of a trace what its bytes have to be judged by."""
-        if not trace.hides_memory:
-            return "plain"
-        return "benchmarked" if self._is_benchmarked else "usual"
+        return kernels_of(trace, self._libraries)
+
+
+def kernels_of(trace: Trace, libraries: Libraries | None) -> Kernels:
+    """Say of a trace what its bytes have to be judged by; ``libraries`` are as in :class:`FakeTraining`."""
+    if not trace.hides_memory:
+        return "plain"
+    return "benchmarked" if libraries is not None and libraries.benchmark else "usual"
 
 
 def _leave_gradients(optimizers: Iterable[Optimizer]) -> None:

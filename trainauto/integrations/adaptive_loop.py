@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
@@ -13,14 +13,13 @@ from torch.utils.data import default_collate
 
 from trainauto.automations.controller_automation import ControllerAutomation
 from trainauto.control.bounds import Bounds
-from trainauto.control.control_settings import ControlSettings
 from trainauto.control.controller import Controller
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import Decision, RunFacts
+from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
 from trainauto.core.process import without_memory_limit
-from trainauto.core.records import Progress, StepRecord
+from trainauto.core.records import Progress
 from trainauto.core.run_events import RunSummary
 from trainauto.core.workload import Workload
 from trainauto.engine.controls import Controls
@@ -32,19 +31,22 @@ from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
 from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.loop_axes import Growth, Values
-from trainauto.integrations.loop_forecast import predict_from_traces, predict_from_two_steps
+from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
 from trainauto.integrations.loop_parts import (
     build_loader,
     check_samples,
+    control_settings,
     parse_budget,
     teach_workload,
     warn_of_environment,
 )
 from trainauto.integrations.loop_reports import LoopReports
+from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import Weigh
 from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.memory.monitor.release import trim_heap
 
 logger = logging.getLogger(__name__)
 
@@ -58,34 +60,6 @@ class OwnRates:
 
 class LoopController(ControllerAutomation):
     """The controller of a loop of one's own."""
-
-
-@dataclass(frozen=True)
-class LoopStep:
-    """What became of a batch.
-
-    Attributes:
-        trained: whether it was trained. One that did not fit in any pieces has changed nothing: its samples come again
-            in smaller batches.
-        losses: each term, a mean over the samples of the step; keys as the loss names them.
-        grad_norms: of each objective, before clipping.
-        samples: trained in it; 0 where it was not.
-        plan: it was trained under, or came under.
-        pieces: parts in which it ran, by objective, where those are not what the plan says.
-        out_of_memory: times it ran out of memory on the way.
-        peak_bytes: most memory in use while it ran, counted as the limit is; ``None`` where the platform cannot tell.
-        decisions: what was decided since the last trained step, with reasons.
-    """
-
-    trained: bool
-    losses: Mapping[str, float]
-    grad_norms: Mapping[str, float]
-    samples: int
-    plan: Plan
-    pieces: Mapping[str, int]
-    out_of_memory: int
-    peak_bytes: int | None
-    decisions: tuple[Decision, ...]
 
 
 class AdaptiveLoop:
@@ -163,7 +137,7 @@ class AdaptiveLoop:
         self._model = LoopModel(model, given, structure)
         budget_bytes = parse_budget(memory_budget)
         meter = MemoryMeter(self._model.device)
-        control = ControlSettings(**(settings or {}))
+        control = control_settings(settings or {})
         self._automation = LoopController(
             Controller(LoopController.name, control, Bounds({}, growth.axes), EffectiveBatch())
         )
@@ -181,6 +155,7 @@ class AdaptiveLoop:
             memory_target_bytes=int(limit_bytes * control.target_vram_usage) if limit_bytes else None,
         )
         self._reports = LoopReports(run_directory)
+        self._trims = budget_bytes is not None and meter.device.type == "cpu" and not num_workers
         self._has_begun = False
         self._data_seconds = 0.0
         self._given_back = 0
@@ -208,12 +183,14 @@ class AdaptiveLoop:
         Args:
             epochs: counted from the very first sample, also after :meth:`load_state_dict`.
         """
-        self._begin()
+        self._begin(epochs)
         batches = iter(self.training.loader)
         while epochs is None or self.progress.samples < epochs * len(self._samples):
             start = time.perf_counter()
             with without_memory_limit():
                 batch = next(batches)
+            if self._trims:
+                trim_heap()  # of samples that this process made a batch of
             self._data_seconds = time.perf_counter() - start
             yield batch
 
@@ -228,12 +205,12 @@ class AdaptiveLoop:
         record = train_step(run, batch, self._data_seconds)
         if record is None:
             self._given_back += 1
-            return LoopStep(False, {}, {}, 0, batch.plan, {}, 1, None, ())
+            return LoopStep.not_trained(batch)
         take_in(run, record)
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
-        given_back, self._given_back = self._given_back, 0  # the record counts them as its own; they were told before
-        return _outcome(record, decisions, record.ooms - given_back)
+        told, self._given_back = self._given_back, 0
+        return LoopStep.of(record, decisions, told)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of samples, the counters, and what the controller knows.
@@ -268,7 +245,7 @@ class AdaptiveLoop:
             self._reports.failed(error)
         self.close()
 
-    def _begin(self) -> None:
+    def _begin(self, epochs: int | None) -> None:
         """Before the first batch: predict, put the budget in force, choose the first plan."""
         if self._has_begun:
             return
@@ -281,15 +258,17 @@ class AdaptiveLoop:
             warn_of_environment()
         facts = RunFacts(run.axes, run.loader.plan)
         self._automation.check(facts)
-        self._reports.start(self._summary())
+        self._reports.start(self._summary(epochs), self._config())
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
         clips = run.controls.max_norm is not None
         is_traced = predicts and predict_from_traces(controller, self._model, self._samples, run.axes, clips=clips)
         self._automation.on_run_start(facts)
         put_limit_in_force(run)
-        if predicts and not is_traced:
-            predict_from_two_steps(controller, run.axes, lambda plan: measure(run, plan))
+        if predicts and not is_traced and run.limit_bytes is not None:
+            predict_from_small_steps(
+                controller, run.axes, run.loader.plan, lambda plan: measure(run, plan), run.limit_bytes
+            )
         choose_first_plan(run)
 
     def _say_coupling(self) -> None:
@@ -302,7 +281,24 @@ class AdaptiveLoop:
                 layer,
             )
 
-    def _summary(self) -> RunSummary:
+    def _config(self) -> dict[str, Any]:
+        run, settings = self.training, self._automation.controller.settings
+        return {
+            "plan": run.loader.plan.to_dict(),
+            "axes": [asdict(axis) for axis in run.axes],
+            "objectives": {
+                objective.name: {
+                    "optimizer": type(objective.optimizer).__name__,
+                    "learning_rate": objective.optimizer.param_groups[0]["lr"],
+                }
+                for objective in self._model.given
+            },
+            "memory_budget_bytes": run.budget_bytes,
+            "max_norm": run.controls.max_norm,
+            "controller": asdict(settings),
+        }
+
+    def _summary(self, epochs: int | None) -> RunSummary:
         run = self.training
         module = self._model.module
         return RunSummary(
@@ -312,7 +308,7 @@ class AdaptiveLoop:
             network=type(module).__name__,
             parameters=sum(weight.numel() for weight in module.parameters() if weight.requires_grad),
             plan=run.loader.plan,
-            total=len(self._samples),
+            total=len(self._samples) * (epochs or 1),
             unit="samples",
             samples={self._samples.name: len(self._samples)},
             train_set=self._samples.name,
@@ -320,19 +316,3 @@ class AdaptiveLoop:
             memory_target_bytes=run.memory_target_bytes,
             memory_limit_bytes=run.limit_bytes,
         )
-
-
-def _outcome(record: StepRecord, decisions: tuple[Decision, ...], out_of_memory: int) -> LoopStep:
-    peak = record.peak.allocated if record.peak is not None else None
-    pieces = {name: split.micro_batches for name, split in record.pieces.items()}
-    return LoopStep(
-        True,
-        record.losses,
-        record.grad_norms,
-        record.shape.samples,
-        record.plan,
-        pieces,
-        out_of_memory,
-        peak,
-        decisions,
-    )

@@ -11,7 +11,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.utils.data import default_collate
 
 from trainauto.control.bounds import Bounds
-from trainauto.control.control_settings import ControlSettings
 from trainauto.control.controller import Controller
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
@@ -28,6 +27,7 @@ from trainauto.integrations.loop_axes import Growth, Values
 from trainauto.integrations.loop_parts import (
     build_loader,
     check_samples,
+    control_settings,
     parse_budget,
     teach_workload,
     warn_of_environment,
@@ -127,7 +127,7 @@ class GrowingBatches(Callback):
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._draws = build_loader(samples, growth, lengths, seed, num_workers, device)
         self.loader = EpochLoader(iter(self._draws), structure.rebuild, len(samples))
-        control = ControlSettings(**(settings or {}))
+        control = control_settings(settings or {})
         bounds = Bounds({}, growth.axes)
         self._automation = LoopController(Controller(LoopController.name, control, bounds, EffectiveBatch()))
         self._journal = DecisionJournal(Controls(self._draws, None), [self._automation])

@@ -14,15 +14,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.control.controller import Controller
 from trainauto.core.batch import Batch
-from trainauto.core.plan import Axis, Plan, size_axis, work
+from trainauto.core.plan import Axis, Plan, work
 from trainauto.core.records import PeakReading
 from trainauto.core.units import MIB
-from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.engine.traced_training import FakeTraining
 from trainauto.integrations.loop_model import LoopModel
+from trainauto.integrations.map_samples import MapSamples
 from trainauto.memory.cost.memory_forecast import PlanBytes, forecast_memory, warn_if_doubtful
-from trainauto.memory.cost.ratio_prior import MEASURED
-from trainauto.memory.cost.traced_fit import measured_prior
 from trainauto.memory.cuda_allocator.segments import segments_of
 from trainauto.memory.tracing.fake_tensors import fake_copy
 from trainauto.memory.tracing.trace import TraceError
@@ -32,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 LARGER_STEP = 4
 """How many times the work of the smaller step that is measured the larger one has at least."""
+
+TELLING_SHARE = 0.05
+"""Share of the limit by which the larger step has to take more: a process's own noise is some MiB."""
 
 Measure = Callable[[Plan], PeakReading | None]
 """Runs an untrained step under a plan, and returns its peak; ``None`` if it does not fit."""
@@ -56,7 +57,7 @@ class LoopTracer:
         TraceError: it cannot be copied.
     """
 
-    def __init__(self, model: LoopModel, dataset: DynamicDataset, *, clips: bool) -> None:
+    def __init__(self, model: LoopModel, dataset: MapSamples, *, clips: bool) -> None:
         self._live = model.module
         self._segments = segments_of(model.device)
         libraries = card_libraries() if model.device.type == "cuda" else None
@@ -74,17 +75,18 @@ class LoopTracer:
             TraceError: a loss uses the live model, its memory depends on data, or it fails on fake tensors.
         """
         start = time.perf_counter()
-        with _refusing_calls(self._live):
+        with refusing_calls(self._live):
             trace = self._fake.trace(plan)
         return PlanBytes.of(trace, time.perf_counter() - start, self._fake.kernels(trace), segments=self._segments)
 
 
 def predict_from_traces(
-    controller: Controller, model: LoopModel, dataset: DynamicDataset, axes: Sequence[Axis], *, clips: bool
+    controller: Controller, model: LoopModel, dataset: MapSamples, axes: Sequence[Axis], *, clips: bool
 ) -> bool:
     """Tell the controller what traces say of plans; return whether they say anything."""
     try:
-        forecast = forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type)
+        largest_batch = next((axis.maximum for axis in axes if axis.is_count), 1)
+        forecast = forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type, largest_batch)
     except TraceError as error:
         logger.info("cannot trace memory (%s): two small steps are measured instead, and nothing is trained", error)
         return False
@@ -94,7 +96,7 @@ def predict_from_traces(
     return True
 
 
-def largest_batch(dataset: DynamicDataset, plan: Plan) -> Batch:
+def largest_batch(dataset: MapSamples, plan: Plan) -> Batch:
     """Return the largest batch of a plan, as it leaves the loader, to be traced."""
     tensors, workload = dataset.largest_batch(plan, plan.batch_size), copy(dataset.workload)
     # Its weight would be read out of a tensor, which has no values here; memory follows no weight.
@@ -107,29 +109,47 @@ def _no_weight(_tensors: object) -> int:
     return 1
 
 
-def predict_from_two_steps(controller: Controller, axes: Sequence[Axis], measure: Measure) -> None:
-    """Tell the controller what two untrained steps say of plans; memory must be limited already, as it will be."""
-    size, smallest = size_axis(axes), Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in axes})
-    enough = LARGER_STEP * work(smallest, axes)
-    larger = next((plan for plan in _growing(smallest, axes) if work(plan, axes) >= enough), smallest)
-    peaks = {plan: reading.allocated for plan in (smallest, larger) if (reading := measure(plan)) is not None}
+def predict_from_small_steps(
+    controller: Controller, axes: Sequence[Axis], start: Plan, measure: Measure, limit_bytes: int
+) -> None:
+    """Tell the controller what untrained steps say of plans; memory must be limited already, as it will be.
+
+    Two steps where the second tells: the larger one grows until it does, or does not fit.
+
+    Args:
+        controller: learns it.
+        axes: bounds of plans.
+        start: the plan of the smaller step.
+        measure: runs a step.
+        limit_bytes: memory that steps may take.
+    """
+    peaks: dict[Plan, int] = {}
+    for plan in _growing(start, axes):
+        if peaks and work(plan, axes) < LARGER_STEP * work(list(peaks)[-1], axes):
+            continue
+        reading = measure(plan)
+        if reading is None:
+            break
+        peaks[plan] = reading.allocated
+        logger.info("measured %s at %.1f MiB", plan, reading.allocated / MIB)
+        if reading.allocated - peaks[start] > TELLING_SHARE * limit_bytes:
+            break
     if not peaks:
-        logger.warning("not even %s fits: plans follow what training measures", smallest)
+        logger.warning("%s does not fit: plans follow what training measures", start)
         return
-    for plan, peak in peaks.items():
-        logger.info("measured %s at %.1f MiB", plan, peak / MIB)
-    known = {(plan.forward_batch_size, plan.size): float(peak) for plan, peak in peaks.items()}
-    prior = measured_prior(known, size.multiple if size else 1, power=size.power if size else 1)
-    controller.set_prior((prior, MEASURED))
+    # Those between are within the noise of the first.
+    controller.learn(dict(list(peaks.items())[:: max(1, len(peaks) - 1)]))
 
 
-def _growing(smallest: Plan, axes: Sequence[Axis]) -> Iterator[Plan]:
+def _growing(start: Plan, axes: Sequence[Axis]) -> Iterator[Plan]:
     """Yield larger and larger plans: more samples first, of which memory is a line."""
-    plan = smallest
+    plan = start
+    yield plan
     for axis in sorted(axes, key=lambda axis: not axis.is_count):
         for value in axis.values:
-            plan = plan.changed(**{axis.name: value})
-            yield plan
+            if value > plan[axis.name]:
+                plan = plan.changed(**{axis.name: value})
+                yield plan
 
 
 def _copied(model: LoopModel, mode: FakeTensorMode) -> LoopModel:
@@ -142,7 +162,7 @@ def _copied(model: LoopModel, mode: FakeTensorMode) -> LoopModel:
 
 
 @contextmanager
-def _refusing_calls(module: nn.Module) -> Iterator[None]:
+def refusing_calls(module: nn.Module) -> Iterator[None]:
     """Have every call of a module fail: what uses it in a trace would have used the wrong one."""
 
     def refuse(_module: nn.Module, _arguments: Any) -> None:

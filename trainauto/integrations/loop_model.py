@@ -83,6 +83,10 @@ class LoopModel(BaseModel):
         """Return what is minimised, in the order of a step."""
         return self._objectives
 
+    def words_for(self, objective: str) -> str:
+        """Return what a person calls an objective."""
+        return f"objective '{objective}'"
+
     def feed_data(self, batch: Batch) -> MicroBatch:
         """Move the tensors of a batch to the device.
 

@@ -1,20 +1,24 @@
 """The samples and the loader of a loop of one's own."""
 
+import difflib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import torch
 
+from trainauto.control.control_settings import ControlSettings
 from trainauto.core.errors import InputError
 from trainauto.core.process import lacking_environment, parse_size_bytes
 from trainauto.core.workload import Workload
 from trainauto.data.batcher import Batcher, EpochBatches
-from trainauto.data.bucketed import BucketedStream, CostBudget
 from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.dynamic_loader import DynamicDataLoader
-from trainauto.data.packing import TokenCost
+from trainauto.data.packed_stream import PackedDraws, PackedStream
+from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
 from trainauto.integrations.loop_axes import Growth
 from trainauto.integrations.map_samples import MapSamples, MapStyle, Resize
@@ -84,8 +88,8 @@ def build_loader(
     stream = ShuffledStream(len(samples), seed)
     batcher: Batcher = EpochBatches(len(samples))
     if growth.longest is not None:
-        stream = bucketed = BucketedStream(np.asarray(lengths, np.int64), seed)
-        batcher = CostBudget(bucketed, TokenCost())
+        stream = packed = PackedStream(SampleSizes(np.asarray(lengths, np.int64)), TokenCost(), seed)
+        batcher = PackedDraws(packed)
     return DynamicDataLoader(
         samples,
         growth.plan,
@@ -108,6 +112,24 @@ def parse_budget(memory_budget: str | None) -> int | None:
         return parse_size_bytes(memory_budget) if memory_budget is not None else None
     except ValueError as error:
         raise InputError(f"memory_budget: {error}") from None
+
+
+def control_settings(settings: Mapping[str, Any]) -> ControlSettings:
+    """Return what a controller goes by.
+
+    Raises:
+        InputError: a name is unknown, or a value cannot be.
+    """
+    known = [field.name for field in fields(ControlSettings)]
+    for name in settings:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, 1, 0.5)
+            advice = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(known)}"
+            raise InputError(f"settings: '{name}' is unknown; {advice}")
+    try:
+        return ControlSettings(**settings)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"settings: {error}") from None
 
 
 def warn_of_environment() -> None:

@@ -2,9 +2,10 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.records import Progress, StepRecord
@@ -37,12 +38,13 @@ class LoopReports:
         self.folder = ""
         self.name = self._root.name if self._root is not None else "loop"
 
-    def start(self, summary: RunSummary) -> None:
-        """Make the folder of the run, where one is wanted, and tell of its start."""
+    def start(self, summary: RunSummary, config: Mapping[str, Any]) -> None:
+        """Make the folder of the run, where one is wanted, with what it was made with, and tell of its start."""
         if self._root is None:
             return
         directory = RunDirectory.create(self._root, "")
         self.folder = str(directory.path)
+        directory.write_config({"name": self.name, **config})
         self._reporter = Reporter(default_sinks(directory, LOGGED_EVERY))
         self._reporter.start(replace(summary, run_directory=self.folder))
 

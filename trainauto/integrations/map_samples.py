@@ -96,7 +96,7 @@ class MapSamples(DynamicDataset):
         return cast(dict[str, Tensor], leaves_of(self.batch(samples)))
 
     def largest_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
-        """Return a batch as large as a plan allows: of a budget of tokens, rows of the longest sample."""
+        """Return a batch as large as a plan allows, without loading any: of a budget of tokens, the longest rows."""
         if self._longest is not None and BATCH_SIZE not in plan:
             return self.workload.dummy(max(1, plan.size // self._longest), self._longest)
         return self.workload.dummy(samples, plan.size)

@@ -50,6 +50,10 @@ class BaseModel(ABC):
     def objectives(self) -> Sequence[Objective]:
         """Return what one step minimises, in order. The same objects every step: they hold loss-scaling state."""
 
+    def words_for(self, objective: str) -> str:
+        """Return what a person calls an objective, or what else of a step ran out of memory."""
+        return f"the pass of network_{objective}" if objective in self.optimizers else f"the pass '{objective}'"
+
     def compiled_graphs(self) -> int | None:
         """Return how many graphs ``torch.compile`` has made so far; ``None`` where nothing is compiled."""
         return None

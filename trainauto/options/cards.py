@@ -6,6 +6,8 @@ card is itself when it reports between 0.9 and 1.01 of its nominal memory. A sli
 less, and gets a preset by its memory.
 """
 
+from dataclasses import replace
+
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.options.card_names import Model, model_of, size_in
 from trainauto.options.card_presets import (
@@ -18,7 +20,7 @@ from trainauto.options.card_presets import (
     preset_for,
 )
 
-__all__ = ["CARDS", "CardPreset", "card_by_words", "cpu_preset", "find_card"]
+__all__ = ["CARDS", "CardPreset", "card_by_words", "card_of_memory", "cpu_preset", "find_card"]
 
 _DOCUMENTED = (
     CardPreset("RTX 3080 10GB", 10, 0.80, SAFETY_MARGIN, 2, 32, 32, 192, DOCUMENTED),
@@ -153,6 +155,12 @@ def card_by_words(text: str) -> CardPreset:
         names = ", ".join(card.name for card in matches)
         raise InputError(Problem(f"'{text}' could be several cards: {names}", advice=f"Say which. {_LISTED}"))
     raise InputError(Problem(f"no known card is called '{text}'", advice=_nearest_card(text, called)))
+
+
+def card_of_memory(memory_bytes: int) -> CardPreset:
+    """Return the preset of a card without a name that has this memory."""
+    memory_gib = memory_bytes / 2**30
+    return replace(find_card("", memory_bytes), name=f"{memory_gib:g} GiB", memory_gib=memory_gib)
 
 
 def _nearest_card(text: str, called: list[CardPreset]) -> str:

@@ -33,6 +33,8 @@ def draw_heat_map(
     predict: Predict,
     frontiers: Mapping[str, Sequence[tuple[int, int]]],
     chosen: Mapping[str, tuple[int, int]],
+    across: str = "lq_size, px of the low-quality image",
+    unit: str = " px",
 ) -> None:
     """Write the picture.
 
@@ -44,6 +46,8 @@ def draw_heat_map(
         predict: bytes expected of a plan.
         frontiers: by card, (crop, largest batch that fits) in ascending crops.
         chosen: by card, the (crop, batch) that a run would take.
+        across: what crops are, where they are none.
+        unit: of their sizes.
     """
     image = Image.new("RGB", (WIDTH_PX, HEIGHT_PX), PAPER)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
@@ -59,8 +63,8 @@ def draw_heat_map(
         _draw_frontier(draw, field, points, lines[card], 3 + 4 * (len(frontiers) - 1 - number))
     for (x, y), card in _dots(field, chosen):
         draw.ellipse((x - DOT_PX, y - DOT_PX, x + DOT_PX, y + DOT_PX), fill=lines[card], outline=INK, width=2)
-    _draw_frame(draw, font, field, title)
-    _draw_legend(draw, font, list(frontiers), chosen, (low, high))
+    _draw_frame(draw, font, field, title, across)
+    _draw_legend(draw, font, list(frontiers), chosen, (low, high), unit)
     write_atomically(path, lambda file: image.save(file, "PNG"))
 
 
@@ -112,7 +116,7 @@ def _draw_frontier(
         draw.line([*steps, (steps[-1][0], HEIGHT_PX - BOTTOM_PX)], fill=colour, width=width_px)
 
 
-def _draw_frame(draw: ImageDraw.ImageDraw, font: Font, field: _Field, title: str) -> None:
+def _draw_frame(draw: ImageDraw.ImageDraw, font: Font, field: _Field, title: str, across: str) -> None:
     draw.text((LEFT_PX, 8), title, fill=INK, font=font)
     for crop in _some(field.crops, 10):
         x, _ = field.middle(crop, field.batches[0])
@@ -121,7 +125,7 @@ def _draw_frame(draw: ImageDraw.ImageDraw, font: Font, field: _Field, title: str
         _, y = field.middle(field.crops[0], batch)
         draw.text((LEFT_PX - 8, y), str(batch), fill=INK, font=font, anchor="rm")
     middle = LEFT_PX + (WIDTH_PX - LEFT_PX - RIGHT_PX) / 2
-    draw.text((middle, HEIGHT_PX - 28), "lq_size, px of the low-quality image", fill=INK, font=font, anchor="ma")
+    draw.text((middle, HEIGHT_PX - 28), across, fill=INK, font=font, anchor="ma")
     draw.text((8, TOP_PX - 20), "batch_size", fill=INK, font=font)
 
 
@@ -131,6 +135,7 @@ def _draw_legend(
     cards: Sequence[str],
     chosen: Mapping[str, tuple[int, int]],
     ends: tuple[float, float],
+    unit: str,
 ) -> None:
     left, top = WIDTH_PX - RIGHT_PX + 20, TOP_PX
     for position in range(100):
@@ -144,7 +149,7 @@ def _draw_legend(
     for row, (line, card) in enumerate(zip(_cycle(len(cards)), cards, strict=True)):
         y = top + 250 + 44 * row
         draw.rectangle((left, y, left + 20, y + 6), fill=line, outline=INK)
-        words = f"{chosen[card][1]} x {chosen[card][0]} px" if card in chosen else "no plan fits"
+        words = f"{chosen[card][1]} x {chosen[card][0]}{unit}" if card in chosen else "no plan fits"
         draw.text((left + 28, y - 4), f"{card}\n{words}", fill=INK, font=font)
 
 

@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from tests.integration.commands import tiny_options, write_options
 from trainauto.commands.plan_table import table
 from trainauto.core.plan import Plan
 from trainauto.forecast import card_plans
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
+from trainauto.forecast.card_plan import chosen_cards
+from trainauto.forecast.code_plans import plan_code
+from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import MemoryForecast, PlanBytes
 from trainauto.options.load import load_options
@@ -34,17 +38,37 @@ def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
     monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     monkeypatch.setattr(torch, "__version__", version)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
-    found = card_plans.plan_for_cards(loaded, card_plans.chosen_cards(["T4"], []))
+    found = card_plans.plan_for_cards(loaded, chosen_cards(["T4"], []))
     said = [note for note in found.notes if note.startswith("Predictions were checked with torch")]
     assert len(said) == notes
     assert all(version in note for note in said)
+
+
+def test_the_table_of_code_has_its_words_and_says_why_nothing_fits() -> None:
+    """Without pixels, and without a column where samples have no size."""
+
+    def mean(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        return model(batch).mean()
+
+    request = PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", "tokens", 64), "SGD", {"tokens": (8, 64)})
+    text = table(plan_code(request, chosen_cards([], [GIB, MIB])))
+    assert max(map(len, text.splitlines())) <= 80, text
+    assert text.startswith("code: Linear, 7 sizes followed in ")
+    assert "largest batch by tokens, within the same target:" in text
+    assert "* bounded by its bounds, not by memory" in text
+    assert "0.000976562 GiB: batch_size 1, tokens 8 may need" in text
+    assert "What takes less: smaller least sizes, gradient checkpointing" in text
+    assert " px" not in text
+    alone = table(plan_code(PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", 64)), chosen_cards([], [GIB])))
+    assert "largest batch by" not in alone
+    assert "card   batch  expected" in alone
 
 
 def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card_plans, "forecast_memory", lambda *_: traced())
     monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
-    found = card_plans.plan_for_cards(loaded, card_plans.chosen_cards(["T4", "RTX 4090"], [GIB]))
+    found = card_plans.plan_for_cards(loaded, chosen_cards(["T4", "RTX 4090"], [GIB]))
     plans = [Plan.of(batch_size=samples, lq_size=16) for samples in (1, 2, 3)]
     long = "not tried, a step would take 31 s; this reason is so long that it does not fit into eighty columns"
     tried = (

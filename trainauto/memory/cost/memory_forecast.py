@@ -16,6 +16,9 @@ from trainauto.memory.tracing.trace import Trace
 logger = logging.getLogger(__name__)
 
 
+LARGEST_TRACED = 64
+"""Samples of the largest batch that is traced: of images, activations are most of what it takes by then."""
+
 MUCH_COPIED = 0.1
 """Share of a peak: networks that keep their activations have 0 to 6 %."""
 
@@ -107,6 +110,16 @@ class MemoryForecast:
             kernels=next(iter(traced.values())).kernels,
         )
 
+    def knows(self, plan: Plan) -> bool:
+        """Say whether a plan was traced itself."""
+        return (plan.forward_batch_size, plan.size) in self.traced
+
+    def extended(self, traced: Mapping[Plan, PlanBytes]) -> "MemoryForecast":
+        """Return a forecast that also knows these plans."""
+        more = {(plan.forward_batch_size, plan.size): plan_bytes for plan, plan_bytes in traced.items()}
+        seconds = self.seconds + sum(plan_bytes.seconds for plan_bytes in traced.values())
+        return MemoryForecast.of({**self.traced, **more}, self.live.window_px, seconds, self.live.power)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what was traced, in bytes, for files."""
         plans = [
@@ -189,20 +202,23 @@ class MemoryForecast:
         return (self.reserved, RESERVED) if self.reserved is not None else None
 
 
-def forecast_memory(tracer: PlanTracer, axes: Sequence[Axis], device_type: str = "") -> MemoryForecast:
+def forecast_memory(
+    tracer: PlanTracer, axes: Sequence[Axis], device_type: str = "", largest_batch: int = LARGEST_TRACED
+) -> MemoryForecast:
     """Trace six plans between the bounds of the axes, and fit what they tell.
 
     A trace costs the same for a large plan as for a small one, so they span the whole lattice: nothing is extrapolated.
 
     Args:
         tracer: of the training.
-        axes: of the run, with their bounds; traces of a batch above 64 would tell nothing new.
+        axes: of the run, with their bounds.
         device_type: where the run trains: on a CPU a budget counts from what is held before the first step.
+        largest_batch: traces of larger ones would tell nothing new; where samples are small beside weights, they do.
 
     Raises:
         TraceError: the model cannot be traced.
     """
-    plans = spread(axes)
+    plans = spread(axes, largest_batch)
     traced = {(plan.forward_batch_size, plan.size): tracer.trace(plan) for plan in plans}
     size, seconds = size_axis(axes), sum(plan_bytes.seconds for plan_bytes in traced.values())
     forecast = MemoryForecast.of(traced, size.multiple if size else 1, seconds, size.power if size else 1)
@@ -228,7 +244,7 @@ def warn_if_doubtful(forecast: MemoryForecast) -> None:
         )
 
 
-def spread(axes: Sequence[Axis], largest_batch: int = 64) -> list[Plan]:
+def spread(axes: Sequence[Axis], largest_batch: int = LARGEST_TRACED) -> list[Plan]:
     """Return six plans that span the bounds; fewer where bounds lie close together."""
     count, size = count_axis(axes), size_axis(axes)
     low, middle, high = _three(size, size.maximum if size else 1)

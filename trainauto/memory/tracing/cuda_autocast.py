@@ -4,11 +4,15 @@ Both differ in which operators they cast: attention traced under the CPU's lists
 lists here are those of torch 2.13 (``ATen/autocast_mode.h``); an operator that the running torch does not have is left
 out, one that it casts on CUDA and that is not listed is reported.
 
-The dispatcher is changed for the whole process and for good: only a process of its own should do that.
+:func:`cast_as_cuda` changes the dispatcher for the whole process and for good: only a process of its own should do
+that.
+``cuda_in_thread.py`` does so for one thread, and for a while.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -72,30 +76,52 @@ def cast_as_cuda() -> list[str]:
     Returns:
         operators that this torch casts on CUDA and that no list here holds; they are not cast.
     """
-    listed = LOWER_PRECISION | FLOAT32 | FLOAT32_RESULT | NORMS.keys() | WIDEST | REFUSED | ONLY_ON_CUDA
-    on_cuda, on_cpu = operators_with("AutocastCUDA"), operators_with("AutocastCPU")
     if not _installed:
         library = torch.library.Library("aten", "IMPL", "AutocastCPU")  # type: ignore[no-untyped-call]
         _installed.append(library)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that kernels are replaced is the purpose
-            # What CUDA autocast leaves alone must not be cast, nor hide from the operators it consists of.
-            for name in on_cpu - listed - ONLY_ON_CPU:
-                library.impl(name, torch.library.fallthrough_kernel, allow_override=True)  # type: ignore[no-untyped-call]
-            for name, kernel in _kernels(on_cuda, on_cpu).items():
-                library.impl(name, kernel, allow_override=True)  # type: ignore[no-untyped-call]
-        _clear_with_torch()
-    return sorted(name for name in on_cuda - listed if not name.endswith(NAMED) and "names_" not in name)
+            for name, kernel in autocast_kernels().items():
+                library.impl(name, kernel or torch.library.fallthrough_kernel, allow_override=True)  # type: ignore[no-untyped-call]
+        torch.clear_autocast_cache = _clearing(torch.clear_autocast_cache)
+    unlisted = operators_with("AutocastCUDA") - _listed()
+    return sorted(name for name in unlisted if not name.endswith(NAMED) and "names_" not in name)
 
 
-def operators_with(key: str) -> set[str]:
-    """Return the ``aten`` operators that have a kernel for a dispatch key, without the namespace."""
+def autocast_kernels() -> dict[str, Kernel | None]:
+    """Return the kernels of all operators that CPU autocast handles otherwise; ``None`` for what it is to leave alone.
+
+    What CUDA autocast leaves alone must not be cast, nor hide from the operators it consists of.
+    """
+    on_cuda, on_cpu = operators_with("AutocastCUDA"), operators_with("AutocastCPU")
+    return {**dict.fromkeys(on_cpu - _listed() - ONLY_ON_CPU), **_kernels(on_cuda, on_cpu)}
+
+
+@contextmanager
+def weights_cast_once() -> Iterator[None]:
+    """Forget cast weights where torch forgets its own, for as long as this is open."""
+    original = torch.clear_autocast_cache
+    torch.clear_autocast_cache = _clearing(original)
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache = original
+        _cached.clear()
+
+
+def _listed() -> set[str]:
+    return {*LOWER_PRECISION, *FLOAT32, *FLOAT32_RESULT, *NORMS, *WIDEST, *REFUSED, *ONLY_ON_CUDA}
+
+
+@cache
+def operators_with(key: str) -> frozenset[str]:
+    """Return the ``aten`` operators that had a kernel for a dispatch key when first asked, without the namespace."""
     names = torch._C._dispatch_get_all_op_names()
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return {name.removeprefix("aten::") for name in names if name.startswith("aten::") and has(name, key)}
+    return frozenset(name.removeprefix("aten::") for name in names if name.startswith("aten::") and has(name, key))
 
 
-def _kernels(on_cuda: set[str], on_cpu: set[str]) -> dict[str, Kernel]:
+def _kernels(on_cuda: Set[str], on_cpu: Set[str]) -> dict[str, Kernel]:
     """Return the kernels of all operators that differ; both backends agree on lower precision where they have it."""
     kernels: dict[str, Kernel] = {}
     for names, make in (
@@ -110,7 +136,8 @@ def _kernels(on_cuda: set[str], on_cpu: set[str]) -> dict[str, Kernel]:
     return kernels
 
 
-def _operator(name: str) -> Any:
+def overload_of(name: str) -> Any:
+    """Return an ``aten`` operator by its name, e.g. ``addmm`` or ``pow.Scalar``."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
@@ -139,19 +166,18 @@ def _weight_or_not(value: Tensor, dtype: torch.dtype) -> Tensor:
     return _cached[id(value)][1]
 
 
-def _clear_with_torch() -> None:
-    """Empty our cache of weights whenever torch empties its own: at the end of an autocast region."""
-    original = torch.clear_autocast_cache
+def _clearing(original: Callable[[], None]) -> Callable[[], None]:
+    """Return what empties our cache of weights along with torch's own: at the end of an autocast region."""
 
     def clear() -> None:
         _cached.clear()
         original()
 
-    torch.clear_autocast_cache = clear
+    return clear
 
 
 def _casting(name: str, dtype_of: Callable[[Sequence[Any]], torch.dtype]) -> Kernel:
-    operator = _operator(name)
+    operator = overload_of(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_CPU):
@@ -179,7 +205,7 @@ def _widest(name: str) -> Kernel:
 
 
 def _float32_result(name: str) -> Kernel:
-    operator = _operator(name)
+    operator = overload_of(name)
     position = [argument.name for argument in operator._schema.arguments].index("dtype")
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -193,7 +219,7 @@ def _float32_result(name: str) -> Kernel:
 
 
 def _norm(name: str) -> Kernel:
-    operator, typed = _operator(name), getattr(torch.ops.aten.norm, NORMS[name])
+    operator, typed = overload_of(name), getattr(torch.ops.aten.norm, NORMS[name])
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_CPU):

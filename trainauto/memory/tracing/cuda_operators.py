@@ -8,10 +8,12 @@ The same call saves other tensors for backward where another kernel computes it:
 - ``batch_norm`` of an input that is not contiguous works on, and keeps, a copy (``_batch_norm_impl_index`` for cuDNN,
   ATen/native/Normalization.cpp).
 
-The dispatcher is changed for the whole process and for good: only a process of its own should do that.
+:func:`compute_as_cuda` changes the dispatcher for the whole process and for good: only a process of its own should do
+that. ``cuda_in_thread.py`` does so for one thread, and for a while.
 """
 
 import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -29,11 +31,7 @@ def compute_as_cuda() -> None:
     _installed.append(library)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that kernels are replaced is the purpose
-        for name, kernel in (
-            ("dropout", _dropout),
-            ("scaled_dot_product_attention", _attention),
-            ("batch_norm", _batch_norm),
-        ):
+        for name, kernel in KERNELS.items():
             library.impl(name, kernel, allow_override=True)  # type: ignore[no-untyped-call]
 
 
@@ -66,3 +64,11 @@ def _batch_norm(given: Tensor, weight: Tensor | None, bias: Tensor | None, *othe
         given = given.contiguous()
     normed: Tensor = _aten.batch_norm.default.decompose(given, weight, bias, *others)
     return normed
+
+
+KERNELS: Mapping[str, Callable[..., Any]] = {
+    "dropout": _dropout,
+    "scaled_dot_product_attention": _attention,
+    "batch_norm": _batch_norm,
+}
+"""By the name of the operator."""

@@ -135,10 +135,19 @@ def _grouped_tensors() -> Iterator[None]:
             types.remove(FakeTensor)
 
 
-def group_as_cuda() -> None:
-    """Let optimizers group the tensors of a CPU by default, as they do those of a GPU; for the whole process."""
+def group_as_cuda(applies: Callable[[], bool] = lambda: True) -> Callable[[], None]:
+    """Let optimizers group the tensors of a CPU by default, as they do those of a GPU; for the whole process.
+
+    Args:
+        applies: says of a call whether it is meant.
+
+    Returns:
+        what undoes it.
+    """
     original = _foreach_utils._get_foreach_kernels_supported_devices
-    optimizer._get_foreach_kernels_supported_devices = lambda: [*original(), "cpu"]  # type: ignore[attr-defined]
+    grouped = "_get_foreach_kernels_supported_devices"
+    setattr(optimizer, grouped, lambda: [*original(), "cpu"] if applies() else original())
+    return lambda: setattr(optimizer, grouped, original)
 
 
 def warm_up() -> None:

@@ -7,7 +7,8 @@ tensor. A step that is followed would so allocate more than the same step in a r
 - where backward adds up gradients that meet (``accumulate``, torch/csrc/autograd/input_buffer.cpp);
 - where the backward of indexing and gathering writes into zeros that it has just made (``index_backward``,
   ``gather_backward`` and others, torch/csrc/autograd/FunctionsManual.cpp);
-- where ``linear`` adds its bias to a product (ATen/native/Linear.cpp).
+- where ``linear`` adds its bias to a product (ATen/native/Linear.cpp), and attention that is written out its mask
+  (ATen/native/transformers/attention.cpp).
 
 Such calls differ from those of the model in who holds the tensor that would be written: one owner in C++ and none
 beside it. How that shows in counts is looked up once, in a graph of which it is known.
@@ -45,7 +46,13 @@ def holders(tensor: Tensor) -> Holders:
 
 
 def writes_in_place(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], held: Holders, sole: Mapping[Any, Collection[Holders]]
+    func: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    held: Holders,
+    sole: Mapping[Any, Collection[Holders]],
+    *,
+    is_product: bool,
 ) -> bool:
     """Say whether torch would write into the first argument, were no mode looking on.
 
@@ -55,6 +62,7 @@ def writes_in_place(
         kwargs: of the same call.
         held: :func:`holders` of the first argument, asked for in the mode's own function.
         sole: what :func:`sole_holders` says.
+        is_product: the first argument is what the last matrix product gave.
     """
     if held not in sole.get(func, ()):
         return False
@@ -62,11 +70,19 @@ def writes_in_place(
     in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
     if func is not ADD:
         return in_backward
-    if kwargs or not isinstance(args[1], Tensor) or args[1].dtype != target.dtype:
+    if kwargs or not isinstance(args[1], Tensor):
         return False
     if in_backward:
-        return args[1].shape == target.shape and _is_dense(target)
-    return args[1].ndim == 1 and target.ndim > 1 and args[1].shape[0] == target.shape[-1]
+        return args[1].dtype == target.dtype and args[1].shape == target.shape and _is_dense(target)
+    # Attention that is written out adds masks in bfloat16 to products in float32.
+    stays = torch.promote_types(args[1].dtype, target.dtype) == target.dtype
+    return is_product and stays and target.ndim > 1 and _is_broadcast_to(args[1], target)
+
+
+def _is_broadcast_to(addend: Tensor, target: Tensor) -> bool:
+    """Say whether the sum of both has the shape of the second."""
+    pairs = zip(reversed(addend.shape), reversed(target.shape), strict=False)
+    return addend.ndim <= target.ndim and all(size in (1, whole) for size, whole in pairs)
 
 
 def _is_dense(tensor: Tensor) -> bool:

@@ -42,6 +42,7 @@ class FakeTwin:
     Attributes:
         module: the copy, in the same mode (training or not) and on the same device in name.
         optimizer: that of the copy; it has the options of the original and has not stepped yet.
+        mode: of the world; the copy works in no other.
 
     Args:
         module: a real module, not compiled.
@@ -57,9 +58,9 @@ class FakeTwin:
         # A fresh optimizer: what it keeps is made by the first step, as in a run.
         memo: dict[int, Any] = {} if optimizer is None else {id(optimizer.state): defaultdict(dict)}
         try:
-            with fake_world() as self._mode, AnsweredReads():
-                self.module: nn.Module = fake_copy(module, self._mode, memo)
-                self.optimizer: Optimizer | None = fake_copy(optimizer, self._mode, memo)
+            with fake_world() as self.mode, AnsweredReads():
+                self.module: nn.Module = fake_copy(module, self.mode, memo)
+                self.optimizer: Optimizer | None = fake_copy(optimizer, self.mode, memo)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}, at {place_of_error(error)}"
             raise TraceError(f"the module cannot be copied to fake tensors: {reason}") from error
@@ -72,7 +73,7 @@ class FakeTwin:
     @contextmanager
     def world(self) -> Iterator[None]:
         """Make tensors for the copy within; operators on them that ask for values are answered, see ``host_reads``."""
-        with fake_world(self._mode), AnsweredReads(), torch.device(self.device):
+        with fake_world(self.mode), AnsweredReads(), torch.device(self.device):
             yield
 
     def trace(self, step: Callable[[], object], *, steps: int = 1, held: Sequence[Any] = ()) -> Trace:
@@ -89,7 +90,7 @@ class FakeTwin:
         """
         owners = [self.module] if self.optimizer is None else [self.module, self.optimizer]
         libraries = card_libraries() if self.device.type == "cuda" else None
-        with _without_cuda_autocast(), fake_world(self._mode), torch.device(self.device):
+        with _without_cuda_autocast(), fake_world(self.mode), torch.device(self.device):
             try:
                 return trace(
                     step,

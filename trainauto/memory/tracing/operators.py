@@ -26,6 +26,17 @@ _PRODUCTS = frozenset(
 _HIDES_MEMORY = re.compile(r"(?!aten::|prims::)|aten::.*(conv|cudnn|rnn|lstm|gru|fft|linalg|sort|cholesky|_svd|unique)")
 """Convolutions, recurrent networks, Fourier transforms, linear algebra, sorting, and operators that are not torch's."""
 
+_CONSTANTS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("arange", "eye", "full", "linspace", "ones", "scalar_tensor", "zeros"),
+        *("full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"),
+    )
+)
+"""They give numbers that follow from their arguments, of tensors among them from the shape alone."""
+
+_LEFT_EMPTY = re.compile(r"aten::(_?empty|new_empty)")
+
 _DATA_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
@@ -40,6 +51,8 @@ class Operator(NamedTuple):
         copies: its result has the content of its first argument.
         reads: it reads a value out of a tensor.
         is_pure: what it gives follows from the shapes and types it is given.
+        makes_constants: the content of what it gives follows from numbers and from the shape of its first argument.
+        is_determined: the content of what it gives follows from that of what it is given.
         multiplies: on CUDA it is cuBLAS that computes it.
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
         scratch: says what its kernel takes on CUDA while it runs.
@@ -53,6 +66,8 @@ class Operator(NamedTuple):
     copies: bool
     reads: bool = False
     is_pure: bool = False
+    makes_constants: bool = False
+    is_determined: bool = False
     may_write: bool = False
     multiplies: bool = False
     hides_memory: bool = False
@@ -80,13 +95,17 @@ def _facts_of(func: Any) -> Operator:
         for position, argument in enumerate(schema.arguments)
         if argument.name in HIDDEN_WRITES or (argument.alias_info is not None and argument.alias_info.is_write)
     )
+    is_pure = schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags)
+    is_random = torch.Tag.nondeterministic_seeded in func.tags
     return Operator(
         writes,
         only_writes=_only_writes(func, schema, writes),
         lifts=schema.name in _LIFTS,
         copies=func is _aten.clone.default,
         reads=func is _aten._local_scalar_dense.default,
-        is_pure=schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags),
+        is_pure=is_pure,
+        makes_constants=is_pure and schema.name in _CONSTANTS,
+        is_determined=is_pure and not is_random and not _LEFT_EMPTY.match(schema.name),
         may_write=func in WRITES,
         multiplies=schema.name in _PRODUCTS,
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
@@ -23,6 +23,7 @@ class PhaseWatch:
 
     def __init__(self) -> None:
         self._outside_backward = FORWARD
+        self._modules = 0
 
     def now(self) -> str:
         """Return the phase of this moment."""
@@ -31,13 +32,18 @@ class PhaseWatch:
             return BACKWARD
         return self._outside_backward
 
+    def runs_module(self) -> bool:
+        """Say whether a module runs: forward, or what backward computes again."""
+        return self._modules > 0 or torch._C._current_graph_task_id() != -1
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch one step."""
-        self._outside_backward = FORWARD
+        self._outside_backward, self._modules = FORWARD, 0
         with ExitStack() as hooks:
             for handle in (
                 register_module_forward_pre_hook(self._module_begins),
+                register_module_forward_hook(self._module_ends, always_call=True),
                 register_optimizer_step_pre_hook(self._optimizer_begins),
                 register_optimizer_step_post_hook(self._optimizer_ends),
             ):
@@ -45,8 +51,12 @@ class PhaseWatch:
             yield
 
     def _module_begins(self, _module: nn.Module, _arguments: Any) -> None:
+        self._modules += 1
         if self._outside_backward == OTHER and torch._C._current_graph_task_id() == -1:
             self._outside_backward = FORWARD
+
+    def _module_ends(self, *_: Any) -> None:
+        self._modules -= 1
 
     def _optimizer_begins(self, *_: Any) -> None:
         self._outside_backward = OPTIMIZER

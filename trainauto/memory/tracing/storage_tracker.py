@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
+from trainauto.memory.tracing.contents import Contents, tensors_in
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
 from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
 from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
@@ -102,9 +103,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._libraries = libraries
         self.hides_memory = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
-        # Storages of equal content have equal values; see `_equal`.
-        self._values: dict[int, int] = {}
-        self._value = 0
+        self.contents = Contents()
+        self._product: weakref.ref[Any] | None = None  # the storage of what the last matrix product gave
 
     def hold(self, held: Sequence[Any]) -> None:
         """Count what is there before the first step: tensors, modules, optimizers, or sequences of them."""
@@ -138,20 +138,28 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self.hides_memory = self.hides_memory or operator.hides_memory
         scratch = self._take_scratch(operator, args)
         is_sum = operator.may_write and isinstance(args[0], Tensor)
-        if is_sum and writes_in_place(func, args, kwargs or {}, holders(args[0]), self._sole):
+        if is_sum and writes_in_place(
+            func, args, kwargs or {}, holders(args[0]), self._sole, is_product=self._is_product(args[0])
+        ):
             out = self._written(func, args, kwargs or {})
         else:
             out = self.run(func, operator, args, kwargs, optimizing=phase == OPTIMIZER)
         self._see_all((out,), is_output=True)
         if scratch is not None:
             self.log.events.append(AllocationEvent(scratch, 0))
-        if operator.multiplies and self._libraries is not None and self._libraries.cublas_bytes:
-            self._take_workspace(phase == BACKWARD, self._libraries.cublas_bytes)
+        if operator.multiplies:
+            self._product = weakref.ref(out.untyped_storage())
+            if self._libraries is not None and self._libraries.cublas_bytes:
+                self._take_workspace(phase == BACKWARD, self._libraries.cublas_bytes)
         if operator.convolves and self._device_type == "cpu" and self._libraries is None:
             self.log.copies.append((len(self.log.events), _copied_bytes(func, args, out)))
-        if operator.writes or operator.copies:
-            self._note_values(operator, args, kwargs or {}, out)
+        computes = self.watch.runs_module()
+        if computes or operator.writes or operator.copies:
+            self.contents.note(func, operator, args, kwargs or {}, out, computes=computes)
         return out
+
+    def _is_product(self, tensor: Tensor) -> bool:
+        return self._product is not None and self._product() is tensor.untyped_storage()
 
     def _take_scratch(self, operator: Operator, args: Sequence[Any]) -> int | None:
         """Note what a kernel of CUDA takes while it runs; return its ident."""
@@ -175,15 +183,15 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         target: Tensor = args[0]
         if not isinstance(target, FakeTensor):
             WRITES[func](*args, **kwargs)
-        self._value += 1
-        self._values[_key(target)] = self._value
+        self.contents.note_write(target)
         written: Tensor = torch.ops.aten.alias.default(target)
         return written
 
     def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
-        """Answer a read: the model's own by its rules; others (losses, overflows) by 0, and the step continues."""
-        if func is torch.ops.aten.equal.default:
-            return self._equal(args[0], args[1])
+        """Answer a read: what is known; the model's own by its rules; others (losses, overflows) by 0."""
+        known = self.contents.read(func, args)
+        if known is not None:
+            return known
         kind, phase = kind_of(func, args), self.watch.now()
         if phase in (FORWARD, BACKWARD):
             return self._reads.answer(kind)
@@ -226,30 +234,9 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
 
     def _free(self, key: int) -> None:
         entry = self._live.pop(key, None)
-        self._values.pop(key, None)
+        self.contents.forget(key)
         if entry is not None:
             self.log.events.append(AllocationEvent(entry[0], 0))
-
-    def _note_values(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        """Keep account of which storages were written since they were copied."""
-        if operator.copies:
-            self._values[_key(out)] = self._value_of(args[0])
-        for position, name in operator.writes:
-            written = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in _tensors_in(written):
-                self._value += 1
-                self._values[_key(tensor)] = self._value
-
-    def _value_of(self, tensor: Tensor) -> int:
-        key = _key(tensor)
-        if key not in self._values:
-            self._value += 1
-            self._values[key] = self._value
-        return self._values[key]
-
-    def _equal(self, first: Tensor, other: Tensor) -> bool:
-        """Say whether ``other`` is a copy of ``one`` and neither was written since."""
-        return first.shape == other.shape and self._value_of(first) == self._value_of(other)
 
 
 def _copied_bytes(func: Any, args: Sequence[Any], out: Any) -> int:
@@ -267,22 +254,6 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _key(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors among arguments or results of an operator."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors_in(item)
-
-
 def _tensors_of(held: Any) -> Iterator[Tensor]:
     """Yield the tensors of modules (their gradients too), optimizers and collections."""
     if isinstance(held, nn.Module):
@@ -294,9 +265,9 @@ def _tensors_of(held: Any) -> Iterator[Tensor]:
     elif isinstance(held, torch.optim.Optimizer):
         for group in held.param_groups:
             yield from group["params"]
-        yield from _tensors_in(list(held.state.values()))
+        yield from tensors_in(list(held.state.values()))
     elif isinstance(held, list | tuple):
         for source in held:
             yield from _tensors_of(source)
     else:
-        yield from _tensors_in(held)
+        yield from tensors_in(held)

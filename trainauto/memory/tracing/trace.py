@@ -17,6 +17,7 @@ from trainauto.core.errors import TrainautoError
 from trainauto.core.units import MIB
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent, least_reserved_bytes, peak_reserved_bytes
 from trainauto.memory.tracing.host_reads import HostRead, ModelReads, UnanswerableError, place_of_error
+from trainauto.memory.tracing.mask_checks import masks_by_content
 from trainauto.memory.tracing.storage_tracker import LiveStorages, StepLog, UntraceableTensorError
 from trainauto.memory.tracing.workspaces import Libraries
 
@@ -148,7 +149,7 @@ def _follow(
         for _ in range(steps):
             with _no_garbage():
                 live.begin_step()
-                with live.watch.watching(), live:
+                with live.watch.watching(), masks_by_content(live.contents.is_known), live:
                     step()
             if ends_early and live.is_unchanged():
                 break

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainauto.memory.tracing import storage_tracker
 from trainauto.memory.tracing.fake_tensors import fake_world
+from trainauto.memory.tracing.in_place import ADD, writes_in_place
 from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.memory.tracing.trace import trace
 
@@ -92,6 +94,27 @@ def linear(x: Tensor) -> Tensor:
     return nn.functional.linear(turned, ones(SIDE, SIDE), ones(SIDE)).sin()
 
 
+def attention(x: Tensor, mask: Tensor) -> Tensor:
+    heads = x.view(1, 2, 32, SIDE)
+    with sdpa_kernel(SDPBackend.MATH):
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask).sin()
+
+
+def masked(x: Tensor) -> Tensor:
+    """Attention that is written out adds its mask to a product."""
+    return attention(x, torch.zeros(32, 32))
+
+
+def masked_in_bfloat16(x: Tensor) -> Tensor:
+    """Which it computes in float32."""
+    return attention(x.bfloat16(), torch.zeros(1, 1, 32, 32, dtype=torch.bfloat16)).float()
+
+
+def product_and_sum(x: Tensor) -> Tensor:
+    """In Python, which holds the product."""
+    return (x @ x + torch.ones(SIDE)).sin()
+
+
 def step_of(function: Callable[[Tensor], Tensor]) -> Callable[[], None]:
     weight = ones(SIDE, SIDE)
 
@@ -129,6 +152,9 @@ def followed(function: Callable[[Tensor], Tensor], fake: bool) -> list[int]:
         a_sum_of_the_model,
         a_number_first,
         linear,
+        masked,
+        masked_in_bfloat16,
+        product_and_sum,
     ],
     ids=lambda function: function.__name__,
 )
@@ -171,6 +197,23 @@ def test_what_python_holds_is_not_written(how: str) -> None:
         return Held.apply(x, how)  # type: ignore[no-any-return, no-untyped-call]
 
     assert followed(held, fake=True) == alone(step_of(held))
+
+
+@pytest.mark.parametrize(
+    ("addend", "is_product", "writes"),
+    [
+        (torch.ones(3), True, True),
+        (torch.ones(2, 1, dtype=torch.bfloat16), True, True),
+        (torch.ones(3), False, False),
+        (torch.ones(3, dtype=torch.float64), True, False),  # the sum is of another type
+        (torch.ones(4, 2, 3), True, False),  # or larger
+        (torch.ones(2, 2, 3), True, False),
+    ],
+)
+def test_forward_only_products_are_added_to(addend: Tensor, is_product: bool, writes: bool) -> None:
+    held = (1, 1, 1)
+    args = (torch.ones(2, 3), addend)
+    assert writes_in_place(ADD, args, {}, held, {ADD: {held}}, is_product=is_product) == writes
 
 
 def test_a_torch_that_adds_up_otherwise_is_followed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

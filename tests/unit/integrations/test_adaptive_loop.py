@@ -1,0 +1,212 @@
+"""A loop of one's own, without a memory budget: its stream, its steps, its state."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from trainauto import AdaptiveLoop, ModelObjective, Range
+from trainauto.core.errors import InputError
+from trainauto.core.plan import Plan
+from trainauto.engine.run_errors import NothingFitsError
+
+SAMPLES = 50
+OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 1.00 GiB."
+
+
+class Numbered(TensorDataset):
+    """Samples whose first feature is their number."""
+
+    def __init__(self, samples: int = SAMPLES) -> None:
+        features = torch.randn(samples, 4, generator=torch.Generator().manual_seed(1))
+        features[:, 0] = torch.arange(samples)
+        super().__init__(features, features[:, 1:2] * 2)
+
+
+class Regression:
+    """A small network and its loss, which notes what it saw and runs out of memory where it is told to."""
+
+    def __init__(self, *layers: nn.Module, most: int | None = None) -> None:
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(4, 8), *layers, nn.Tanh(), nn.Linear(8, 1)).double()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), 0.01)
+        self.most = most
+        self.seen: list[int] = []
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        features, target = batch
+        if self.most is not None and len(features) > self.most:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        self.seen += features[:, 0].long().tolist()
+        return F.mse_loss(model((features / SAMPLES).double()), target.double())
+
+    def objective(self, **options: Any) -> ModelObjective:
+        return ModelObjective("fit", self.optimizer, self.loss, **options)
+
+    def weights(self) -> Tensor:
+        return torch.cat([weight.detach().flatten() for weight in self.net.parameters()])
+
+
+def trained(task: Regression, epochs: int, **options: Any) -> AdaptiveLoop:
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), **{"batch_size": 8, **options})
+    for batch in loop.batches(epochs):
+        loop.step(batch)
+    return loop
+
+
+def test_every_sample_once_an_epoch_in_another_order() -> None:
+    task = Regression()
+    loop = trained(task, 3)
+    epochs = [task.seen[start : start + SAMPLES] for start in range(0, 3 * SAMPLES, SAMPLES)]
+    assert all(sorted(epoch) == list(range(SAMPLES)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert (loop.epoch, loop.progress.samples) == (3, 150)
+
+
+def test_steps_are_those_of_a_loop_written_by_hand() -> None:
+    task, by_hand = Regression(), Regression()
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8, max_norm=0.5)
+    for batch in loop.batches(2):
+        step = loop.step(batch)
+        by_hand.optimizer.zero_grad()
+        loss = by_hand.loss(by_hand.net, (batch.tensors["0"], batch.tensors["1"]))
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(by_hand.net.parameters(), 0.5)
+        by_hand.optimizer.step()
+        assert step.losses == {"loss": pytest.approx(loss.item())}
+        assert step.grad_norms == {"fit": pytest.approx(norm.item())}
+        assert (step.samples, step.trained, step.plan) == (len(batch), True, Plan.of(batch_size=8))
+    assert torch.equal(task.weights(), by_hand.weights())
+
+
+def test_a_batch_that_runs_out_of_memory_runs_in_parts_and_loses_nothing() -> None:
+    task, undisturbed = Regression(most=3), Regression()
+    pieces = []
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    for batch in loop.batches(1):
+        step = loop.step(batch)
+        pieces.append((step.out_of_memory, step.pieces, step.plan.micro_batches))
+    trained(undisturbed, 1)
+    assert sorted(task.seen) == list(range(SAMPLES))
+    assert pieces[0] == (2, {"fit": 4}, 1)  # 8 and 4 do not fit
+    assert pieces[-1][0] == 0  # later ones run so from the start
+    assert pieces[-1][2] > 1
+    torch.testing.assert_close(task.weights(), undisturbed.weights(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_losses_that_couple_samples_come_as_smaller_batches(declared: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """BatchNorm is found; a contrastive loss has to be declared. Nothing is lost."""
+    caplog.set_level(logging.INFO, "trainauto")
+    task = Regression(*([] if declared else [nn.BatchNorm1d(8)]), most=5)
+    objective = task.objective(splittable=False) if declared else task.objective()
+    loop = AdaptiveLoop(task.net, objective, Numbered(), batch_size=Range(8, 16))
+    steps = [loop.step(batch) for batch in loop.batches(1)]
+    assert [step.trained for step in steps].count(False) == 2  # 8, then 6
+    assert not any(step.pieces for step in steps)
+    assert sorted(task.seen) == list(range(SAMPLES))
+    assert max(step.samples for step in steps) <= 5
+    assert ("1 (BatchNorm1d) computes with statistics of its batch" in caplog.text) is not declared
+
+
+def test_a_sample_that_does_not_fit_ends_it_in_words() -> None:
+    task = Regression(most=0)
+    with pytest.raises(NothingFitsError, match="one sample does not fit"):
+        trained(task, 1, batch_size=2)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 9, 14])
+def test_a_resume_continues_where_it_was(steps: int) -> None:
+    whole, begun = Regression(), Regression()
+    trained(whole, 3, batch_size=7)
+    loop = AdaptiveLoop(begun.net, begun.objective(), Numbered(), batch_size=7)
+    for _, batch in zip(range(steps), loop.batches(), strict=False):
+        loop.step(batch)
+    state, again = loop.state_dict(), Regression()
+    again.net.load_state_dict(begun.net.state_dict())
+    resumed = AdaptiveLoop(again.net, again.objective(), Numbered(), batch_size=7)
+    resumed.load_state_dict(state)
+    for batch in resumed.batches(3):
+        resumed.step(batch)
+    assert begun.seen + again.seen == whole.seen
+    assert torch.equal(again.weights(), whole.weights())
+    assert resumed.progress.samples == 150
+
+
+def test_what_one_objective_hands_on_reaches_the_next_whole() -> None:
+    class Pairs(Numbered):
+        def __getitem__(self, index: int) -> dict[str, Tensor]:
+            return {"x": self.tensors[0][index]}
+
+    torch.manual_seed(0)
+    nets = nn.ModuleDict({"maker": nn.Linear(4, 4), "critic": nn.Linear(4, 1)})
+    received: list[Tensor] = []
+
+    def make(model: Any, batch: dict[str, Tensor]) -> Mapping[str, Tensor]:
+        if len(batch["x"]) > 4:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        made = model["maker"](batch["x"])
+        batch["made"] = made.detach()
+        return {"size": made.square().mean(), "critic": model["critic"](made).mean()}
+
+    def judge(model: Any, batch: dict[str, Tensor]) -> Tensor:
+        received.append(batch["made"])
+        return (model["critic"](batch["x"]) - model["critic"](batch["made"])).mean()
+
+    objectives = [
+        ModelObjective(name, torch.optim.SGD(nets[part].parameters(), 0.1), loss)
+        for name, part, loss in (("make", "maker", make), ("judge", "critic", judge))
+    ]
+    loop = AdaptiveLoop(nets, objectives, Pairs(), batch_size=8)
+    batch = next(loop.batches())
+    with torch.no_grad():
+        made = nets["maker"](batch.tensors["x"])
+    step = loop.step(batch)
+    assert step.pieces == {"make": 2}
+    torch.testing.assert_close(torch.cat(received), made)
+    assert step.losses.keys() == {"size", "critic", "loss"}
+    assert step.grad_norms.keys() == {"make", "judge"}
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"dataset": TensorDataset(torch.zeros(0, 2))}, "the dataset is empty"),
+    ({"memory_budget": "2 apples"}, "memory_budget: "),
+    ({"lengths": [1, 2]}, "there are 2 lengths for 50 samples"),
+    ({"size": Range(8, 16)}, "size needs resize"),
+    ({"weigh": len, "workload": object()}, "leave weigh out"),
+    ({"batch_size": None}, "give either batch_size or tokens"),
+    ({"settings": {"target_vram_usage": 85}}, "settings: target_vram_usage must lie in"),
+    ({"settings": {"target_usage": 0.8}}, r"settings: 'target_usage' is unknown; did you mean 'target_vram_usage'\?"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), MISTAKES)
+def test_mistakes_are_told_before_anything_runs(wrong: dict[str, Any], message: str) -> None:
+    task = Regression()
+    given = {"objectives": task.objective(), "dataset": Numbered(), "batch_size": 8, **wrong}
+    with pytest.raises(InputError, match=message):
+        AdaptiveLoop(task.net, **given)
+
+
+def test_objectives_that_cannot_be_are_told() -> None:
+    task, other = Regression(), nn.Linear(2, 2)
+    with pytest.raises(InputError, match="there is nothing to minimise"):
+        AdaptiveLoop(task.net, [], Numbered(), batch_size=8)
+    with pytest.raises(InputError, match="objectives need names of their own, got fit, fit"):
+        AdaptiveLoop(task.net, [task.objective()] * 2, Numbered(), batch_size=8)
+    stray = ModelObjective("fit", torch.optim.SGD(other.parameters(), 0.1), task.loss)
+    with pytest.raises(InputError, match="steps 2 parameters that are not the model's"):
+        AdaptiveLoop(task.net, stray, Numbered(), batch_size=8)
+
+
+def test_a_loss_that_is_no_number_is_told() -> None:
+    task = Regression()
+    objective = ModelObjective("fit", task.optimizer, lambda model, batch: model(batch[0].double()))
+    loop = AdaptiveLoop(task.net, objective, Numbered(), batch_size=8)
+    with pytest.raises(InputError, match=r"the loss of 'fit' must return one number.*a tensor of shape \(8, 1\)"):
+        loop.step(next(loop.batches()))

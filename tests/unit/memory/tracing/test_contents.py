@@ -1,0 +1,135 @@
+"""What a module makes of constants is known in a trace; what follows from data is not, nor what was written since."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from trainauto.memory.tracing.contents import MOST_ELEMENTS
+from trainauto.memory.tracing.fake_tensors import fake_world
+from trainauto.memory.tracing.live_module import LiveModuleTracer
+from trainauto.memory.tracing.trace import Trace, TraceError, trace
+
+WIDE = 1 << 20
+UNKNOWN = "the memory of a step depends on data"
+
+
+class Asking(nn.Module):
+    """Takes much more memory where an answer is true."""
+
+    def __init__(self, ask: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.ask = ask
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.repeat(WIDE, 1) if self.ask(x) else x + 1
+
+
+def traced(ask: Callable[[Tensor], Any]) -> Trace:
+    with fake_world():
+        module = Asking(ask)
+        return trace(lambda: module(torch.empty(4, 8)))
+
+
+def written(x: Tensor) -> Tensor:
+    mask = torch.ones(4, 8)
+    mask[0, 0] = x[0, 0]
+    return mask.all()
+
+
+def written_through_a_view(x: Tensor) -> Tensor:
+    mask = torch.ones(4, 8)
+    row = mask[1]
+    row.copy_(x[0])
+    return mask.all()
+
+
+def read_through_a_view(x: Tensor) -> Tensor:
+    mask = torch.ones(4, 8)
+    row = mask[1]
+    mask.mul_(x)
+    return row.all()
+
+
+def of_storages_that_ended(x: Tensor) -> bool:
+    """Others have their addresses then."""
+    kept = [torch.ones(4, 8) for _ in range(50)]
+    kept.clear()
+    left_empty = [torch.empty(4, 8) for _ in range(50)]
+    return any(mask.all() for mask in left_empty)
+
+
+KNOWN: dict[str, tuple[Callable[[Tensor], Any], bool]] = {
+    "ones": (lambda x: torch.ones(4, 8).to(torch.bool).all(), True),
+    "zeros": (lambda x: torch.zeros(4, 8).any(), False),
+    "like a tensor": (lambda x: torch.ones_like(x).sum() == x.numel(), True),
+    "new": (lambda x: x.new_zeros(3).any(), False),
+    "texts behind each other": (lambda x: (torch.arange(8)[None].expand(4, -1).diff(dim=-1) != 1).any(), False),
+    "a whole number": (lambda x: torch.arange(8).max().item() == 7, True),
+    "another one": (lambda x: torch.full((2,), 3).sum().item() > 6, False),
+    "equal": (lambda x: torch.equal(torch.ones(3), torch.zeros(3) + 1), True),
+    "not equal": (lambda x: torch.equal(torch.ones(3), torch.zeros(3)), False),
+}
+UNKNOWABLE: dict[str, Callable[[Tensor], Any]] = {
+    "data": lambda x: x.bool().all(),
+    "meets data": lambda x: (torch.ones(4, 8) * x).all(),
+    "left empty": lambda x: torch.empty_like(torch.ones(4)).all(),
+    "random": lambda x: torch.bernoulli(torch.ones(4)).all(),
+    "larger than is computed": lambda x: torch.ones(MOST_ELEMENTS + 1).all(),
+    "written": written,
+    "written through a view": written_through_a_view,
+    "read through a view": read_through_a_view,
+    "of storages that ended": of_storages_that_ended,
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_constants_are_read_as_they_are(name: str) -> None:
+    ask, is_true = KNOWN[name]
+    assert (traced(ask).peak_bytes > WIDE * 8 * 4) == is_true
+
+
+@pytest.mark.parametrize("name", UNKNOWABLE)
+def test_what_follows_from_data_stays_unknown(name: str) -> None:
+    with pytest.raises(TraceError, match=UNKNOWN):
+        traced(UNKNOWABLE[name])
+
+
+def test_what_a_batch_holds_is_not_believed() -> None:
+    """Its maker is asked for shapes: a mask of ones stands for any mask."""
+    with pytest.raises(TraceError, match=UNKNOWN):
+        LiveModuleTracer(Asking(Tensor.all), lambda module, mask: (module(mask), None)[1], torch.ones).trace(4, 8)
+
+
+def test_nor_is_what_a_step_makes_after_a_module() -> None:
+    with fake_world():
+        module = Asking(Tensor.all)
+        with pytest.raises(TraceError, match=UNKNOWN):
+            trace(lambda: (nn.Identity()(torch.empty(1)), module(torch.ones(4, 8))))
+
+
+def test_what_is_computed_again_knows_what_was_known() -> None:
+    """Otherwise a checkpoint might save other tensors the second time, which torch refuses."""
+
+    def block(x: Tensor) -> Tensor:
+        places = torch.arange(8).sum().item()
+        return x.sin().cos() * places
+
+    with fake_world():
+        weight = torch.empty(4, 8, requires_grad=True)
+
+        class Whole(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return checkpoint(block, x, use_reentrant=False)
+
+        module = Whole()
+        assert trace(lambda: module(weight).sum().backward()).peak_bytes > 0
+
+
+def test_contents_are_no_memory_of_the_step() -> None:
+    ones = traced(lambda x: torch.ones(64, 64).sum() == 0)
+    empty = traced(lambda x: bool(torch.empty(64, 64).sum() == 0) and False)
+    assert ones.sizes() == empty.sizes()

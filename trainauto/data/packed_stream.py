@@ -1,0 +1,122 @@
+"""Draws of samples that differ in length: batches of the packing layer, packed anew where plans change."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainauto.core.hashing import splitmix64
+from trainauto.core.plan import Plan
+from trainauto.data.packing import BatchCost, BatchOrder, Bucketed, FewestBatches, SampleSizes, pack_by
+from trainauto.data.sampler import ShuffledStream
+
+
+@dataclass
+class _Epoch:
+    """The samples of an epoch in their order.
+
+    Attributes:
+        order: of the samples.
+        ends: where in it each batch ends.
+        bounds: from which place on which bound held, ascending.
+    """
+
+    order: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    bounds: list[tuple[int, int]]
+
+    def bound_at(self, place: int) -> int | None:
+        """Return the bound in force at a place; ``None`` where nothing has been packed."""
+        later = bisect_right(self.bounds, place, key=lambda entry: entry[0])
+        return self.bounds[later - 1][1] if later else None
+
+
+class PackedStream(ShuffledStream):
+    """A stream whose epochs are packed: neighbours of similar length in batches, which come in random order.
+
+    Where a draw begins under another bound than the one before, the rest of its epoch is packed anew. What was packed
+    follows from the draws alone, so that it is the same with any number of workers, and again after a resume.
+
+    Args:
+        sizes: of all samples.
+        cost: of batches; bounds are in its unit.
+        seed: decides order and seeds.
+        batch_order: in which order an epoch's batches come.
+    """
+
+    def __init__(self, sizes: SampleSizes, cost: BatchCost, seed: int, batch_order: BatchOrder | None = None) -> None:
+        super().__init__(len(sizes), seed)
+        self.sizes, self.cost = sizes, cost
+        self._batch_order = batch_order or Bucketed()
+        self._epochs: dict[int, _Epoch] = {}
+
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """Return the samples of an epoch in their order, as far as it has been packed."""
+        return self._epochs[epoch].order
+
+    def pack_from(self, position: int, bound: int) -> None:
+        """Have what comes from a position on within its epoch lie in batches within a bound.
+
+        Raises:
+            SampleTooLargeError: a sample exceeds it alone.
+        """
+        epoch, place = divmod(position, self.samples)
+        known = self._epochs.get(epoch)
+        if known is None:
+            # Only neighbouring epochs are ever needed.
+            self._epochs = {number: packed for number, packed in self._epochs.items() if abs(number - epoch) <= 1}
+            known = _Epoch(np.arange(self.samples), np.zeros(0, np.int64), [])
+        if known.bound_at(place) == bound:
+            return
+        rest = np.sort(known.order[place:])
+        rule, sizes = FewestBatches(self.cost, bound), self.sizes.take(rest)
+        seed = splitmix64(self.seed ^ splitmix64(place)) if place else self.seed
+        packed = self._batch_order.epoch(pack_by(rule, sizes), sizes, rule, seed, epoch)
+        self._epochs[epoch] = _Epoch(
+            np.concatenate([known.order[:place], rest[packed.order]]),
+            np.concatenate([known.ends[known.ends <= place], place + packed.ends]),
+            [*(entry for entry in known.bounds if entry[0] < place), (place, bound)],
+        )
+
+    def left_of_batch(self, position: int) -> int:
+        """Return how many samples lie between a position and the end of its batch."""
+        epoch, place = divmod(position, self.samples)
+        ends = self._epochs[epoch].ends
+        return int(ends[np.searchsorted(ends, place, "right")]) - place
+
+    def state_dict(self) -> dict[str, list[list[int]]]:
+        """Return what neighbouring epochs were packed by, for a checkpoint."""
+        return {str(epoch): [list(entry) for entry in packed.bounds] for epoch, packed in self._epochs.items()}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[Sequence[int]]]) -> None:
+        """Take back :meth:`state_dict`."""
+        self._epochs.clear()
+        for epoch, bounds in state.items():
+            for place, bound in bounds:
+                self.pack_from(int(epoch) * self.samples + place, bound)
+
+
+class PackedDraws:
+    """Draws hold the batches of a packed stream, under the plan's size as bound. For one process.
+
+    Args:
+        stream: of the samples.
+    """
+
+    def __init__(self, stream: PackedStream) -> None:
+        self._stream = stream
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return the samples of the batch that begins there, packed anew where the plan is another one."""
+        self._stream.pack_from(first_sample, plan.size)
+        return self._stream.left_of_batch(first_sample)
+
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return how many of the next samples fit the plan together; one is taken to."""
+        indices = [self._stream.index_at(first_sample + place) for place in range(samples)]
+        longest = np.maximum.accumulate(self._stream.sizes.tokens[indices])
+        counts = np.arange(1, samples + 1)
+        costs = self._stream.cost.cost(counts, longest, np.zeros_like(counts))
+        return max(1, int(np.searchsorted(costs, plan.size, "right")))  # they never fall with more samples

@@ -1,0 +1,164 @@
+"""What fits on a card, by a forecast of what plans need: the same for option files and for code."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainauto.control.jump_policy import JumpInput, decide, frontier
+from trainauto.core.plan import Axis, Plan, count_axis, shape_of
+from trainauto.core.process import unknown_to_predictions
+from trainauto.core.units import GIB
+from trainauto.forecast.benchmark_plans import DeviceBenchmark
+from trainauto.memory.cost.cost_model import UPPER, CostModel
+from trainauto.memory.cost.memory_forecast import MemoryForecast
+from trainauto.options.cards import CardPreset, card_by_words, card_of_memory
+
+USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
+
+CONTEXT_BYTES = 700 * 1024**2
+"""What CUDA itself holds of a card beside the allocator: published reports say 290 to 670 MiB; not measured by us."""
+
+
+@dataclass(frozen=True)
+class CardPlan:
+    """What a run would do on a card.
+
+    Attributes:
+        preset: the card and its bounds; its memory is no more than the option file's budget.
+        memory_bytes: of the whole card.
+        target: share of the memory that peaks may reach: the option file's, else the card's.
+        plan: the best plan; ``None`` where not even the smallest fits.
+        reason: why this one, and why none larger.
+        expected_bytes: its expected peak of allocated bytes.
+        most_bytes: what the peak stays within with 99 % probability.
+        reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
+        frontier: for each size the largest batch that is admitted as the plan is.
+        largest_batch: bound of batches, whatever would fit.
+    """
+
+    preset: CardPreset
+    memory_bytes: int
+    target: float
+    plan: Plan | None
+    reason: str
+    expected_bytes: int
+    most_bytes: int
+    reserved_bytes: int
+    frontier: tuple[Plan, ...]
+    largest_batch: int
+
+    @property
+    def limit_bytes(self) -> int:
+        """Memory that the run may use of the card."""
+        return int(self.preset.memory_gib * GIB)
+
+    @property
+    def target_bytes(self) -> int:
+        """What peaks stay within with 99 % probability."""
+        return int(self.target * self.limit_bytes)
+
+
+@dataclass(frozen=True)
+class CardPlans:
+    """What fits where.
+
+    Attributes:
+        name: of the run.
+        network: type of its network.
+        notes: what the answer does not know.
+        forecast: what was traced.
+        axes: of the run, before a card bounds them.
+        cards: one answer a card.
+        trials: plans that were tried on the device at hand, where that was asked for.
+    """
+
+    name: str
+    network: str
+    notes: tuple[str, ...]
+    forecast: MemoryForecast
+    axes: tuple[Axis, ...]
+    cards: tuple[CardPlan, ...]
+    trials: DeviceBenchmark | None = None
+
+
+def chosen_cards(words: Sequence[str], vram: Sequence[int]) -> list[CardPreset]:
+    """Return the cards a person means; the usual ones where nothing is said.
+
+    Args:
+        words: names of cards.
+        vram: memory sizes in bytes, of cards without a name.
+
+    Raises:
+        InputError: no card is called so, or several are.
+    """
+    named = [card_by_words(text) for text in (words or ([] if vram else USUAL_CARDS))]
+    return [*named, *map(card_of_memory, vram)]
+
+
+@dataclass(frozen=True)
+class CardTarget:
+    """How a card is to be filled.
+
+    Attributes:
+        preset: the card; its memory is what may be used of it.
+        memory_bytes: of the whole card.
+        target: share of what may be used that peaks may reach.
+        margin: width of the band below it that is left alone.
+    """
+
+    preset: CardPreset
+    memory_bytes: int
+    target: float
+    margin: float
+
+
+def plan_on_card(card: CardTarget, axes: tuple[Axis, ...], first: Plan, forecast: MemoryForecast) -> CardPlan:
+    """Return the best plan on a card.
+
+    Args:
+        card: the card.
+        axes: with their bounds there, in the order in which they grow.
+        first: the plan to begin with; its batch is had before any size grows.
+        forecast: what plans need.
+    """
+    limit_bytes = int(card.preset.memory_gib * GIB)
+    cost = CostModel(*forecast.peaks_on("cuda"))
+    reserved = CostModel(*(forecast.least_reserved() or forecast.peaks_on("cuda")))
+    now = JumpInput(
+        plan=first,
+        limit_bytes=limit_bytes,
+        target=card.target,
+        margin=card.margin,
+        axes=axes,
+        configured_batch=first.batch_size,
+        cost=cost,
+        reserved=reserved,
+        available_bytes=min(limit_bytes, card.memory_bytes - CONTEXT_BYTES),
+    )
+    decision = decide(now)
+    shape = shape_of(decision.plan)
+    expected, most = cost.predict(shape), cost.predict(shape, UPPER)
+    fits = now.admits(decision.plan)
+    return CardPlan(
+        card.preset,
+        card.memory_bytes,
+        card.target,
+        decision.plan if fits else None,
+        decision.reason,
+        expected,
+        most,
+        max(expected, reserved.predict(shape)),
+        tuple(frontier(cost, axes, now.target_bytes, micro_batches=first.micro_batches, admits=now.admits)),
+        count.maximum if (count := count_axis(axes)) else 1,
+    )
+
+
+def what_is_unknown() -> list[str]:
+    """Return notes on what no answer about cards knows."""
+    context = f"CUDA's own {CONTEXT_BYTES / GIB:.1f} GiB are left free; the prediction was not checked on a GPU yet."
+    return [
+        context,
+        *(f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)),
+    ]

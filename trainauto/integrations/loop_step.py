@@ -1,0 +1,63 @@
+"""What became of a batch in a loop of one's own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainauto.core.batch import Batch
+from trainauto.core.decisions import Decision
+from trainauto.core.plan import Plan
+from trainauto.core.records import StepRecord
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """What became of a batch.
+
+    Attributes:
+        trained: whether it was trained. One that did not fit in any pieces has changed nothing: its samples come again
+            in smaller batches.
+        losses: each term, a mean over the samples of the step; keys as the loss names them.
+        grad_norms: of each objective, before clipping.
+        samples: trained in it; 0 where it was not.
+        plan: it was trained under, or came under.
+        pieces: parts in which it ran, by objective, where those are not what the plan says.
+        out_of_memory: times it ran out of memory on the way.
+        peak_bytes: most memory in use while it ran, counted as the limit is; ``None`` where the platform cannot tell.
+        decisions: what was decided since the last trained step, with reasons.
+    """
+
+    trained: bool
+    losses: Mapping[str, float]
+    grad_norms: Mapping[str, float]
+    samples: int
+    plan: Plan
+    pieces: Mapping[str, int]
+    out_of_memory: int
+    peak_bytes: int | None
+    decisions: tuple[Decision, ...]
+
+    @classmethod
+    def of(cls, record: StepRecord, decisions: tuple[Decision, ...], told: int = 0) -> "LoopStep":
+        """Return what a record says, with what was decided.
+
+        Args:
+            record: counts failures of batches that went back before it, too.
+            decisions: since the last record.
+            told: how many of those there were; each was told of when it happened.
+        """
+        return cls(
+            trained=True,
+            losses=record.losses,
+            grad_norms=record.grad_norms,
+            samples=record.shape.samples,
+            plan=record.plan,
+            pieces={name: split.micro_batches for name, split in record.pieces.items()},
+            out_of_memory=record.ooms - told,
+            peak_bytes=record.peak.allocated if record.peak is not None else None,
+            decisions=decisions,
+        )
+
+    @classmethod
+    def not_trained(cls, batch: Batch) -> "LoopStep":
+        """Return what there is to say of a batch that did not fit."""
+        return cls(False, {}, {}, 0, batch.plan, {}, 1, None, ())
