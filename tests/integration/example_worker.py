@@ -2,8 +2,8 @@
 
     python example_worker.py EXAMPLE RESULT.json MODE [ARGUMENT ...]
 
-MODE is ``plain``; ``neighbour:FIRST:STEPS:MIB``, where somebody else holds so much memory beside so many steps, from
-the first whole batch on that comes after FIRST others; or
+MODE is ``plain``; ``neighbour:WHOLE:STEPS:MIB``, where somebody else holds so much memory beside so many steps, once a
+plan has trained WHOLE whole batches and another one comes; or
 ``walk``: no controller, but one plan after another, until the largest is known whose peaks stay at the target.
 """
 
@@ -63,9 +63,10 @@ class WatchedLoop(AdaptiveLoop):
 
     @contextmanager
     def _beside(self, batch: Batch) -> Iterator[None]:
-        first, steps, mib = self.neighbour
+        whole, steps, mib = self.neighbour
         held, number = None, len(self.steps)
-        if self._arrived is None and number >= first and is_as_planned(batch):
+        known = sum(step["is_whole"] and step["plan"] == dict(batch.plan.values) for step in self.steps)
+        if self._arrived is None and steps and known >= whole and is_as_planned(batch):
             self._arrived = number
         if self._arrived is not None and number < self._arrived + steps:
             with without_memory_limit():
