@@ -157,8 +157,7 @@ class AdaptiveLoop:
         self._reports = LoopReports(run_directory)
         self._trims = budget_bytes is not None and meter.device.type == "cpu" and not num_workers
         self._has_begun = False
-        self._data_seconds = 0.0
-        self._given_back = 0
+        self._data_seconds, self._given_back = 0.0, 0
 
     @property
     def progress(self) -> Progress:

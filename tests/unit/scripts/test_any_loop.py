@@ -1,4 +1,4 @@
-"""The page of the comparison of loops of one's own: what it says follows from the figures (any_loop.py runs for long)."""
+"""The page of the comparison of loops of one's own: what it says follows from the figures."""
 
 import sys
 from pathlib import Path
