@@ -18,7 +18,6 @@ from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
-from trainauto.core.process import lacking_environment
 from trainauto.core.records import Progress
 from trainauto.core.run_events import RunSummary
 from trainauto.core.workload import Workload
@@ -39,6 +38,7 @@ from trainauto.integrations.loop_parts import (
     control_settings,
     parse_budget,
     teach_workload,
+    warn_of_environment,
 )
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.loop_step import LoopStep
@@ -154,7 +154,7 @@ class AdaptiveLoop:
         )
         self._reports = LoopReports(run_directory)
         self._has_begun = False
-        self._data_seconds = 0.0
+        self._data_seconds, self._given_back = 0.0, 0
 
     @property
     def progress(self) -> Progress:
@@ -197,11 +197,13 @@ class AdaptiveLoop:
         run = self.training
         record = train_step(run, batch, self._data_seconds)
         if record is None:
+            self._given_back += 1
             return LoopStep.not_trained(batch)
         take_in(run, record)
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
-        return LoopStep.of(record, decisions)
+        told, self._given_back = self._given_back, 0
+        return LoopStep.of(record, decisions, told)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of samples, the counters, and what the controller knows.
@@ -245,12 +247,8 @@ class AdaptiveLoop:
         self._say_coupling()
         if run.limit_bytes is None:
             logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
-        elif lack := lacking_environment(os.environ) if run.model.device.type == "cpu" else "":
-            logger.warning(
-                "%s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
-                "trainauto.set_environment() before torch is imported",
-                lack,
-            )
+        elif run.model.device.type == "cpu":
+            warn_of_environment()
         facts = RunFacts(run.axes, run.loader.plan)
         self._automation.check(facts)
         self._reports.start(self._summary(epochs), self._config())

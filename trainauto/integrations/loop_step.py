@@ -37,8 +37,14 @@ class LoopStep:
     decisions: tuple[Decision, ...]
 
     @classmethod
-    def of(cls, record: StepRecord, decisions: tuple[Decision, ...]) -> "LoopStep":
-        """Return what a record says, with what was decided."""
+    def of(cls, record: StepRecord, decisions: tuple[Decision, ...], told: int = 0) -> "LoopStep":
+        """Return what a record says, with what was decided.
+
+        Args:
+            record: counts failures of batches that went back before it, too.
+            decisions: since the last record.
+            told: how many of those there were; each was told of when it happened.
+        """
         return cls(
             trained=True,
             losses=record.losses,
@@ -46,7 +52,7 @@ class LoopStep:
             samples=record.shape.samples,
             plan=record.plan,
             pieces={name: split.micro_batches for name, split in record.pieces.items()},
-            out_of_memory=record.ooms,
+            out_of_memory=record.ooms - told,
             peak_bytes=record.peak.allocated if record.peak is not None else None,
             decisions=decisions,
         )

@@ -108,6 +108,7 @@ def test_losses_that_couple_samples_come_as_smaller_batches(declared: bool, capl
     loop = AdaptiveLoop(task.net, objective, Numbered(), batch_size=Range(8, 16))
     steps = [loop.step(batch) for batch in loop.batches(1)]
     assert [step.trained for step in steps].count(False) == 2  # 8, then 6
+    assert sum(step.out_of_memory for step in steps) == 2  # each is told of once
     assert not any(step.pieces for step in steps)
     assert sorted(task.seen) == list(range(SAMPLES))
     assert max(step.samples for step in steps) <= 5
