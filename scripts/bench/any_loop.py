@@ -183,7 +183,9 @@ def main(words: Sequence[str] | None = None) -> int:
     python = peers_python(arguments.peers, "bench")
     result: Record = {
         "facts": {
-            "command": f"python scripts/bench/any_loop.py --samples {samples} --repeats {repeats} --write docs/benchmarks",
+            "command": (
+                f"python scripts/bench/any_loop.py --samples {samples} --repeats {repeats} --write docs/benchmarks"
+            ),
             "date": date.today().isoformat(),
             "machine": f"{os.cpu_count()} cores of {arguments.machine}, Python {platform.python_version()}",
             **versions(python, ["torch", "lightning", "accelerate"]),
