@@ -132,12 +132,12 @@ def _classified(results: dict[str, Any]) -> list[str]:
         f"`{COMMAND} --part classifier`, {machine['date']}, {machine['cpu']}, {machine['cpus']} cores, Python "
         f"{machine['python']}, numpy {part['numpy']}.\n\n"
         f'What `build_dynamic_batch_dataloader(..., classifier="shipped")` plans of {part["texts"]:,} texts, cut to\n'
-        "512 tokens, by the texts of the first batch and the threshold ([../classifier.md](../classifier.md)). Each of\n"
-        f"these {batches:,} batches was held against the rule, without the search that made them: the first holds\n"
-        "exactly the base, each other one the largest of 50 candidates (or what is left) that is admitted, and the base\n"
-        "where none is; what is admitted is always a prefix of the candidates. Those at 0.1 were compared with what the\n"
-        "loader itself gives for such texts. Times are of one thread, without tokenizing, medians. The last column is\n"
-        "the loader's default, the relative cost, at the same threshold.\n",
+        "512 tokens, by the texts of the first batch and the threshold ([../classifier.md](../classifier.md)). Each\n"
+        f"of these {batches:,} batches was held against the rule, without the search that made them: the first\n"
+        "holds exactly the base, each other one the largest of 50 candidates (or what is left) that is admitted, and\n"
+        "the base where none is; what is admitted is always a prefix of the candidates. Those at 0.1 were compared\n"
+        "with what the loader itself gives for such texts. Times are of one thread, without tokenizing, medians. The\n"
+        "last column is the loader's default, the relative cost, at the same threshold.\n",
         "| lengths | base | threshold | batches | larger than base | largest, texts | padded tokens | padding | time "
         "| batches by relative cost |",
         "|---|---|---|---|---|---|---|---|---|---|",
