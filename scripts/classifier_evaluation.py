@@ -127,9 +127,13 @@ def kept_out(rows: Rows, parts: Iterator[Bools], learn: Learner = learned) -> Ke
     return KeptOut(admitted, known, probabilities)
 
 
-def splits(rows: Rows, repeats: int, learn: Learner = learned) -> list[KeptOut]:
+FIRST_SEED = 100
+"""Of the divisions that the page tells of; others show what choices made by looking at these are worth."""
+
+
+def splits(rows: Rows, repeats: int, learn: Learner = learned, first_seed: int = FIRST_SEED) -> list[KeptOut]:
     """Return what comes of random divisions of the runs into five parts."""
-    return [kept_out(rows, folds(rows.groups, 5, 100 + seed), learn) for seed in range(repeats)]
+    return [kept_out(rows, folds(rows.groups, 5, first_seed + each), learn) for each in range(repeats)]
 
 
 def families_kept_out(rows: Rows, learn: Learner = learned) -> KeptOut:

@@ -2,23 +2,25 @@
 
     python scripts/train_classifier.py [--data FILE.csv.gz ...] [--out FILE.npz]
     python scripts/train_classifier.py --evaluate FILE.csv.gz [--classifier FILE.npz]
-    python scripts/train_classifier.py --cross-validate [--data FILE.csv.gz ...] [--repeats 10]
+    python scripts/train_classifier.py --cross-validate [--data FILE.csv.gz ...] [--repeats 10] [--first-seed 100]
+    python scripts/train_classifier.py --cross-validate --write
 
 The first writes the classifier that the loader takes with ``classifier=FILE.npz``, and by default the one that is part
 of the package. ``--evaluate`` prints, for any table of the same columns (scripts/generate_training_data.py makes them),
 what the classifier would have admitted at .01, .025 and .10, of the rows as they are and of the cleaned ones. Runs that
 it has learned from are judged, too, and said. ``--cross-validate`` learns anew from parts of the runs and judges the
-others.
+others; ``--write`` puts that into docs/classifier.md, below its line of ``---``, and draws its plot.
 """
 
 import argparse
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from classifier_calibration import calibration_plot, foretold_and_seen, reliability
 from classifier_data import Bools, Rows, cleaned, cleaning, read_rows
 from classifier_evaluation import (
+    FIRST_SEED,
     THRESHOLDS,
     KeptOut,
     admitted_by,
@@ -32,8 +34,13 @@ from classifier_evaluation import (
 )
 from classifier_training import learned
 
+from trainauto.core.files import write_text_atomically
 from trainauto.tasks.text.spike_classifier import SHIPPED, SpikeClassifier
 
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, PLOT = DOCS / "classifier.md", DOCS / "images" / "classifier_calibration.svg"
+BELOW = "\n---\n\n"
+"""What the page says was measured stands below this, and nothing else does."""
 DATA = Path(__file__).parent / "bench" / "data" / "gpu_generate_memory.csv.gz"
 
 
@@ -59,10 +66,10 @@ def evaluation(classifier: SpikeClassifier, rows: Rows) -> Iterator[str]:
         yield from table(some, admitted)
 
 
-def validation(rows: Rows, repeats: int) -> Iterator[str]:
+def validation(rows: Rows, judged: Sequence[KeptOut]) -> Iterator[str]:
     """Yield what classifiers make of runs that they have not learned from."""
+    repeats = len(judged)
     yield from said_of_cleaning(rows)
-    judged = splits(rows, repeats)
     kept, _ = cleaning(rows)
     for name, of in (("as they are", np.ones(len(rows), bool)), ("cleaned", kept)):
         yield f"\nMedians of {repeats} random divisions of the runs into 5 parts, rows {name}:\n"
@@ -78,8 +85,8 @@ def validation(rows: Rows, repeats: int) -> Iterator[str]:
     yield from table(rows, families_kept_out(rows).admitted, each=("family",))
     yield "\nBatches abstained from, of the runs with most of them (the first division):\n"
     yield from abstentions(rows, judged[0])
-    yield "\nForetold and seen (the first division):\n"
-    yield from reliability(rows, judged[0])
+    yield f"\nForetold and seen: medians of the {repeats} divisions, of batches that it does not abstain from:\n"
+    yield from reliability(foretold_and_seen(rows, judged))
 
 
 def _medians(rows: Rows, judged: Sequence[KeptOut], threshold: float, of: Bools) -> str:
@@ -116,15 +123,11 @@ def abstentions(rows: Rows, judged: KeptOut) -> Iterator[str]:
     yield from (f"- {run}: {share:.1%}" for run, share in sorted(shares.items(), key=lambda item: -item[1])[:5])
 
 
-def reliability(rows: Rows, judged: KeptOut) -> Iterator[str]:
-    """Yield the share of spikes by what had been foretold."""
-    yield "| foretold | rows | seen |"
-    yield "|---|---:|---:|"
-    ends = (0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
-    for low, high in pairwise(ends):
-        of = (judged.probabilities >= low) & (judged.probabilities < high)
-        if of.any():
-            yield f"| {judged.probabilities[of].mean():.1%} | {of.sum()} | {rows.spikes[of].mean():.1%} |"
+def write_page(said: str, plot: str) -> None:
+    """Replace what was measured: the page's part below the line, and the plot."""
+    kept, line, _ = PAGE.read_text(encoding="utf-8").partition(BELOW)
+    write_text_atomically(PAGE, f"{kept}{line}{said}\n")
+    write_text_atomically(PLOT, plot)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -135,13 +138,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--classifier", type=Path, default=SHIPPED, help="the one that --evaluate judges")
     parser.add_argument("--cross-validate", action="store_true", help="judge the way of learning by runs kept out")
     parser.add_argument("--repeats", type=int, default=10, help="divisions of the runs into five parts")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="of the divisions; each has the next one")
+    parser.add_argument("--write", action="store_true", help="write what --cross-validate says into the docs")
     asked = parser.parse_args(arguments)
     if asked.evaluate:
         print("\n".join(evaluation(SpikeClassifier.load(asked.classifier), read_rows([asked.evaluate]))))
         return
     rows = read_rows(asked.data)
     if asked.cross_validate:
-        print("\n".join(validation(rows, asked.repeats)))
+        judged = splits(rows, asked.repeats, first_seed=asked.first_seed)
+        said = "\n".join(validation(rows, judged))
+        print(said)
+        if asked.write:
+            write_page(said, calibration_plot(foretold_and_seen(rows, judged)))
         return
     print("\n".join(said_of_cleaning(rows)))
     classifier = learned(cleaned(rows))

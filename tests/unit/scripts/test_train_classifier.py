@@ -3,11 +3,13 @@
 import gzip
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "scripts"))
+import classifier_calibration
 import classifier_data
 import classifier_evaluation
 import classifier_training
@@ -16,7 +18,7 @@ import train_classifier
 from classifier_data import Rows
 
 from tests.acceptance import only_in_acceptance
-from trainauto.tasks.text.boosted_trees import from_fixed_point
+from trainauto.tasks.text.boosted_trees import from_fixed_point, in_fixed_point
 from trainauto.tasks.text.spike_classifier import SHIPPED, SpikeClassifier
 
 PAGE = Path(__file__).parents[3] / "docs" / "classifier.md"
@@ -106,8 +108,57 @@ def test_batches_of_unseen_runs(rows: Rows) -> None:
 def test_the_page_says_what_the_data_says(rows: Rows) -> None:
     """docs/classifier.md is what ``--cross-validate`` prints."""
     page = PAGE.read_text(encoding="utf-8")
-    for line in train_classifier.validation(rows, 10):
+    judged = classifier_evaluation.splits(rows, 10)
+    for line in train_classifier.validation(rows, judged):
         assert line.strip() in page
+    bins = classifier_calibration.foretold_and_seen(rows, judged)
+    assert train_classifier.PLOT.read_text(encoding="utf-8") == classifier_calibration.calibration_plot(bins)
+
+
+def test_the_plot_shows_the_page_s_table() -> None:
+    plot = ElementTree.fromstring(train_classifier.PLOT.read_text(encoding="utf-8"))
+    said = [text for text in plot.itertext() if text.strip()]
+    assert said.count("foretold probability of a spike, %") == said.count("share of batches that spiked, %") == 2
+    _, _, table = PAGE.read_text(encoding="utf-8").partition("| foretold | rows a division | seen | range |\n")
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines()[1:]]
+    points = [text for text in said if text.startswith("foretold ") and "seen" in text]
+    assert list(dict.fromkeys(points)) == [f"foretold {row[1]}, seen {row[3]}" for row in rows]
+    assert len(rows) >= 8
+
+
+def test_what_was_measured_is_replaced_and_the_rest_of_the_page_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, plot = tmp_path / "page.md", tmp_path / "plot.svg"
+    page.write_text("Model.\n\n---\n\nold figures\n", encoding="utf-8")
+    monkeypatch.setattr(train_classifier, "PAGE", page)
+    monkeypatch.setattr(train_classifier, "PLOT", plot)
+    train_classifier.write_page("new figures", "<svg/>")
+    assert page.read_text(encoding="utf-8") == "Model.\n\n---\n\nnew figures\n"
+    assert plot.read_text(encoding="utf-8") == "<svg/>"
+
+
+def test_probabilities_are_what_runs_kept_out_had() -> None:
+    """B26, B41: drawn to the trees' own probabilities, each run counting as one, none below what few runs say."""
+    generator = np.random.default_rng(0)
+    groups = np.repeat(np.arange(5000), generator.integers(1, 10, 5000)).astype(str)
+    odds = generator.normal(0, 3, len(groups))
+    spikes = generator.random(len(groups)) < 1 / (1 + np.exp(-(0.5 + 0.6 * odds)))
+    scores = in_fixed_point(odds)
+    calibration = classifier_training.calibrated(scores, spikes, groups)
+    foretold = calibration.probability(scores)
+    assert foretold == pytest.approx(1 / (1 + np.exp(-(0.5 + 0.6 * odds))), abs=0.03)  # not the scores as they are
+    assert (np.diff(calibration.knots) > 0).all()
+    for threshold in (0.01, 0.025, 0.1):
+        assert ((scores <= calibration.greatest_score(threshold)) == (foretold <= threshold)).all()
+    few = np.isin(groups, np.arange(30).astype(str))
+    drawn = classifier_training.calibrated(scores[few], spikes[few], groups[few])
+    assert drawn.probabilities[0] == pytest.approx(1 / 31, abs=0.001)
+    assert drawn.greatest_score(0.03) < scores.min()
+    middle = np.abs(odds) < 1
+    assert drawn.probability(scores)[middle] == pytest.approx(1 / (1 + np.exp(-odds[middle])), abs=0.1)
+    with pytest.raises(ValueError, match="nothing was learned"):
+        classifier_training.calibrated(scores, odds < 0, groups)
 
 
 def test_the_page_says_what_the_recordings_are(rows: Rows) -> None:
