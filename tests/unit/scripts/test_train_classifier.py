@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "scripts"))
+sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench"))
 import classifier_calibration
+import classifier_calibrations
 import classifier_data
 import classifier_evaluation
 import classifier_training
@@ -113,6 +115,14 @@ def test_the_page_says_what_the_data_says(rows: Rows) -> None:
         assert line.strip() in page
     bins = classifier_calibration.foretold_and_seen(rows, judged)
     assert train_classifier.PLOT.read_text(encoding="utf-8") == classifier_calibration.calibration_plot(bins)
+
+
+@only_in_acceptance
+@pytest.mark.timeout(1800)
+def test_other_ways_to_calibrate_are_as_the_page_says() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for table in classifier_calibrations.tables(10):
+        assert "\n".join(table) in page
 
 
 def test_the_plot_shows_the_page_s_table() -> None:
