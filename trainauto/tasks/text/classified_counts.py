@@ -1,13 +1,16 @@
 """Batches of given counts, as the classifier admits them."""
 
+import logging
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainauto.data.packing import CandidateCounts, IntArray, SampleSizes, padded_width
+from trainauto.data.packing import CandidateCounts, IntArray, Packing, SampleSizes, padded_width
 from trainauto.tasks.text.batch_features import BatchSizes
 from trainauto.tasks.text.spike_classifier import Bools, SpikeClassifier
+
+logger = logging.getLogger(__name__)
 
 _AT_ONCE = 6
 """Counts that are asked for together at a place."""
@@ -82,6 +85,25 @@ class ClassifiedCounts(CandidateCounts):
     def admits(self, batches: BatchSizes) -> Bools:
         """Return which batches are admitted; ``longest`` is the width of each."""
         return self.classifier.admits(self.first, batches, np.array(self.max_input_length), self.threshold)
+
+    def log(self, sizes: SampleSizes, packing: Packing) -> None:
+        """Say how many batches are larger than the first, and how many it abstained from; warn where none is larger."""
+        if len(packing) < 2 or self.candidates[-1] <= self.base:
+            return
+        texts = _OrderedTexts.of(sizes.take(packing.order), self.multiple)
+        is_known = self.classifier.range.holds(self.first, texts.batches(packing.starts, packing.counts))
+        larger, unknown = int((packing.counts > self.base).sum()), int((~is_known).sum())
+        said = f"of {len(packing)} batches {larger} hold more than {self.base} texts, and it abstained from {unknown}"
+        if larger:
+            logger.info("The classifier admits batches at a threshold of %g: %s.", self.threshold, said)
+            return
+        logger.warning(
+            "The classifier admits no larger batch at a threshold of %g: %s. It foretells a spike with a probability "
+            "of %.3g at least; a larger threshold admits more, and so may a cost in place of the classifier.",
+            self.threshold,
+            said,
+            self.classifier.calibration.probabilities[0],
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return threshold and counts; what the classifier makes of them shows in the batches' checksum."""

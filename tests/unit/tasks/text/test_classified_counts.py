@@ -1,6 +1,7 @@
 """Batches as the shipped classifier admits them: the rule of B22, and what may be said of it (B21 to B33, B41)."""
 
 import hashlib
+import logging
 import re
 import time
 from dataclasses import replace
@@ -176,10 +177,40 @@ def test_files_are_data_and_checked(tmp_path: Path) -> None:
     refused("features that there are not", features=arrays["features"] + 13)
     refused("fall as scores rise", probabilities=arrays["probabilities"][::-1])
     refused("do not rise", knots=arrays["knots"][1:])
-    (tmp_path / "text.npz").write_text("no classifier")
-    for path in (tmp_path / "text.npz", tmp_path / "none.npz"):
+    for depth in (1, 0, -3, 10**12):
+        refused("leaf" if depth >= 0 else "depth holds", depth=np.array(depth))
+    refused("format is of int64 in 1 dimensions", format=np.array([1, 1]))
+    refused("knots is of int64 in 0 dimensions", knots=np.array(3))
+    refused("roots is of int64 in 2 dimensions", roots=arrays["roots"][None])
+    refused("do not belong together", roots=arrays["roots"][:0])
+    refused("children is of float64", children=arrays["children"] + 0.5)
+    refused("runs are no list", runs=np.array("one run"))
+    refused("baseline is of float64", baseline=np.array(1e300))
+    refused("do not fit whole numbers", baseline=np.array(2**62))
+    refused("of two sizes", least_first=np.ones(3))
+    refused("probabilities holds", probabilities=arrays["probabilities"] * 1.1)
+    for name in ("thresholds", "probabilities", "length_ratios", "most_growth", "least_first", "most_first"):
+        for wrong in (np.nan, np.inf):
+            refused(f"{name} holds what is not a number", **{name: np.append(arrays[name][:-1], wrong)})
+    without = {name: array for name, array in arrays.items() if name != "knots"}
+    np.savez(tmp_path / "less.npz", **without)
+    with pytest.raises(InputError, match="has no 'knots'"):
+        SpikeClassifier.load(tmp_path / "less.npz")
+
+
+def test_damaged_files_are_refused_in_words(tmp_path: Path) -> None:
+    """B25: whatever zipfile, zlib or numpy make of them."""
+    whole = SHIPPED.read_bytes()
+    with np.load(SHIPPED) as file:
+        np.save(tmp_path / "array.npy", file["values"])
+    flipped = bytearray(whole)
+    flipped[2000:2010] = bytes(byte ^ 0xFF for byte in flipped[2000:2010])
+    damaged = {"cut.npz": whole[: len(whole) // 2], "empty.npz": b"", "flipped.npz": flipped, "text.npz": b"no npz"}
+    for name, content in damaged.items():
+        (tmp_path / name).write_bytes(content)
+    for path in (*map(tmp_path.joinpath, damaged), tmp_path / "array.npy", tmp_path / "none.npz", tmp_path, True, [1]):
         with pytest.raises(InputError, match="no classifier that"):
-            SpikeClassifier.load(path)
+            SpikeClassifier.load(path)  # type: ignore[arg-type]
 
 
 TEXTS = tokenizers.texts(400, longest=30)
@@ -203,6 +234,28 @@ def test_the_loader_takes_it(tmp_path: Path) -> None:
     assert widths == sorted(widths, reverse=True)
     with pytest.raises(InputError, match="a cost or a classifier, not both"):
         loader_of(cost=TokenCost())
+
+
+def test_it_says_where_nothing_is_admitted_and_of_how_many_it_knows_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """B22: batches of the base size throughout are no result to be taken for one."""
+    caplog.set_level(logging.INFO)
+    batches = len(loader_of(threshold=0.001))
+    (warning,) = caplog.records
+    assert warning.levelname == "WARNING"
+    assert f"admits no larger batch at a threshold of 0.001: of {batches} batches 0 hold more than 8" in warning.message
+    assert "abstained from 0" in warning.message
+    assert f"{shipped_classifier().calibration.probabilities[0]:.3g} at least" in warning.message
+    caplog.clear()
+    larger = sum(len(batch) > 8 for batch in loader_of(threshold=0.2).batch_sampler)
+    (record,) = caplog.records
+    assert record.levelname == "INFO"
+    assert f"{larger} hold more than 8 texts, and it abstained from 0" in record.message
+    caplog.clear()
+    # Texts of 3 tokens and first ones of 1000: of such batches nobody has recorded any.
+    texts = ["the fox " * 500] * 8 + ["the"] * 80
+    arguments = {"num_workers": 0, "classifier": "shipped", "threshold": 0.2}
+    loader = build_dynamic_batch_dataloader(texts, tokenizers.fast_tokenizer(), 8, 1200, **arguments)
+    assert f"of {len(loader)} batches 0 hold more than 8 texts, and it abstained from {len(loader)}" in caplog.text
 
 
 def test_orders_positions_and_map_go_with_it() -> None:
