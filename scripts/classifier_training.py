@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
+from trainauto.core.errors import InputError
 from trainauto.tasks.text.batch_features import FEATURES
 from trainauto.tasks.text.boosted_trees import BoostedTrees, Floats, from_fixed_point, in_fixed_point
 from trainauto.tasks.text.spike_classifier import Calibration, SpikeClassifier, TrainingRange
@@ -28,7 +29,7 @@ LENGTH_RATIOS = (*(2 ** (-step / 2) for step in range(12, 0, -1)), float(np.next
 """Ends of the bins in which runs are counted that had a batch of so many more texts than the first; the last bin is of
 batches longer than the first, which nothing is learned of."""
 FEW_RUNS = 3
-"""So many runs (of different first batches) must have had as many texts at such a length; fewer say nothing."""
+"""So many runs (that share no measurements) must have had as many texts at such a length; fewer say nothing."""
 ROOM = 1.5
 """What lies this factor beyond those runs, or beyond the first batches of all runs, is still taken to be like them."""
 
@@ -74,7 +75,9 @@ def folds(groups: NDArray[np.str_], count: int, seed: int) -> Iterator[Bools]:
         yield fold == number
 
 
-def calibrated(scores: NDArray[np.int64], spikes: Bools, groups: NDArray[np.str_]) -> Calibration:
+def calibrated(
+    scores: NDArray[np.int64], spikes: Bools, groups: NDArray[np.str_], prior_runs: float = PRIOR_RUNS
+) -> Calibration:
     """Return what scores of runs that were kept out mean: a logistic curve (Platt, 1999), each run counting as one.
 
     No probability is below 1 / (runs + 1): that none of so many runs spiked at a score says no more of the next one
@@ -84,28 +87,29 @@ def calibrated(scores: NDArray[np.int64], spikes: Bools, groups: NDArray[np.str_
         scores: of rows, each by trees that learned nothing from its run; shape (rows,).
         spikes: what became of them, shape (rows,).
         groups: their runs, shape (rows,).
+        prior_runs: how strongly it is drawn to the trees' own probabilities.
 
     Raises:
-        ValueError: the higher the scores, the fewer spikes.
+        InputError: the higher the scores, the fewer spikes.
     """
     runs, run_of, rows_of = np.unique(groups, return_inverse=True, return_counts=True)
-    offset, slope = logistic_curve(from_fixed_point(scores), spikes, 1 / rows_of[run_of])
+    offset, slope = logistic_curve(from_fixed_point(scores), spikes, 1 / rows_of[run_of], prior_runs)
     if slope <= 0:
-        raise ValueError("in runs that were kept out, batches of higher scores spike less: nothing was learned")
+        raise InputError("in runs that were kept out, batches of higher scores spike less: nothing was learned")
     steps = np.arange(-(-PROBABILITIES // (len(runs) + 1)), PROBABILITIES)
     ends = (np.log(steps / (PROBABILITIES - steps)) - offset) / slope
     return Calibration(in_fixed_point(ends), np.append(steps, PROBABILITIES) / PROBABILITIES)
 
 
-def logistic_curve(scores: Floats, spikes: Bools, weights: Floats) -> tuple[float, float]:
+def logistic_curve(scores: Floats, spikes: Bools, weights: Floats, prior_runs: float) -> tuple[float, float]:
     """Return offset and slope of the log-odds by score, by Newton's method; drawn to (0, 1), the scores themselves."""
     design = np.stack([np.ones_like(scores), scores])
     drawn_to = np.array([0.0, 1.0])
     curve = drawn_to.copy()
     for _ in range(_NEWTON_STEPS):
         likely = 1 / (1 + np.exp(-(curve @ design)))
-        gradient = design @ (weights * (likely - spikes)) + 2 * PRIOR_RUNS * (curve - drawn_to)
-        curvature = (design * (weights * likely * (1 - likely))) @ design.T + 2 * PRIOR_RUNS * np.eye(2)
+        gradient = design @ (weights * (likely - spikes)) + 2 * prior_runs * (curve - drawn_to)
+        curvature = (design * (weights * likely * (1 - likely))) @ design.T + 2 * prior_runs * np.eye(2)
         curve = curve - np.linalg.solve(curvature, gradient)
     return float(curve[0]), float(curve[1])
 
@@ -143,13 +147,13 @@ def learned(rows: Rows, seed: int = 0) -> SpikeClassifier:
     """Return a classifier of cleaned rows, calibrated on runs that were kept out in turn.
 
     Raises:
-        ValueError: rows are of traces and of measurements; of one outcome alone; or of too few runs.
+        InputError: rows are of traces and of measurements; of one outcome alone; or of too few runs.
     """
     if len(rows.kinds) > 1:
-        raise ValueError("some runs are traced and others measured: learn from one kind, not from both together")
+        raise InputError("some runs are traced and others measured: learn from one kind, not from both together")
     groups = rows.groups
     if len(np.unique(groups)) < INNER_FOLDS or rows.spikes.all() or not rows.spikes.any():
-        raise ValueError(f"{INNER_FOLDS} runs of different first batches are needed, with spikes and without")
+        raise InputError(f"{INNER_FOLDS} runs that share no measurements are needed, with spikes and without")
     calibration = calibrated(scores_kept_out(rows, seed), rows.spikes, groups)
     return SpikeClassifier(
         as_arrays(grown(rows)), calibration, training_range(rows), tuple(sorted(set(rows.runs.tolist())))

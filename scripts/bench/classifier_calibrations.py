@@ -21,9 +21,10 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 sys.path.append(str(Path(__file__).parents[1]))
-from classifier_data import Bools, Rows, cleaned, read_rows
+from classifier_data import Bools, Rows, cleaned
 from classifier_evaluation import FIRST_SEED, THRESHOLDS, outcome
-from classifier_training import as_arrays, calibrated, folds, grown, scores_kept_out, training_range
+from classifier_tables import read_rows
+from classifier_training import PRIOR_RUNS, as_arrays, calibrated, folds, grown, scores_kept_out, training_range
 from train_classifier import DATA
 
 from trainauto.tasks.text.boosted_trees import from_fixed_point, in_fixed_point
@@ -80,9 +81,9 @@ def own(scores: Floats) -> Floats:
     return 1 / (1 + np.exp(-scores))
 
 
-def shipped(part: Part) -> Curve:
-    """Return the calibration that the classifier has."""
-    calibration = calibrated(in_fixed_point(part.inner), part.spikes, part.run_of.astype(str))
+def shipped(part: Part, prior_runs: float = PRIOR_RUNS) -> Curve:
+    """Return the calibration that the classifier has, or one drawn otherwise to the trees' own probabilities."""
+    calibration = calibrated(in_fixed_point(part.inner), part.spikes, part.run_of.astype(str), prior_runs)
     return lambda scores: calibration.probability(in_fixed_point(scores))
 
 
@@ -112,6 +113,9 @@ def isotonic(part: Part, *, by_run: bool) -> Curve:
 
 CURVES: Mapping[str, Callable[[Part], Curve]] = {
     "**logistic, by run, drawn to the trees' (shipped)**": shipped,
+    "the same, drawn as 5 runs would": partial(shipped, prior_runs=5),
+    "as 20": partial(shipped, prior_runs=20),
+    "as 200": partial(shipped, prior_runs=200),
     "the trees' own probabilities, none below 1 / (runs + 1)": floored,
     "the trees' own probabilities": lambda _: own,
     "logistic, by run (Platt)": partial(logistic, by_run=True),
