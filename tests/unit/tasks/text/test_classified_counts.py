@@ -24,8 +24,15 @@ from trainauto.data.packing import (
     pack_by,
 )
 from trainauto.tasks.text.batch_features import FEATURES, BatchSizes, features_of
+from trainauto.tasks.text.boosted_trees import BoostedTrees
 from trainauto.tasks.text.classified_counts import ClassifiedCounts
-from trainauto.tasks.text.spike_classifier import SHIPPED, SpikeClassifier, shipped_classifier
+from trainauto.tasks.text.spike_classifier import (
+    SHIPPED,
+    Calibration,
+    SpikeClassifier,
+    TrainingRange,
+    shipped_classifier,
+)
 
 
 def lognormal(texts: int) -> IntArray:
@@ -234,6 +241,46 @@ def test_the_loader_takes_it(tmp_path: Path) -> None:
     assert widths == sorted(widths, reverse=True)
     with pytest.raises(InputError, match="a cost or a classifier, not both"):
         loader_of(cost=TokenCost())
+
+
+def asks_for(feature: str, most: float) -> SpikeClassifier:
+    """Return a classifier that admits what has at most so much of a feature, and knows all batches."""
+    number = [name for name, _ in FEATURES].index(feature)
+    leaves = np.array([[1, 2], [1, 1], [2, 2]])
+    trees = BoostedTrees(
+        np.array([0]), np.array([number, 0, 0]), np.array([most, 0.0, 0.0]), leaves, np.array([0, -1, 1]), 0, 1
+    )
+    everything = TrainingRange(np.array([100.0]), np.array([1e6, 0.0]), np.zeros(2), np.full(2, 1e6))
+    return SpikeClassifier(trees, Calibration(np.array([0]), np.array([0.05, 0.95])), everything, ("by hand",))
+
+
+@pytest.mark.parametrize(
+    ("feature", "most", "more", "is_admitted"),
+    [
+        ("max_input_length", 100, {"max_input_token_length": 64}, True),
+        ("max_input_length", 100, {"max_input_token_length": 128}, False),
+        ("token_size_x", 40, {}, True),
+        ("token_size_x", 40, {"pad_to_multiple_of": 64}, False),
+        ("token_size_y", 40, {}, True),
+        ("token_size_y", 40, {"pad_to_multiple_of": 64}, False),
+    ],
+)
+def test_it_is_asked_of_the_batches_there_will_be(
+    tmp_path: Path, feature: str, most: float, more: dict[str, Any], is_admitted: bool
+) -> None:
+    """B23, B27 to B31: texts of up to 32 tokens, widths that padding makes of them, and the length they are cut to."""
+    asks_for(feature, most).save(tmp_path / "own.npz")
+    batches = list(loader_of(classifier=tmp_path / "own.npz", threshold=0.1, **more).batch_sampler)
+    assert (max(map(len, batches)) > 8) == is_admitted
+
+
+def test_a_threshold_admits_what_has_just_that_probability() -> None:
+    """B22: at most the threshold."""
+    calibration = Calibration(np.array([0, 5]), np.array([0.1, 0.2, 0.3]))
+    assert calibration.probability(np.array([0, 1, 5, 6])).tolist() == [0.1, 0.2, 0.2, 0.3]
+    limits = np.iinfo(np.int64)
+    thresholds = {0.09: limits.min, 0.1: 0, 0.19: 0, 0.2: 5, 0.3: limits.max}
+    assert {threshold: calibration.greatest_score(threshold) for threshold in thresholds} == thresholds
 
 
 def test_it_says_where_nothing_is_admitted_and_of_how_many_it_knows_nothing(caplog: pytest.LogCaptureFixture) -> None:
