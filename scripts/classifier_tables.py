@@ -49,8 +49,8 @@ def _name(cell: str) -> str:
     return cell
 
 
-_SIZES = dict.fromkeys(("max_input_length", "inference_batch_size", "first_batch_size"), "a whole number from 1 on")
-_TOKENS = dict.fromkeys([name for name in COLUMNS if "token" in name or "padding" in name], "a whole number from 0 on")
+_SIZES = dict.fromkeys([name for name in COLUMNS if "size" in name or "length" in name], "a whole number from 1 on")
+_TOKENS = dict.fromkeys([name for name in COLUMNS if "total" in name], "a whole number from 0 on")
 _MEMORY = dict.fromkeys([name for name in COLUMNS if "memory" in name], "a finite number of MiB above 0")
 _MEANINGS = {"run": "a name", "model_name": "a name", **_SIZES, **_TOKENS, **_MEMORY}
 _PARSERS = {
@@ -118,13 +118,14 @@ def _checked(cells: dict[str, str | None], where: str) -> Line:
             line[name] = _PARSERS[meaning](cell or "")
         except ValueError:
             raise InputError(f"{where}, column {name}: {meaning} is needed, not {cell!r}") from None
-    for start, samples, longest in (("", "inference_batch_size", "top_token_size"), ("first_", *_FIRST)):
+    for start, samples, longest in _PADDED:
         if line[f"{start}total_tokens"] + line[f"{start}total_paddings"] != line[samples] * line[longest]:
             raise InputError(f"{where}: {start}total_tokens and {start}total_paddings are not {samples} x {longest}")
     return line
 
 
-_FIRST = ("first_batch_size", "first_top_token_size")
+_PADDED = (("", "inference_batch_size", "top_token_size"), ("first_", "first_batch_size", "first_top_token_size"))
+"""What the names of totals begin with, and the columns that they are the product of."""
 
 
 def write_rows(path: Path, rows: Sequence[Sequence[Any]]) -> None:

@@ -48,6 +48,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             "row 2, column inference_batch_size: a whole number from 1 on is needed",
         ),
         ({"max_input_length": 0}, "column max_input_length"),
+        ({"top_token_size": 0, "total_tokens": 0, "total_paddings": 0}, "column top_token_size"),
         ({"total_tokens": -1}, "column total_tokens"),
         ({"total_tokens": 2**40}, "column total_tokens"),
         ({"total_tokens": 21}, "total_tokens and total_paddings are not inference_batch_size x top_token_size"),
