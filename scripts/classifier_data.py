@@ -1,14 +1,11 @@
-"""Recorded batches of ``generate`` as scripts/train_classifier.py reads and cleans them.
+"""Recorded batches of ``generate`` as scripts/train_classifier.py cleans and divides them.
 
 A row is a batch of a run: its sizes, the memory it took (MiB above what was held before it), and the same of the run's
 first batch. The family of the model is what ``run`` begins with behind its folder; recorded names are not reliable.
 """
 
-import csv
-import gzip
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -16,17 +13,19 @@ from numpy.typing import NDArray
 
 from trainauto.tasks.text.batch_features import BatchSizes, features_of
 
-COLUMNS = (
-    "run", "model_name", "max_input_length", "gpu_memory_mib", "total_tokens", "total_paddings",
-    "inference_batch_size", "top_token_size", "first_gpu_memory_peak_mib", "first_batch_size", "first_total_tokens",
-    "first_total_paddings", "first_top_token_size",
-)  # fmt: skip
-
 SPIKE = 0.9
 """A batch spikes if it takes more than this share of what its run's first batch took (B26)."""
 
-HOLDS_WEIGHTS = 5.0
-"""A run holds the weights if it takes so many times more a weighted token than its family does; see :func:`levels`."""
+SHARED = 0.05
+"""Runs of which more than this share of one's batches are batches of the other are never divided: texts that both have,
+cut to two lengths, are measured once and recorded twice."""
+
+WEIGHTS_MIB = {"alma": 12_852, "nllb": 1_173, "nmt": 147}
+"""What weights of these families take in float16: of 6.74, 0.615 and 0.077 thousand million."""
+NOTICEABLE_WEIGHTS = 0.25
+"""Weights of a smaller share of a run's median batch cannot be told from batches that take more."""
+OFF_FAMILY = 5.0
+"""A run of another family holds them if it takes so many times more a weighted token than its family does."""
 
 Bools = NDArray[np.bool_]
 
@@ -42,6 +41,7 @@ class Rows:
         max_input_length: to which its texts were cut.
         peaks_mib: what the batch took.
         first_peaks_mib: what the first one took.
+        groups: runs that are kept together when runs are divided, see :func:`groups_of`.
     """
 
     runs: NDArray[np.str_]
@@ -50,6 +50,7 @@ class Rows:
     max_input_length: NDArray[np.int64]
     peaks_mib: NDArray[np.float64]
     first_peaks_mib: NDArray[np.float64]
+    groups: NDArray[np.str_]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -66,14 +67,13 @@ class Rows:
 
     @property
     def kinds(self) -> set[str]:
-        """Folders that runs lie in: ``traced``, ``measured``, or those of others, which are measured."""
-        return {run.split("/")[0] if run.split("/")[0] == "traced" else "measured" for run in set(self.runs.tolist())}
+        """Of runs: ``traced``, or ``measured`` as those of others are."""
+        return {kind_of(run) for run in set(self.runs.tolist())}
 
     @property
-    def groups(self) -> NDArray[np.str_]:
-        """Runs that are kept together when runs are divided: one first batch, recorded under several names."""
-        fields = zip(self.runs, self.first.samples, self.first.longest, self.first.tokens, strict=True)
-        return np.array([f"{r.split('/')[0]}/{family_of(r)}/{s}/{longest}/{t}" for r, s, longest, t in fields])
+    def recordings(self) -> NDArray[np.str_]:
+        """Runs, of which those of one first batch are one, recorded under several names."""
+        return recordings_of(self.runs, self.first)
 
     def features(self) -> NDArray[np.float64]:
         """Return what the classifier looks at, shape (features, rows)."""
@@ -88,6 +88,7 @@ class Rows:
             self.max_input_length[kept],
             self.peaks_mib[kept],
             self.first_peaks_mib[kept],
+            self.groups[kept],
         )
 
 
@@ -105,39 +106,48 @@ class Dropped(NamedTuple):
     runs: int
 
 
+def kind_of(run: str) -> str:
+    """Return how a run came to be: ``traced``, or ``measured``, as those of others were."""
+    return "traced" if run.split("/")[0] == "traced" else "measured"
+
+
+def recordings_of(runs: NDArray[np.str_], first: BatchSizes) -> NDArray[np.str_]:
+    """Return names that are equal where the first batch is: one run, recorded under several names."""
+    fields = zip(runs.tolist(), *(field.tolist() for field in first), strict=True)
+    return np.array(["/".join([folder_of(run), family_of(run), *map(str, sizes)]) for run, *sizes in fields])
+
+
+def groups_of(
+    runs: NDArray[np.str_], recordings: NDArray[np.str_], batches: BatchSizes, peaks_mib: NDArray[np.float64]
+) -> NDArray[np.str_]:
+    """Return names of groups of runs that must not be divided: of one first batch, or that share measurements.
+
+    Args:
+        runs: shape (rows,), as are all.
+        recordings: equal for runs of one first batch.
+        batches: sizes; a measurement is these and the peak.
+        peaks_mib: what they took.
+    """
+    group = dict(zip(runs.tolist(), recordings.tolist(), strict=True))
+    measured: dict[str, set[tuple[float, ...]]] = {run: set() for run in group}
+    for run, *measurement in zip(runs.tolist(), *(field.tolist() for field in (*batches, peaks_mib)), strict=True):
+        measured[run].add(tuple(measurement))
+    for run, other in combinations(sorted(group), 2):
+        shared = len(measured[run] & measured[other])
+        if shared > SHARED * min(len(measured[run]), len(measured[other])):
+            joined, into = group[other], group[run]
+            group = {name: into if of == joined else of for name, of in group.items()}
+    return np.array([group[run] for run in runs.tolist()])
+
+
 def family_of(run: str) -> str:
     """Return the kind of model of a run."""
     return run.split("/")[-1].split("_")[0]
 
 
-def read_rows(paths: Sequence[Path]) -> Rows:
-    """Read tables of the columns above.
-
-    Raises:
-        ValueError: a column is missing, tokens and paddings are not samples x longest, or there are no rows.
-    """
-    lines: list[dict[str, str]] = []
-    for path in paths:
-        with gzip.open(path, "rt", newline="") as table:
-            some = list(csv.DictReader(table))
-        missing = [name for name in COLUMNS if some and name not in some[0]]
-        if missing or not some:
-            raise ValueError(f"{path}: no column {', '.join(missing)}" if missing else f"{path}: no rows")
-        lines += some
-
-    def numbers(name: str) -> NDArray[np.int64]:
-        return np.array([int(line[name]) for line in lines])
-
-    first = BatchSizes(*map(numbers, ("first_batch_size", "first_top_token_size", "first_total_tokens")))
-    batches = BatchSizes(*map(numbers, ("inference_batch_size", "top_token_size", "total_tokens")))
-    same = (first.paddings == numbers("first_total_paddings")) & (batches.paddings == numbers("total_paddings"))
-    if not same.all():
-        raise ValueError(f"row {int(np.argmin(same)) + 1}: tokens and paddings are not samples x longest")
-    peaks, first_peaks = (
-        np.array([float(line[name]) for line in lines]) for name in ("gpu_memory_mib", "first_gpu_memory_peak_mib")
-    )
-    runs = np.array([line["run"] for line in lines])
-    return Rows(runs, first, batches, numbers("max_input_length"), peaks, first_peaks)
+def folder_of(run: str) -> str:
+    """Return what stands before the name of a run, such as ``traced`` or ``v1``; empty where nothing does."""
+    return run.rpartition("/")[0]
 
 
 def cleaned(rows: Rows) -> Rows:
@@ -146,7 +156,11 @@ def cleaned(rows: Rows) -> Rows:
 
 
 def cleaning(rows: Rows) -> tuple[Bools, list[Dropped]]:
-    """Return which rows say something about a decision, and what is dropped; no label is looked at."""
+    """Return which rows say something about a decision, and what is dropped.
+
+    Whether a batch spiked plays no part. Peaks do where weights are looked for, and where the first batch is told from
+    others of its sizes; another batch than the first is never dropped for its own.
+    """
     first, batches = rows.first, rows.batches
     same_sizes = np.all([x == y for x, y in zip(first, batches, strict=True)], axis=0)
     reasons = {
@@ -163,6 +177,37 @@ def cleaning(rows: Rows) -> tuple[Bools, list[Dropped]]:
     return kept, dropped
 
 
+def holds_weights(rows: Rows) -> Bools:
+    """Return which rows are of runs whose memory holds the model's weights, as far as that can be seen.
+
+    Such runs must not be mixed with others: relative to a first batch that holds the weights, little spikes. A run
+    of which some batch takes less than the weights does not hold them. Of the others those are taken to, of which the
+    weights would be a noticeable part and which take that much more a weighted token than their family does.
+    """
+    level, may_hold = levels(rows), not_below_weights(rows)
+
+    def holds(run: str) -> bool:
+        if level[run] > OFF_FAMILY:
+            return True
+        share = _weights_mib(run) / float(np.median(rows.peaks_mib[rows.runs == run]))
+        return run in may_hold and share > NOTICEABLE_WEIGHTS and level[run] > 1 + NOTICEABLE_WEIGHTS
+
+    of_run = {run: holds(run) for run in level}
+    return np.array([of_run[run] for run in rows.runs.tolist()])
+
+
+def not_below_weights(rows: Rows) -> list[str]:
+    """Return the runs all of whose batches take as much as the weights would, or more."""
+    runs = dict.fromkeys(rows.runs.tolist())
+    return [run for run in runs if rows.peaks_mib[rows.runs == run].min() >= _weights_mib(run)]
+
+
+def _weights_mib(run: str) -> float:
+    """Return what the weights take; infinitely much where that is not known, or known to be left out: in own tables."""
+    is_own = run.split("/")[0] in ("traced", "measured")
+    return np.inf if is_own else WEIGHTS_MIB.get(family_of(run), np.inf)
+
+
 def levels(rows: Rows) -> dict[str, float]:
     """Return for each run how many times more it takes a weighted token than the median run of its family.
 
@@ -170,23 +215,9 @@ def levels(rows: Rows) -> dict[str, float]:
     """
     each = rows.peaks_mib / rows.batches.samples / (96 + rows.batches.longest) ** 0.7
     level = {run: float(np.median(each[rows.runs == run])) for run in dict.fromkeys(rows.runs.tolist())}
-    usual = {
-        kind: float(np.median([level[run] for run in level if _kind(run) == kind])) for kind in set(map(_kind, level))
-    }
-    return {run: value / usual[_kind(run)] for run, value in level.items()}
-
-
-def holds_weights(rows: Rows) -> Bools:
-    """Return which rows are of runs whose memory holds more than batches: there it does not fall as they get smaller.
-
-    Such runs must not be mixed with others: relative to a first batch that holds the weights, nothing spikes.
-    """
-    level = levels(rows)
-    return np.array([level[run] > HOLDS_WEIGHTS for run in rows.runs.tolist()])
-
-
-def _kind(run: str) -> str:
-    return run.rsplit("/", 1)[0] + "/" + family_of(run)
+    kind = {run: (folder_of(run), family_of(run)) for run in level}
+    usual = {of: float(np.median([level[run] for run in level if kind[run] == of])) for of in set(kind.values())}
+    return {run: value / usual[kind[run]] for run, value in level.items()}
 
 
 def _repeated(rows: Rows) -> Bools:

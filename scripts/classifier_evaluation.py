@@ -8,6 +8,7 @@ from classifier_data import Bools, Rows, cleaned
 from classifier_training import folds, learned
 from numpy.typing import NDArray
 
+from trainauto.core.errors import InputError
 from trainauto.tasks.text.costs import FORMS
 from trainauto.tasks.text.spike_classifier import SpikeClassifier
 
@@ -127,9 +128,37 @@ def kept_out(rows: Rows, parts: Iterator[Bools], learn: Learner = learned) -> Ke
     return KeptOut(admitted, known, probabilities)
 
 
-def splits(rows: Rows, repeats: int, learn: Learner = learned) -> list[KeptOut]:
-    """Return what comes of random divisions of the runs into five parts."""
-    return [kept_out(rows, folds(rows.groups, 5, 100 + seed), learn) for seed in range(repeats)]
+FIRST_SEED = 100
+"""Of the divisions that the page tells of; others show what choices made by looking at these are worth."""
+
+
+PARTS = 5
+"""Of a division of the runs."""
+
+
+def splits(
+    rows: Rows,
+    repeats: int,
+    learn: Learner = learned,
+    first_seed: int = FIRST_SEED,
+    units: NDArray[np.str_] | None = None,
+) -> list[KeptOut]:
+    """Return what comes of random divisions of the runs into parts.
+
+    Args:
+        rows: of all runs.
+        repeats: how many divisions.
+        learn: makes a classifier of cleaned rows.
+        first_seed: of the first division; each has the next one.
+        units: which rows stay together, shape (rows,); by default those of runs that share measurements.
+
+    Raises:
+        InputError: there are too few runs.
+    """
+    units = rows.groups if units is None else units
+    if len(np.unique(units)) < PARTS:
+        raise InputError(f"{PARTS} runs that share no measurements are needed to keep some out, and many more to learn")
+    return [kept_out(rows, folds(units, PARTS, first_seed + each), learn) for each in range(repeats)]
 
 
 def families_kept_out(rows: Rows, learn: Learner = learned) -> KeptOut:

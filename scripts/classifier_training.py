@@ -6,21 +6,22 @@ import numpy as np
 from classifier_data import Bools, Rows
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.isotonic import IsotonicRegression
+from threadpoolctl import threadpool_limits
 
+from trainauto.core.errors import InputError
 from trainauto.tasks.text.batch_features import FEATURES
-from trainauto.tasks.text.boosted_trees import BoostedTrees, in_fixed_point
+from trainauto.tasks.text.boosted_trees import BoostedTrees, Floats, from_fixed_point, in_fixed_point
 from trainauto.tasks.text.spike_classifier import Calibration, SpikeClassifier, TrainingRange
 
 SETTINGS = {"max_iter": 100, "learning_rate": 0.06, "max_leaf_nodes": 4, "min_samples_leaf": 100}
 """Small trees: 73 runs are few, and rows of a run are alike (docs/classifier.md has what others gave)."""
 
-STEP_ROWS = 500
-"""Of a step of the calibration, at least: few rows without a spike say nothing of runs that were kept out. Of little
-data it is a twentieth."""
+PRIOR_RUNS = 50
+"""How strongly the calibration is drawn to the trees' own probabilities: of some 50 runs, few have rows near any one
+score, and a freer curve follows those few (docs/classifier.md has what others gave)."""
 
-UNSEEN_RUNS = 0.25
-"""So many runs, half of whose rows spike, are added to each step of the calibration."""
+PROBABILITIES = 1000
+"""Steps of the staircase that stands for the calibration's curve; each has the probability of its upper end."""
 
 INNER_FOLDS = 10
 
@@ -28,7 +29,7 @@ LENGTH_RATIOS = (*(2 ** (-step / 2) for step in range(12, 0, -1)), float(np.next
 """Ends of the bins in which runs are counted that had a batch of so many more texts than the first; the last bin is of
 batches longer than the first, which nothing is learned of."""
 FEW_RUNS = 3
-"""So many runs (of different first batches) must have had as many texts at such a length; fewer say nothing."""
+"""So many runs (that share no measurements) must have had as many texts at such a length; fewer say nothing."""
 ROOM = 1.5
 """What lies this factor beyond those runs, or beyond the first batches of all runs, is still taken to be like them."""
 
@@ -38,7 +39,8 @@ def grown(rows: Rows) -> HistGradientBoostingClassifier:
     model = HistGradientBoostingClassifier(
         **SETTINGS, monotonic_cst=[follows for _, follows in FEATURES], early_stopping=False, random_state=0
     )
-    return model.fit(rows.features().T, rows.spikes)
+    with threadpool_limits(1, user_api="openmp"):  # trees are small: threads wait longer than they work
+        return model.fit(rows.features().T, rows.spikes)
 
 
 def as_arrays(model: HistGradientBoostingClassifier) -> BoostedTrees:
@@ -73,28 +75,47 @@ def folds(groups: NDArray[np.str_], count: int, seed: int) -> Iterator[Bools]:
         yield fold == number
 
 
-def calibrated(scores: NDArray[np.int64], spikes: Bools, groups: NDArray[np.str_]) -> Calibration:
-    """Return the rising staircase nearest to what spiked, of steps of at least :data:`STEP_ROWS` rows.
+def calibrated(
+    scores: NDArray[np.int64], spikes: Bools, groups: NDArray[np.str_], prior_runs: float = PRIOR_RUNS
+) -> Calibration:
+    """Return what scores of runs that were kept out mean: a logistic curve (Platt, 1999), each run counting as one.
 
-    Rows of a run spike together, and a step has rows of few runs: that none spiked in those says little of the next
-    run. So :data:`UNSEEN_RUNS` are counted as well, as long as the others are on average.
+    No probability is below 1 / (runs + 1): that none of so many runs spiked at a score says no more of the next one
+    (the bound of conformal risk control, Angelopoulos et al., 2022).
+
+    Args:
+        scores: of rows, each by trees that learned nothing from its run; shape (rows,).
+        spikes: what became of them, shape (rows,).
+        groups: their runs, shape (rows,).
+        prior_runs: how strongly it is drawn to the trees' own probabilities.
+
+    Raises:
+        InputError: the higher the scores, the fewer spikes.
     """
-    order = np.argsort(scores, kind="stable")
-    scores, spikes, groups = scores[order], spikes[order], groups[order]
-    last_of_equals = np.append(np.flatnonzero(np.diff(scores) > 0), len(scores) - 1)
-    least, ends = min(STEP_ROWS, len(scores) // 20), list[int]()
-    for end in (last_of_equals + 1).tolist():
-        if end - (ends[-1] if ends else 0) >= least or end == len(scores):
-            ends.append(end)
-    if len(ends) > 1 and ends[-1] - ends[-2] < least:
-        del ends[-2]
-    counts = np.diff(ends, prepend=0)
-    steps = [slice(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]
-    runs = np.array([len(np.unique(groups[step])) for step in steps])
-    shares = (np.array([spikes[step].mean() for step in steps]) * runs + UNSEEN_RUNS / 2) / (runs + UNSEEN_RUNS)
-    fitted = IsotonicRegression(y_min=0, y_max=1).fit_transform(np.arange(len(ends)), shares, sample_weight=counts)
-    last_of_step = np.flatnonzero(np.diff(fitted) > 0)
-    return Calibration(scores[np.array(ends)[last_of_step] - 1], np.append(fitted[last_of_step], fitted[-1]))
+    runs, run_of, rows_of = np.unique(groups, return_inverse=True, return_counts=True)
+    offset, slope = logistic_curve(from_fixed_point(scores), spikes, 1 / rows_of[run_of], prior_runs)
+    if slope <= 0:
+        raise InputError("in runs that were kept out, batches of higher scores spike less: nothing was learned")
+    steps = np.arange(-(-PROBABILITIES // (len(runs) + 1)), PROBABILITIES)
+    ends = (np.log(steps / (PROBABILITIES - steps)) - offset) / slope
+    return Calibration(in_fixed_point(ends), np.append(steps, PROBABILITIES) / PROBABILITIES)
+
+
+def logistic_curve(scores: Floats, spikes: Bools, weights: Floats, prior_runs: float) -> tuple[float, float]:
+    """Return offset and slope of the log-odds by score, by Newton's method; drawn to (0, 1), the scores themselves."""
+    design = np.stack([np.ones_like(scores), scores])
+    drawn_to = np.array([0.0, 1.0])
+    curve = drawn_to.copy()
+    for _ in range(_NEWTON_STEPS):
+        likely = 1 / (1 + np.exp(-(curve @ design)))
+        gradient = design @ (weights * (likely - spikes)) + 2 * prior_runs * (curve - drawn_to)
+        curvature = (design * (weights * likely * (1 - likely))) @ design.T + 2 * prior_runs * np.eye(2)
+        curve = curve - np.linalg.solve(curvature, gradient)
+    return float(curve[0]), float(curve[1])
+
+
+_NEWTON_STEPS = 20
+"""Far more than it takes: the penalty makes each step small and safe."""
 
 
 def training_range(rows: Rows) -> TrainingRange:
@@ -114,22 +135,26 @@ def training_range(rows: Rows) -> TrainingRange:
     return TrainingRange(np.array(LENGTH_RATIOS), np.array(most), first.min(axis=1) / ROOM, first.max(axis=1) * ROOM)
 
 
+def scores_kept_out(rows: Rows, seed: int = 0) -> NDArray[np.int64]:
+    """Return the score of each row by trees that learned from the other inner folds."""
+    scores, features = np.zeros(len(rows), np.int64), rows.features()
+    for fold in folds(rows.groups, INNER_FOLDS, seed):
+        scores[fold] = as_arrays(grown(rows.where(~fold))).scores(features[:, fold])
+    return scores
+
+
 def learned(rows: Rows, seed: int = 0) -> SpikeClassifier:
     """Return a classifier of cleaned rows, calibrated on runs that were kept out in turn.
 
     Raises:
-        ValueError: rows are of traces and of measurements; of one outcome alone; or of too few runs.
+        InputError: rows are of traces and of measurements; of one outcome alone; or of too few runs.
     """
     if len(rows.kinds) > 1:
-        raise ValueError("some runs are traced and others measured: learn from one kind, not from both together")
+        raise InputError("some runs are traced and others measured: learn from one kind, not from both together")
     groups = rows.groups
     if len(np.unique(groups)) < INNER_FOLDS or rows.spikes.all() or not rows.spikes.any():
-        raise ValueError(f"{INNER_FOLDS} runs of different first batches are needed, with spikes and without")
-    kept_out = np.zeros(len(rows), np.int64)
-    features = rows.features()
-    for fold in folds(groups, INNER_FOLDS, seed):
-        kept_out[fold] = as_arrays(grown(rows.where(~fold))).scores(features[:, fold])
-    calibration = calibrated(kept_out, rows.spikes, groups)
+        raise InputError(f"{INNER_FOLDS} runs that share no measurements are needed, with spikes and without")
+    calibration = calibrated(scores_kept_out(rows, seed), rows.spikes, groups)
     return SpikeClassifier(
         as_arrays(grown(rows)), calibration, training_range(rows), tuple(sorted(set(rows.runs.tolist())))
     )

@@ -1,13 +1,15 @@
 """Batches of texts of different lengths, ours beside those of others, in one run.
 
-    python scripts/bench/text_batching.py [--texts 20000] [--repeats 5] [--part packing] [--part throughput]
+    python scripts/bench/text_batching.py [--texts 20000] [--repeats 5] [--part packing|throughput|classifier|all]
 
 1. Packing: lognormal lengths (median 40 tokens, at most 512) into batches, in one thread: how many, how much padding,
    how long it takes; with equal bounds and equal caps. dynabatch comes from the registry, in an environment of its own.
 2. Throughput: texts embedded, continued and learned from by small networks, under one memory budget, in processes of
    their own (scripts/bench/text_throughput.py).
+3. Classifier: what the loader plans where the classifier admits batches, on three distributions of lengths; every batch
+   is held against the rule (scripts/bench/text_classified.py).
 
-Writes docs/benchmarks/text_batching.md and .json.
+A part alone leaves the figures of the others as they are. Writes docs/benchmarks/text_batching.md and .json.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"  # before numpy is loaded
@@ -28,6 +31,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from peers_env import ROOT, peers_python, versions  # noqa: E402
 from text_batching_page import cpu_name, missed, page  # noqa: E402
+from text_classified import classified_rows  # noqa: E402
 from text_rivals import (  # noqa: E402
     Batches,
     dynabatch,
@@ -221,27 +225,44 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5, help="builds of a packing")
     parser.add_argument("--runs", type=int, default=3, help="runs of each method of the throughput part")
     parser.add_argument("--threads", type=int, default=1, help="torch's threads")
-    parser.add_argument("--part", choices=["packing", "throughput", "all"], default="all")
+    parser.add_argument("--part", choices=["packing", "throughput", "classifier", "all"], default="all")
     parser.add_argument("--peers", type=Path, default=ROOT / "build" / "text_peers")
     arguments = parser.parse_args()
-    python = peers_python(arguments.peers, "bench-texts")
     results_file = PAGE.with_suffix(".json")
     results = json.loads(results_file.read_text()) if results_file.exists() else {}
+    if arguments.part != "classifier":
+        measure_beside_others(results, arguments)
+    if arguments.part in ("classifier", "all"):
+        results["classifier"] = {
+            "machine": this_machine(),
+            "numpy": np.__version__,
+            "texts": arguments.texts,
+            "rows": [asdict(row) for row in classified_rows(arguments.texts, arguments.repeats)],
+        }
+    write_json_atomically(results_file, results)
+    write_text_atomically(PAGE, page(results))
+    failed = missed(results)
+    print("\n".join(failed) or "all of it holds")
+    return int(bool(failed))
+
+
+def measure_beside_others(results: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Measure what needs the others' programs, into the results."""
+    python = peers_python(arguments.peers, "bench-texts")
     if arguments.part != "throughput":
         lengths = lognormal_lengths(arguments.texts)
         results["packing"] = [asdict(row) for row in packing_rows(lengths, python, arguments.repeats)]
         results["many_s"] = many_seconds(arguments.repeats)
     if arguments.part != "packing":
         results["throughput"] = [asdict(row) for row in throughput_rows(python, arguments.runs, arguments.threads)]
-    results["machine"] = {
-        "cpu": cpu_name(), "cpus": os.cpu_count(), "python": platform.python_version(), "date": f"{date.today()}",
-        **versions(python, ["numpy", "torch", "transformers", "dynabatch"]),
-    }  # fmt: skip
-    write_json_atomically(results_file, results)
-    write_text_atomically(PAGE, page(results))
-    failed = missed(results)
-    print("\n".join(failed) or "all of it holds")
-    return int(bool(failed))
+    names = ["numpy", "torch", "transformers", "dynabatch"]
+    results["machine"] = {**this_machine(), **versions(python, names)}
+
+
+def this_machine() -> dict[str, Any]:
+    """Return what figures were measured on, and when."""
+    version = platform.python_version()
+    return {"cpu": cpu_name(), "cpus": os.cpu_count(), "python": version, "date": f"{date.today()}"}
 
 
 def many_seconds(repeats: int) -> dict[str, float]:

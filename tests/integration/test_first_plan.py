@@ -4,7 +4,6 @@ import json
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -206,7 +205,7 @@ def test_no_more_is_measured_than_decides(
 
         monkeypatch.setattr(probe, "untrained_step", counted)
         run.journal.automations = (asks,)
-        run.summary = replace(run.summary, memory_target_bytes=target)
+        run.memory_target_bytes = target
         probe.choose_first_plan(run)
         assert asks.probed == probed
         assert len(made) == steps

@@ -108,6 +108,11 @@ class DynamicDataLoader(DocumentedSetters):
         self._next_logged = 0
         self._last_logged_draw = 0
 
+    @property
+    def loads_here(self) -> bool:
+        """Whether this process makes the samples itself, without workers."""
+        return not self._num_workers
+
     def __enter__(self) -> "DynamicDataLoader":
         return self
 
@@ -178,6 +183,10 @@ class DynamicDataLoader(DocumentedSetters):
     def requeue(self, batch: Batch) -> None:
         """Take back the batch that was handed out last: its samples come again, cut to the plan of then."""
         self._given -= batch.step_samples
+
+    def withdraw(self, batch: Batch) -> None:
+        """Hand a batch that was taken back out again: what :meth:`requeue` did is undone."""
+        self._given += batch.step_samples
 
     def _piece(self, batch: Batch) -> Batch:
         """Return what comes next of the current draw: as the plan says, or as the log that is replayed."""

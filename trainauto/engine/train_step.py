@@ -13,7 +13,7 @@ from trainauto.engine.reduce import reduce_failure, reduce_step
 from trainauto.engine.step import StepSettings, parameters_of
 from trainauto.engine.step_outcome import DoesNotFit, Stepped
 from trainauto.engine.training import Training
-from trainauto.memory.monitor.release import release_memory
+from trainauto.memory.monitor.release import release_memory, trim_heap
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +26,15 @@ def next_batch(run: Training, batches: Iterator[Batch]) -> Batch:
     """
     try:
         with without_memory_limit():
-            return next(batches)
+            batch = next(batches)
     except InputError as error:
         if not run.ranks.reduces_in_backward:  # there nobody waits where a word would be heard
             run.ranks.sum_gradients(parameters_of(run.model.objectives()[0]), ABORT)
             have_saved(error, Saving.TOGETHER)
         raise
+    if run.budget_bytes is not None and run.loader.loads_here and run.model.device.type == "cpu":
+        trim_heap()  # what samples left there would be counted as the step's
+    return batch
 
 
 def begin_step(run: Training, batch: Batch) -> StepSettings:

@@ -18,7 +18,6 @@ from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Plan
-from trainauto.core.process import lacking_environment, without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.run_events import RunSummary
 from trainauto.core.workload import Workload
@@ -26,7 +25,8 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
-from trainauto.engine.train_step import take_in
+from trainauto.engine.run_errors import NothingFitsError
+from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
 from trainauto.integrations.coupling import coupling_in
@@ -39,6 +39,7 @@ from trainauto.integrations.loop_parts import (
     control_settings,
     parse_budget,
     teach_workload,
+    warn_of_environment,
 )
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.loop_step import LoopStep
@@ -46,7 +47,6 @@ from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Re
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
 from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.memory.monitor.release import trim_heap
 
 logger = logging.getLogger(__name__)
 
@@ -148,9 +148,9 @@ class AdaptiveLoop:
             memory_target_bytes=int(limit_bytes * control.target_vram_usage) if limit_bytes else None,
         )
         self._reports = LoopReports(run_directory)
-        self._trims = budget_bytes is not None and meter.device.type == "cpu" and not num_workers
         self._has_begun = False
-        self._data_seconds = 0.0
+        self._untrained: Batch | None = None
+        self._data_seconds, self._given_back = 0.0, 0
 
     @property
     def progress(self) -> Progress:
@@ -170,21 +170,22 @@ class AdaptiveLoop:
     def batches(self, epochs: int | None = None) -> Iterator[Batch]:
         """Yield batches until so many epochs have been trained in all; without end where nobody says.
 
-        Pass each to :meth:`step` before the next one is asked for.
+        Pass each to :meth:`step` before the next one is asked for: one that was not trained, since an error or a break
+        came between, comes again.
 
         Args:
             epochs: counted from the very first sample, also after :meth:`load_state_dict`.
         """
         self._begin(epochs)
+        self._take_back()
         batches = iter(self.training.loader)
         while epochs is None or self.progress.samples < epochs * len(self._samples):
             start = time.perf_counter()
-            with without_memory_limit():
-                batch = next(batches)
-            if self._trims:
-                trim_heap()  # of samples that this process made a batch of
+            batch = next_batch(self.training, batches)
             self._data_seconds = time.perf_counter() - start
+            self._untrained = batch
             yield batch
+            self._take_back()
 
     def step(self, batch: Batch) -> LoopStep:
         """Train a batch: every objective's loss, gradients and optimizer, in turn.
@@ -194,20 +195,40 @@ class AdaptiveLoop:
             NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective.
         """
         run = self.training
-        record = train_step(run, batch, self._data_seconds)
+        try:
+            record = train_step(run, batch, self._data_seconds)
+        except NothingFitsError:
+            self._untrained = None  # it went back to the loader
+            raise
+        self._untrained = None
         if record is None:
+            self._given_back += 1
             return LoopStep.not_trained(batch)
         take_in(run, record)
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
-        return LoopStep.of(record, decisions)
+        told, self._given_back = self._given_back, 0
+        return LoopStep.of(record, decisions, told)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of samples, the counters, and what the controller knows.
 
-        Model and optimizers are the loop's own to save.
+        Model and optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
         """
-        return {"progress": vars(self.progress).copy(), **self.training.decided_parts()}
+        in_hand, loader = self._untrained, self.training.loader
+        if in_hand is not None:
+            loader.requeue(in_hand)
+        try:
+            return {"progress": vars(self.progress).copy(), **self.training.decided_parts()}
+        finally:
+            if in_hand is not None:
+                loader.withdraw(in_hand)
+
+    def _take_back(self) -> None:
+        """Have a batch that was not trained come again."""
+        if self._untrained is not None:
+            self.training.loader.requeue(self._untrained)
+            self._untrained = None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`; call it before the first batch is asked for.
@@ -239,17 +260,20 @@ class AdaptiveLoop:
         """Before the first batch: predict, put the budget in force, choose the first plan."""
         if self._has_begun:
             return
-        self._has_begun = True
+        try:
+            self._prepare(epochs)
+        except BaseException:
+            lift_budget(self.training)
+            raise
+        self._has_begun = True  # not before: who mends what failed iterates again
+
+    def _prepare(self, epochs: int | None) -> None:
         run = self.training
         self._say_coupling()
         if run.limit_bytes is None:
             logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
-        elif lack := lacking_environment(os.environ) if run.model.device.type == "cpu" else "":
-            logger.warning(
-                "%s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
-                "trainauto.set_environment() before torch is imported",
-                lack,
-            )
+        elif run.model.device.type == "cpu":
+            warn_of_environment()
         facts = RunFacts(run.axes, run.loader.plan)
         self._automation.check(facts)
         self._reports.start(self._summary(epochs), self._config())

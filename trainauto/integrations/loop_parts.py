@@ -1,6 +1,8 @@
 """The samples and the loader of a loop of one's own."""
 
 import difflib
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from trainauto.control.control_settings import ControlSettings
 from trainauto.core.errors import InputError
-from trainauto.core.process import parse_size_bytes
+from trainauto.core.process import lacking_environment, parse_size_bytes
 from trainauto.core.workload import Workload
 from trainauto.data.batcher import Batcher, EpochBatches
 from trainauto.data.dynamic_dataset import SampleKey
@@ -23,6 +25,8 @@ from trainauto.integrations.loop_axes import Growth
 from trainauto.integrations.map_samples import MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import NestedSamples, Weigh, sized_dimensions, template_of
 from trainauto.integrations.structure import Structure, leaves_of
+
+logger = logging.getLogger(__name__)
 
 LOOKAHEAD = 2
 """Batches between asking for a larger plan and getting it; a smaller one acts at once."""
@@ -135,3 +139,13 @@ def control_settings(settings: Mapping[str, Any]) -> ControlSettings:
         return ControlSettings(**settings)
     except (TypeError, ValueError) as error:
         raise InputError(f"settings: {error}") from None
+
+
+def warn_of_environment() -> None:
+    """Say what was not set before torch was imported, for a memory budget on a CPU."""
+    if lack := lacking_environment(os.environ):
+        logger.warning(
+            "%s, and a memory budget on a CPU needs it: libraries may keep what they took. Call "
+            "trainauto.set_environment() before torch is imported",
+            lack,
+        )

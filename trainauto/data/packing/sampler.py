@@ -68,6 +68,11 @@ class PackedBatchSampler:
         self._iterations = 0
         self.remaining()
 
+    @property
+    def packed(self) -> Packing:
+        """Batches of all samples, from the longest to the shortest: what the order of an epoch begins with."""
+        return self._packed
+
     def __len__(self) -> int:
         """Return how many batches this rank gets in the epoch, those before the cursor too."""
         return len(divided_among(self._packing_of(self.epoch).ends, self.world_size)) // self.world_size

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainauto.tasks.text.stored_arrays import Numbers
+
 FRACTION_BITS = 52
 """Of a score. Its whole part may then reach 2 ** 11, far above any log-odds, and rounding is below that of a float."""
 
@@ -76,19 +78,36 @@ class BoostedTrees:
             KeyError: an array is missing.
             ValueError: arrays do not belong together.
         """
-        whole = {name: arrays[name].astype(np.int64) for name in ("roots", "features", "children", "values")}
+        whole, real = Numbers("i", 1), Numbers("f", 1)
         trees = cls(
-            **whole,
-            thresholds=arrays["thresholds"].astype(np.float64),
-            baseline=int(arrays["baseline"]),
-            depth=int(arrays["depth"]),
+            roots=whole.of(arrays, "roots"),
+            features=whole.of(arrays, "features"),
+            thresholds=real.of(arrays, "thresholds"),
+            children=Numbers("i", 2).of(arrays, "children"),
+            values=whole.of(arrays, "values"),
+            baseline=int(Numbers("i", 0).of(arrays, "baseline")),
+            depth=int(Numbers("i", 0, least=0).of(arrays, "depth")),
         )
         nodes = len(trees.values)
         same = trees.features.shape == trees.thresholds.shape == (nodes,) and trees.children.shape == (nodes, 2)
-        places = np.concatenate([trees.roots.reshape(-1), trees.children.reshape(-1)])
-        if not (same and nodes and ((places >= 0) & (places < nodes)).all() and trees.features.min() >= 0):
+        places = np.concatenate([trees.roots, trees.children.reshape(-1)])
+        if not (same and len(trees.roots) and ((places >= 0) & (places < nodes)).all() and trees.features.min() >= 0):
             raise ValueError("the arrays of the trees do not belong together")
+        if not trees._end_in_leaves():
+            raise ValueError("not every way through the trees ends in a leaf")
+        if np.abs(trees.values.astype(np.float64)).max() * len(trees.roots) + abs(trees.baseline) >= 2.0**62:
+            raise ValueError("scores of the trees do not fit whole numbers of 64 bits")
         return trees
+
+    def _end_in_leaves(self) -> bool:
+        """Return whether all ways from the roots end in leaves, after as many comparisons as there are at most."""
+        own = np.arange(len(self.values))
+        reached = self.roots
+        if self.depth > len(own):
+            return False
+        for _ in range(self.depth):
+            reached = np.unique(self.children[reached])
+        return bool((self.children[reached] == own[reached, None]).all())
 
 
 def in_fixed_point(values: Floats) -> IntArray:

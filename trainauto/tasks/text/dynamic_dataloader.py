@@ -15,6 +15,7 @@ from trainauto.data.packing import (
     CandidateCounts,
     LongestFirst,
     PackedBatchSampler,
+    Packing,
     PaddedCost,
     SampleSizes,
     ShuffledBatches,
@@ -108,6 +109,8 @@ def build_dynamic_batch_dataloader(
     order = order or (ShuffledBatches(shuffle_keep_first_n) if shuffle else LongestFirst())
     sizes = SampleSizes(tokenized.lengths)
     sampler = PackedBatchSampler(sizes, rule, order, seed=shuffle_seed, rank=rank, world_size=world_size)
+    if admitting is not None and rank == 0:
+        _log_plan(rule, sizes, sampler.packed)
     return TextDataLoader(tokenized, rule, sampler, num_workers=num_workers, pin_memory=pin_memory)
 
 
@@ -165,6 +168,13 @@ def _classified(
     return ClassifiedCounts(
         rule.cost, rule.bound, rule.candidates, rule.base, classifier, threshold, first, most_tokens, multiple
     )
+
+
+def _log_plan(rule: CandidateCounts, sizes: SampleSizes, packing: Packing) -> None:
+    from trainauto.tasks.text.classified_counts import ClassifiedCounts
+
+    if isinstance(rule, ClassifiedCounts):
+        rule.log(sizes, packing)
 
 
 def _relative_cost(threshold: float) -> BatchCost:

@@ -4,7 +4,6 @@ Learned by ``scripts/train_classifier.py`` from recorded batches of ``generate``
 and read are plain arrays, and numpy is all that evaluates them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.files import write_atomically
 from trainauto.tasks.text.batch_features import FEATURES, BatchSizes, features_of
 from trainauto.tasks.text.boosted_trees import BoostedTrees, Floats, IntArray
+from trainauto.tasks.text.stored_arrays import Arrays, Numbers
 
 SHIPPED = Path(__file__).with_name("spike_classifier.npz")
 """Learned from all the recordings; ``python scripts/train_classifier.py`` writes it."""
@@ -40,7 +40,7 @@ class Calibration:
     probabilities: Floats
 
     def probability(self, scores: IntArray) -> Floats:
-        """Return the share of recorded batches of such scores that spiked, in runs that were kept out."""
+        """Return the probability of a spike at such scores: that of their step, which is its highest."""
         found: Floats = self.probabilities[np.searchsorted(self.knots, scores, side="left")]
         return found
 
@@ -135,27 +135,35 @@ class SpikeClassifier:
             InputError: there is no such file, or it is none of a classifier.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
-                return cls._from_arrays({name: file[name] for name in file.files})
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise InputError(f"{path} is no classifier that scripts/train_classifier.py wrote: {error}") from error
+            # Opened here: numpy leaves a file open that it cannot read.
+            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+                return cls._from_arrays(dict(file))
+        except Exception as error:  # a damaged file fails in zipfile, zlib or numpy with a dozen kinds of error
+            why = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{path} is no classifier that scripts/train_classifier.py wrote: {why}") from error
 
     @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "SpikeClassifier":
-        if int(arrays["format"]) != FORMAT:
-            raise ValueError(f"its format is {int(arrays['format'])}, not {FORMAT}")
+    def _from_arrays(cls, arrays: Arrays) -> "SpikeClassifier":
+        if (made := int(Numbers("i", 0).of(arrays, "format"))) != FORMAT:
+            raise ValueError(f"its format is {made}, not {FORMAT}")
         if arrays["names"].tolist() != [name for name, _ in FEATURES]:
             raise ValueError("it looks at other features")
+        if arrays["runs"].dtype.kind != "U" or arrays["runs"].ndim != 1:
+            raise ValueError("runs are no list of names")
         trees = BoostedTrees.from_arrays(arrays)
         if int(trees.features.max()) >= len(FEATURES):
             raise ValueError("its trees look at features that there are not")
-        calibration = Calibration(arrays["knots"].astype(np.int64), arrays["probabilities"].astype(np.float64))
-        limits = TrainingRange(**{name: arrays[name].astype(np.float64) for name in _RANGE})
+        calibration = Calibration(
+            Numbers("i", 1).of(arrays, "knots"), Numbers("f", 1, least=0, most=1).of(arrays, "probabilities")
+        )
+        limits = TrainingRange(**{name: Numbers("f", 1, least=0).of(arrays, name) for name in _RANGE})
         for steps, ends in ((calibration.probabilities, calibration.knots), (limits.most_growth, limits.length_ratios)):
             if len(steps) != len(ends) + 1 or (np.diff(ends) <= 0).any():
                 raise ValueError("its steps do not rise")
         if (np.diff(calibration.probabilities) < 0).any():
             raise ValueError("its probabilities fall as scores rise")
+        if not len(limits.least_first) == len(limits.most_first) == 2:
+            raise ValueError("limits of first batches are of two sizes, texts and tokens of the longest")
         return cls(trees, calibration, limits, tuple(arrays["runs"].tolist()))
 
 

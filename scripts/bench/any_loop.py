@@ -1,0 +1,209 @@
+"""An epoch of a loop of one's own: ours beside what others offer, under one budget, in one run.
+
+    python scripts/bench/any_loop.py [--small] [--peers FOLDER] [--write FOLDER] [--note TEXT]
+
+Accelerate's find_executable_batch_size, Lightning's BatchSizeFinder, batches fixed by hand (16, 64, and the largest
+that trying finds), ours within Lightning, and ours: each trains one epoch in a process of its own, once alone and once
+beside a neighbour who takes a quarter of the budget for a tenth of the epoch. Methods take turns, ``--repeats`` times;
+medians. Then what an AdaptiveLoop costs over the same loop by hand (any_loop_overhead.py). The peers are installed in
+an environment beside this one. ``--write docs/benchmarks`` writes any_loop.md and any_loop.json there. Linux only.
+
+Exit code 1 if ours lost a sample, trained one twice, ended, or costs more than 1 %.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from any_loop_overhead import MOST_RATIO
+from peers_env import ROOT, peers_python, versions
+
+Record = dict[str, Any]
+
+SCENES = {
+    "alone": "Alone",
+    "neighbour": "Beside a neighbour, who takes a quarter of the budget for a tenth of the epoch",
+}
+NAMES = {
+    "accelerate": "Accelerate, find_executable_batch_size",
+    "lightning": "Lightning, BatchSizeFinder",
+    "ours in Lightning": "ours within Lightning (GrowingBatches)",
+    "ours": "ours (AdaptiveLoop)",
+}
+INTRODUCTION = """\
+One epoch of {samples} images (24 px, six convolutions, Adam) on one thread under an enforced budget, {budget_mib} MiB;
+each in a process of its own, in turns, {repeats} times; the run of median speed is shown. Seconds count from the built
+network to the end of the epoch: searches, trials, traces and restarts are in them. Batch: the largest that was
+trained. Use: the median peak under it, as a share of the budget. Thrown away: samples whose training was undone. On a
+CPU larger batches are hardly faster, so that speed shows what each method costs, and not what it brings on a GPU. Peers
+know running out of memory by the words of torch's allocator; oneDNN has others."""
+
+COUNTS = ("ooms", "restarts", "thrown_away", "twice", "lost")
+PATIENCE_S = 900
+
+
+def run_method(python: Path, method: str, scene: str, samples: int, budget_mib: int) -> Record:
+    """Train an epoch in a process of its own; one that dies is a result, too."""
+    with tempfile.TemporaryDirectory(prefix="any_loop") as folder:
+        result = Path(folder) / "result.json"
+        script = ROOT / "scripts" / "bench" / "any_loop_methods.py"
+        done = subprocess.run(
+            [str(python), str(script), method, scene, str(samples), str(budget_mib), str(result)],
+            env=environment(),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        if result.exists():
+            return dict(json.loads(result.read_text()))
+    last = " ".join(done.stderr.splitlines()[-2:])[:160]
+    return {"failure": f"exit code {done.returncode}: {last}", "batch": 0, "seconds": 0.0, "samples_per_s": 0.0} | {
+        **dict.fromkeys(COUNTS, 0),
+        "lost": samples,
+        "use": None,
+    }
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of every measured process: one thread, this repository's package first."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+
+
+def measure_epochs(python: Path, samples: int, budget_mib: int, repeats: int) -> list[Record]:
+    """Return a record of each method and scene: the run of median speed."""
+    best = run_method(python, "search", "alone", samples, budget_mib)["batch"]
+    print(f"the largest batch that trying finds: {best}", flush=True)
+    methods = ["accelerate", "lightning", *(f"fixed {n}" for n in sorted({16, 64, best})), "ours in Lightning", "ours"]
+    records = []
+    for scene in SCENES:
+        runs: dict[str, list[Record]] = {method: [] for method in methods}
+        for _ in range(repeats):  # in turns, so that the machine's load hits all alike
+            for method in methods:
+                runs[method].append(run_method(python, method, scene, samples, budget_mib))
+                print(f"{scene}, {method}: {runs[method][-1]}", flush=True)
+        for method, each in runs.items():
+            typical = sorted(each, key=lambda record: float(record["samples_per_s"]))[(len(each) - 1) // 2]
+            name = NAMES.get(method, f"by hand, {method.split()[-1]}{' (largest found)' * (method == f'fixed {best}')}")
+            failures = sum(record["failure"] is not None for record in each)
+            records.append(
+                {"scene": scene, "method": method, "name": name, "runs": len(each), "failures": failures, **typical}
+            )
+    return records
+
+
+def measure_overhead(pairs: int, block: int) -> Record:
+    """Return what any_loop_overhead.py finds."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "overhead.json"
+        script = ROOT / "scripts" / "bench" / "any_loop_overhead.py"
+        command = [sys.executable, str(script), "--pairs", str(pairs), "--block", str(block), "--json", str(file)]
+        done = subprocess.run(command, env=environment(), check=False)
+        if not file.exists():
+            raise RuntimeError(f"any_loop_overhead.py ended with {done.returncode}")
+        return dict(json.loads(file.read_text()))
+
+
+def page(result: Record) -> str:
+    """Return the page in Markdown."""
+    facts, overhead = result["facts"], result["overhead"]
+    lines = [
+        "# A loop of one's own: ours beside what others offer",
+        "",
+        f"`{facts['command']}`, {facts['date']}: {facts['machine']}, torch {facts['torch']}, lightning "
+        f"{facts['lightning']}, accelerate {facts['accelerate']}.",
+        *([facts["note"]] if facts["note"] else []),
+        "",
+        INTRODUCTION.format(**facts),
+        "",
+    ]
+    for scene, title in SCENES.items():
+        lines += [
+            f"## {title}",
+            "",
+            "| | batch | samples/s | use | OOMs | restarts | thrown away | twice | lost | crashes | ended with |",
+            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+            *(row(record) for record in result["epochs"] if record["scene"] == scene),
+            "",
+        ]
+    ratios = {name: overhead[name] for name in ("ours/hand", "again/hand")}
+    lines += [
+        "## What it costs over the same loop by hand",
+        "",
+        "Same fixed plan, no budget, in one process, step by step in turns, process CPU time;",
+        f"{overhead['pairs']} pairs of {overhead['block']} steps of {overhead['step_ms']:.0f} ms by hand.",
+        "",
+        "| | median | from | to |",
+        "|---|---:|---:|---:|",
+        *(f"| {name} | {median(each):.4f} | {min(each):.4f} | {max(each):.4f} |" for name, each in ratios.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def row(record: Record) -> str:
+    """Return a method's line of the table."""
+    use = f"{record['use']:.1%}" if record["use"] is not None else ""
+    counts = " | ".join(str(record[name]) for name in COUNTS)
+    speed = f"{record['samples_per_s']:.0f}" if not record["failure"] else ""
+    crashes = f"{record['failures']} of {record['runs']}"
+    ended = (record["failure"] or "").replace("[enforce fail at alloc_cpu.cpp:127] err == 0. ", "")[:90]
+    return f"| {record['name']} | {record['batch']} | {speed} | {use} | {counts} | {crashes} | {ended} |"
+
+
+def is_kept(result: Record) -> bool:
+    """Say whether ours holds what it promises."""
+    ours = [record for record in result["epochs"] if record["method"] == "ours"]
+    whole = all(not record["failures"] and not record["lost"] and not record["twice"] for record in ours)
+    return whole and median(result["overhead"]["ours/hand"]) <= MOST_RATIO
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="an eighth of the samples, once: about two minutes")
+    parser.add_argument("--samples", type=int, default=12_000)
+    parser.add_argument("--budget-mib", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=10, help="of the overhead")
+    parser.add_argument("--peers", type=lambda path: Path(path).resolve(), default=ROOT / "build" / "peers")
+    parser.add_argument("--write", type=Path, help="folder for any_loop.md and any_loop.json")
+    parser.add_argument("--machine", default="a virtual machine", help="words for the page")
+    parser.add_argument("--note", default="", help="a sentence for the page")
+    arguments = parser.parse_args(words)
+    samples, repeats = (arguments.samples // 8, 1) if arguments.small else (arguments.samples, arguments.repeats)
+    python = peers_python(arguments.peers, "bench")
+    result: Record = {
+        "facts": {
+            "command": (
+                f"python scripts/bench/any_loop.py --samples {samples} --repeats {repeats} --write docs/benchmarks"
+            ),
+            "date": date.today().isoformat(),
+            "machine": f"{os.cpu_count()} cores of {arguments.machine}, Python {platform.python_version()}",
+            **versions(python, ["torch", "lightning", "accelerate"]),
+            "note": arguments.note,
+            "samples": samples,
+            "budget_mib": arguments.budget_mib,
+            "repeats": repeats,
+        },
+        "epochs": measure_epochs(python, samples, arguments.budget_mib, repeats),
+        "overhead": measure_overhead(arguments.pairs, 6 if arguments.small else 12),
+    }
+    text = page(result)
+    print(text)
+    if arguments.write:
+        (arguments.write / "any_loop.md").write_text(text)
+        (arguments.write / "any_loop.json").write_text(json.dumps(result, indent=1) + "\n")
+    return 0 if is_kept(result) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

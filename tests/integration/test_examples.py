@@ -1,0 +1,93 @@
+"""The examples as their users run them, each in a process of its own under a real budget, a neighbour among them."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from tests.acceptance import only_in_acceptance
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+
+ROOT = Path(__file__).parents[2]
+WORKER = Path(__file__).with_name("example_worker.py")
+LEAST_USE = 0.95
+WHOLE, BESIDE = 7, 3
+"""Whole steps of a plan before somebody else comes, so that a period has shown that it fits; and how many he stays."""
+EXAMPLES = {"digits_batchnorm": (9, 12), "gpt_tokens": (2, 26), "gan": (9, 12), "diffusion_sizes": (5, 30)}
+"""Epochs until the plan is back, and MiB of the neighbour: the plan does not fit beside it, a smaller one does."""
+
+
+def ran(folder: Path, example: str, mode: str, *arguments: str) -> tuple[dict[str, Any], str]:
+    """Run an example with somebody looking on; return what was seen and what it said."""
+    result = folder / f"{mode.split(':')[0]}.json"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, str(WORKER), example, str(result), mode, *arguments],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(result.read_text()), done.stdout
+
+
+def check_that_each_sample_is_trained(seen: dict[str, Any], said: str, epochs: int) -> None:
+    trained = Counter(name for step in seen["steps"] if step["trained"] for name in step["names"])
+    assert len(trained) == seen["samples"]
+    assert set(trained.values()) == {epochs}
+    assert f"{epochs * seen['samples']} samples trained = {epochs} epochs x {seen['samples']}, each [{epochs}]" in said
+
+
+def grown(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the steps under the plan that was reached last."""
+    return [step for step in seen["steps"] if step["plan"] == seen["steps"][-1]["plan"]]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_fills_its_budget_and_comes_back_after_a_neighbour(tmp_path: Path, example: str) -> None:
+    """Each sample once an epoch; memory taken away in mid-run is answered by one recovery and one return."""
+    epochs, neighbour_mib = EXAMPLES[example]
+    mode = f"neighbour:{WHOLE}:{BESIDE}:{neighbour_mib}"
+    seen, said = ran(tmp_path, example, mode, "--epochs", str(epochs))
+    check_that_each_sample_is_trained(seen, said, epochs)
+
+    steps = seen["steps"]
+    (failed,) = (number for number, step in enumerate(steps) if step["out_of_memory"])  # none but beside the neighbour
+    assert failed >= WHOLE
+    assert f"out of memory: {steps[failed]['out_of_memory']} times\n" in said
+    decisions = [decision for step in steps for decision in step["decisions"]]
+    assert all(decision["reason"] in said for decision in decisions)  # what it grew to, and why
+    (shrunk,) = (decision for decision in decisions if decision["reason"].startswith("out of memory"))
+    (back,) = (decision for decision in decisions if decision["reason"].endswith("fits again"))
+    home = steps[failed]["plan"] if steps[failed]["trained"] else steps[failed - 1]["plan"]
+    assert shrunk["step"] < back["step"]
+    assert home.items() <= back["plan"].items()
+
+    whole = [step["peak_bytes"] for step in steps[1:failed] if step["is_whole"]]
+    assert 0.85 < median(whole) / seen["target_bytes"] < 1.1
+
+
+@only_in_acceptance
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_uses_what_the_largest_plan_at_the_target_would(tmp_path: Path, example: str) -> None:
+    """Beside a walk from plan to plan, ten steps under each."""
+    seen, said = ran(tmp_path, example, "plain")
+    epochs = int(re.search(r"= (\d+) epochs", said)[1])  # type: ignore[index]
+    check_that_each_sample_is_trained(seen, said, epochs)
+    assert not any(step["out_of_memory"] for step in grown(seen))
+    walked, _ = ran(tmp_path, example, "walk")
+    use = median(step["peak_bytes"] for step in grown(seen) if step["is_whole"])
+    print(f"{example}: {use / walked['use_bytes']:.1%} of the use of the largest plan at the target, {walked['best']}")
+    assert use >= LEAST_USE * walked["use_bytes"]

@@ -1,0 +1,235 @@
+"""Lightning: batches that grow in mid-epoch within ``Trainer.fit``, without reloading the loader."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.utils.data import default_collate
+
+from trainauto.control.bounds import Bounds
+from trainauto.control.controller import Controller
+from trainauto.control.effective_batch import EffectiveBatch
+from trainauto.core.batch import Batch
+from trainauto.core.decisions import PlanChange, RunFacts
+from trainauto.core.errors import InputError
+from trainauto.core.plan import Plan
+from trainauto.core.process import limit_private_memory, without_memory_limit
+from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
+from trainauto.engine.controls import Controls
+from trainauto.engine.journal import DecisionJournal
+from trainauto.engine.optimizer_state import make_optimizer_state
+from trainauto.integrations.adaptive_loop import LoopController
+from trainauto.integrations.loop_axes import Growth, Values
+from trainauto.integrations.loop_parts import (
+    build_loader,
+    check_samples,
+    control_settings,
+    parse_budget,
+    teach_workload,
+    warn_of_environment,
+)
+from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
+from trainauto.memory.monitor import budget
+from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.memory.monitor.oom import in_words, is_out_of_memory
+from trainauto.memory.monitor.release import release_memory
+
+logger = logging.getLogger(__name__)
+
+
+class EpochLoader:
+    """What ``Trainer.fit`` iterates over: an iteration is an epoch, and workers live through all of them.
+
+    It has no length, for nobody knows how many batches an epoch will have.
+
+    Attributes:
+        under_way: batches that were handed out and not trained yet, oldest first: Lightning fetches ahead.
+    """
+
+    def __init__(self, batches: Iterator[Batch], rebuild: Any, samples: int) -> None:
+        self._batches, self._rebuild, self._samples = batches, rebuild, samples
+        self.under_way: deque[Batch] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        left, self.under_way = self.under_way, deque()  # an epoch that was cut short had fetched them
+        while True:
+            with without_memory_limit():
+                batch = left.popleft() if left else next(self._batches)
+            self.under_way.append(batch)
+            yield self._rebuild(batch.tensors)
+            if (batch.first_sample + batch.step_samples) % self._samples == 0:
+                return
+
+
+class GrowingBatches(Callback):
+    """Lets the batch of ``Trainer.fit`` grow while it trains, by the peaks of its steps.
+
+        growing = GrowingBatches(dataset, batch_size=Range(16, 1024))
+        Trainer(callbacks=[growing], max_epochs=3).fit(module, growing.loader)
+
+    The controller, the loader and their options are those of
+    :class:`~trainauto.integrations.adaptive_loop.AdaptiveLoop`. What a step of Lightning takes is not known before it
+    ran, so the first period is trained with the batches that ``batch_size`` starts with; batches then grow to what its
+    peaks say. A larger plan takes effect a few batches later, a smaller one with the next batch that Lightning fetches;
+    it fetches one ahead.
+
+    Recovery is not promised: running out of memory in ``training_step`` or in the backward pass ends ``fit``, as in any
+    other ``fit``, and the batches under way are lost to that epoch. The plan has shrunk then, for a ``fit`` that is
+    called anew. Loops of one's own recover (``AdaptiveLoop``).
+
+    Attributes:
+        loader: to be passed to ``fit``.
+        plan: that is asked for now.
+
+    Args:
+        dataset: map-style.
+        batch_size: samples of a batch; an int stays.
+        size: size of a sample; needs ``resize``.
+        resize: makes a sample of a size.
+        tokens: padded tokens of a batch; needs ``lengths``.
+        lengths: tokens of each sample.
+        collate_fn: makes samples a batch; torch's default.
+        memory_budget: ``"2GiB"``: on CUDA of the card, on a CPU what steps take beside what is held when training
+            starts.
+        settings: of the controller.
+        num_workers: processes that load samples.
+        seed: of order and augmentation.
+
+    Raises:
+        InputError: something given cannot be used.
+    """
+
+    def __init__(
+        self,
+        dataset: MapStyle,
+        *,
+        batch_size: Values | None = None,
+        size: Values | None = None,
+        resize: Resize | None = None,
+        tokens: Values | None = None,
+        lengths: Sequence[int] | None = None,
+        collate_fn: Collate = default_collate,
+        memory_budget: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        growth = Growth.of(batch_size, size, tokens, max(lengths) if lengths is not None and len(lengths) else None)
+        check_samples(dataset, lengths, growth, resize)
+        samples = MapSamples(dataset, collate_fn, resize, growth.longest)
+        structure = teach_workload(samples, growth, lengths, None, None)
+        self._axes = growth.axes
+        self._budget_bytes = parse_budget(memory_budget)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._draws = build_loader(samples, growth, lengths, seed, num_workers, device)
+        self.loader = EpochLoader(iter(self._draws), structure.rebuild, len(samples))
+        control = control_settings(settings or {})
+        bounds = Bounds({}, growth.axes)
+        self._automation = LoopController(Controller(LoopController.name, control, bounds, EffectiveBatch()))
+        self._journal = DecisionJournal(Controls(self._draws, None), [self._automation])
+        self._meter: MemoryMeter | None = None
+        self._steps = 0
+        self._trained_plan: Plan | None = None
+        self._began_at = 0.0
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is asked for now."""
+        return self._draws.plan
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put the budget in force, with optimizer state allocated.
+
+        Raises:
+            InputError: several processes train.
+        """
+        if trainer.world_size > 1:
+            raise InputError("GrowingBatches steers one process; take one device")
+        if self._meter is not None:  # a fit after a fit: what was held before the first one still counts
+            return
+        self._meter = MemoryMeter(pl_module.device)
+        make_optimizer_state(trainer.optimizers)
+        facts = RunFacts(self._axes, self.plan)
+        self._automation.check(facts)
+        self._automation.on_run_start(facts)
+        if self._budget_bytes is not None:
+            if pl_module.device.type == "cpu":
+                warn_of_environment()
+                budget.calm_allocator()
+            self._meter.set_budget(self._budget_bytes)
+            limit_private_memory(None)  # it holds within steps
+        elif self._meter.limit_bytes is None:
+            logger.warning("no memory limit is known on this device: batches stay as they begin; set memory_budget")
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Begin to measure a step."""
+        del trainer, batch, batch_idx
+        if self._meter is None or not self.loader.under_way:
+            raise InputError("pass the loader of GrowingBatches to fit: trainer.fit(module, growing.loader)")
+        plan = self.loader.under_way[0].plan
+        if self._trained_plan not in (None, plan):
+            release_memory(pl_module.device)
+            self._meter.cap_at_available()
+        self._trained_plan = plan
+        self._began_at = time.perf_counter()
+        self._meter.start_window()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Take in the peak of a step, and have batches follow what is decided."""
+        del trainer, pl_module, outputs, batch, batch_idx
+        reading = self._end_window()
+        self._steps += 1
+        record = self._record(self.loader.under_way.popleft(), reading)
+        decisions = self._journal.ask(lambda automation: automation.on_step_end(record))
+        self._decide(decisions, record.plan)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Where memory ran out, leave a smaller plan behind; ``fit`` ends all the same."""
+        del trainer, pl_module
+        limit_private_memory(None)
+        if not is_out_of_memory(exception) or not self.loader.under_way or self._meter is None:
+            return
+        failed = self.loader.under_way.popleft()
+        message = in_words(str(exception))
+        event = OutOfMemory(self._steps + 1, failed.plan, failed.shape, "fit", message, 0, self._meter.limit_bytes)
+        self._decide(self._journal.ask(lambda automation: automation.on_out_of_memory(event)), failed.plan)
+        logger.warning("out of memory under %s ends this fit; one that is called anew has %s", failed.plan, self.plan)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Take the budget off this process."""
+        del trainer, pl_module, stage
+        limit_private_memory(None)
+
+    def _decide(self, decisions: Sequence[Any], left: Plan) -> None:
+        for decision in self._journal.decide(decisions, left):
+            if isinstance(decision, PlanChange):
+                logger.info("step %d: now %s: %s", self._steps, decision.plan, decision.reason)
+        self._journal.take()
+
+    def _end_window(self) -> PeakReading | None:
+        reading = self._meter.end_window() if self._meter is not None else None
+        limit_private_memory(None)
+        return reading
+
+    def _record(self, batch: Batch, reading: PeakReading | None) -> StepRecord:
+        return StepRecord(
+            step=self._steps,
+            plan=batch.plan,
+            drawn=batch.drawn,
+            shape=batch.shape,
+            first_sample=batch.first_sample,
+            losses={},
+            learning_rates={},
+            grad_norms={},
+            data_seconds=0.0,
+            step_seconds=time.perf_counter() - self._began_at,
+            units=batch.units,
+            peak=reading,
+            draw_samples=batch.draw_samples,
+        )
