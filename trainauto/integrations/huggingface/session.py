@@ -14,7 +14,6 @@ from trainauto.control.controller import Controller
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import CheckpointError
-from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.engine.probe import choose_first_plan
@@ -29,7 +28,6 @@ from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBa
 from trainauto.integrations.loop_parts import control_settings, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.memory.monitor.meter import MemoryMeter
-from trainauto.memory.monitor.release import trim_heap
 
 STATE_FILE = "trainauto.pt"
 """What a checkpoint of the Trainer holds of ours, beside what it holds of its own."""
@@ -105,7 +103,7 @@ class MemorySession:
         self.training = run = build_training(self._trainer, self.data, self.loss, self.automation, self._budget_bytes)
         if checkpoint is not None:
             self._load(run, Path(checkpoint))
-        self._begun = run.progress.samples
+        self._begun, self.batches.run = run.progress.samples, run
         self.batches.is_complete = self.is_complete
         say_limits(run)
         facts = RunFacts(run.axes, run.loader.plan, world_size=run.ranks.world_size)
@@ -130,9 +128,8 @@ class MemorySession:
             if pending is not None:
                 self._pending = pending
                 return pending
-            with without_memory_limit():
-                inputs.hold(self.batches.next_batch(), self.data.structure)
-                items = self.loss.items_in(inputs)
+            inputs.hold(self.batches.next_batch(), self.data.structure)
+            items = self.loss.items_in(inputs)
 
     def see_grad_norm(self, grad_norm: Any) -> None:
         """Note the gradient norm of the step on its way."""
@@ -150,8 +147,6 @@ class MemorySession:
         self.batches.is_complete = self.is_complete
         self.decisions = run.journal.take()
         self._reports.step(self.record, self.decisions, run.progress)
-        if self._budget_bytes is not None and run.model.device.type == "cpu":
-            trim_heap()
         self._data_start = time.perf_counter()
         return self.record
 

@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,6 @@ from torch.optim import Optimizer
 
 from trainauto.automations.controller_automation import ControllerAutomation
 from trainauto.core.decisions import RunFacts
-from trainauto.core.process import lacking_environment
 from trainauto.distributed.communicator import SINGLE_PROCESS, TorchCommunicator
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
@@ -24,6 +22,7 @@ from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, learn
 from trainauto.integrations.huggingface.train_data import TrainData
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
+from trainauto.integrations.loop_parts import warn_of_environment
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import NestedSamples
@@ -118,7 +117,5 @@ def say_limits(run: Training) -> None:
     """Say where nothing limits memory, and where the process is not set up for the limit it gets."""
     if run.limit_bytes is None:
         logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
-    elif run.model.device.type == "cpu" and (lack := lacking_environment(os.environ)):
-        logger.warning(
-            "%s, and a memory budget on a CPU needs it: call trainauto.set_environment() before torch is imported", lack
-        )
+    elif run.model.device.type == "cpu":
+        warn_of_environment()

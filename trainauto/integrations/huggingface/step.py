@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from trainauto.core.batch import Batch
@@ -37,8 +38,8 @@ class PendingStep:
 
     @property
     def loss(self) -> Tensor:
-        """The loss of the step: of its parts, as they weigh."""
-        return next(iter(self.gradients.terms.values()))
+        """The loss of the step: of its parts, as they weigh; 0 where it has nothing to learn from."""
+        return next(iter(self.gradients.terms.values()), torch.zeros(()))
 
 
 def begin(run: Training, batch: Batch, data_seconds: float) -> PendingStep | None:

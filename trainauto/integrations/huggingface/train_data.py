@@ -19,6 +19,8 @@ from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
+from trainauto.engine.train_step import next_batch
+from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.lengths import (
     LengthGroupedStream,
@@ -200,6 +202,7 @@ class TrainBatches:
 
     Attributes:
         is_complete: the run has come to its length, so that no further batch comes.
+        run: the engine's parts, once there are any: batches are then made beside its memory budget.
 
     Args:
         data: what is trained on.
@@ -212,6 +215,7 @@ class TrainBatches:
         self.dataset = dataset
         self._counts_epochs = counts_epochs
         self.is_complete = False
+        self.run: Training | None = None
         self._batches: Iterator[Batch] | None = None
 
     def __len__(self) -> int:
@@ -227,7 +231,7 @@ class TrainBatches:
         """Return the next batch of the stream."""
         if self._batches is None:
             self._batches = iter(self.data.loader)
-        return next(self._batches)
+        return next(self._batches) if self.run is None else next_batch(self.run, self._batches)
 
 
 def unit_of(growth: Growth) -> str:
