@@ -3,6 +3,7 @@
 What it is lies in :mod:`trainauto.integrations.huggingface`; docs/huggingface.md shows it at work.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 from trainauto.core.errors import InputError
@@ -14,18 +15,18 @@ _WHERE = {
     "MemoryAwareTrainingArguments": "trainauto.integrations.huggingface.arguments",
 }
 
+_NEEDED = ("transformers", "accelerate")
+
 __all__ = [*_WHERE]
 
 _load = lazy_names(globals(), _WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    try:
-        return _load(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in ("transformers", "accelerate"):
-            raise
-        raise InputError(f"{name} needs {error.name}: pip install 'trainauto[huggingface]'") from error
+    lacking = [package for package in _NEEDED if find_spec(package) is None] if name in _WHERE else []
+    if lacking:
+        raise InputError(f"{name} needs {' and '.join(lacking)}: pip install 'trainauto[huggingface]'")
+    return _load(name)
 
 
 def __dir__() -> list[str]:

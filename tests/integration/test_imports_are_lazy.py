@@ -13,10 +13,22 @@ import pytest
         ("from trainauto.cli import main; assert main(['list', 'cards']) == 0", {"torch"}),
         ("import trainauto.data.packing", {"torch", "transformers"}),
         ("import trainauto; trainauto.build_dynamic_batch_dataloader, trainauto.train", {"transformers", "tokenizers"}),
+        ("import trainauto.huggingface", {"torch", "transformers", "accelerate"}),
     ],
-    ids=["sinks of a run", "list of cards", "packing", "texts"],
+    ids=["sinks of a run", "list of cards", "packing", "texts", "Trainer"],
 )
 def test_not_loaded(program: str, heavy: set[str]) -> None:
     code = f"{program}\nimport sys; print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+@pytest.mark.parametrize("lacking", ["transformers", "accelerate"])
+def test_without_what_it_needs_the_trainer_names_the_extra(lacking: str) -> None:
+    code = (
+        "import importlib.util as util; found = util.find_spec\n"
+        f"util.find_spec = lambda name, *more: None if name == '{lacking}' else found(name, *more)\n"
+        "from trainauto.huggingface import MemoryAwareTrainer"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"MemoryAwareTrainer needs {lacking}: pip install 'trainauto[huggingface]'" in done.stderr
