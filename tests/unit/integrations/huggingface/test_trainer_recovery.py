@@ -114,3 +114,21 @@ def test_other_errors_are_not_taken_for_memory(tmp_path: Path) -> None:
     trainer = watched(tmp_path, tiny_model(), rows(), kind=Broken, per_device_train_batch_size=2)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         trainer.train()
+
+
+class Late(Watched):
+    """The second step runs out of memory once its forward pass has moved the statistics."""
+
+    def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        loss = super().compute_loss(model, inputs, *arguments, **options)
+        if torch.is_grad_enabled() and self.state.global_step == 1 and len(inputs["x"]) > 5:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return loss
+
+
+def test_a_failed_attempt_leaves_no_trace_in_statistics(tmp_path: Path) -> None:
+    """BatchNorm has counted as many batches as there were steps."""
+    trainer = watched(tmp_path, Normed(), points(), kind=Late, per_device_train_batch_size=7, num_train_epochs=1)
+    trainer.train()
+    assert len(trainer.parts) > trainer.state.global_step
+    assert int(trainer.model.net[1].num_batches_tracked) == trainer.state.global_step
