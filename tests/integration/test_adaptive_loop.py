@@ -80,7 +80,7 @@ def test_a_closure_on_the_live_network_is_measured_and_the_log_says_so() -> None
 def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: Path) -> None:
     """With a run directory added, which the command reports on."""
     text = (WORKER.parents[2] / "docs" / "own_loop.md").read_text(encoding="utf-8")
-    example, _ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    example, *_ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     (tmp_path / "plain.py").write_text(example)
     (tmp_path / "kept.py").write_text(example.replace("dataset,\n", 'dataset,\n    run_directory="runs/mine",\n'))
     environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
@@ -103,3 +103,32 @@ def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: P
     config = json.loads((tmp_path / "runs" / "mine" / "current" / "config.json").read_text())
     assert config["objectives"] == {"classes": {"optimizer": "AdamW", "learning_rate": 0.001}}
     assert config["axes"][0]["maximum"] == 2048
+
+
+LEFT_OPEN = """
+import torch
+from trainauto import AdaptiveLoop, ModelObjective
+
+class Broken(torch.utils.data.Dataset):
+    def __len__(self):
+        return 20
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info() is not None and index > 15:
+            raise ValueError("unreadable")
+        return torch.ones(2)
+
+net = torch.nn.Linear(2, 1)
+objective = ModelObjective("fit", torch.optim.SGD(net.parameters(), 0.1), lambda model, batch: model(batch).mean())
+loop = AdaptiveLoop(net, objective, Broken(), batch_size=4, num_workers=1)
+for batch in loop.batches(1):
+    loop.step(batch)
+"""
+
+
+def test_a_script_that_fails_with_workers_at_work_ends() -> None:
+    """The interpreter waited for workers that ignored its signal."""
+    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", LEFT_OPEN]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert "ValueError: unreadable" in done.stderr

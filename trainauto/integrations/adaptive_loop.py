@@ -17,6 +17,7 @@ from trainauto.control.controller import Controller
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import RunFacts
+from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import RunSummary
@@ -32,7 +33,7 @@ from trainauto.engine.warmup import lift_budget, put_limit_in_force
 from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.loop_axes import Growth, Values
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
-from trainauto.integrations.loop_model import LoopModel, ModelObjective
+from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
 from trainauto.integrations.loop_parts import (
     build_loader,
     check_samples,
@@ -128,6 +129,7 @@ class AdaptiveLoop:
         seed: int = 0,
         run_directory: str | os.PathLike[str] | None = None,
     ) -> None:
+        check_kinds(model, objectives, dataset)
         growth = Growth.of(batch_size, size, tokens, max(lengths) if lengths is not None and len(lengths) else None)
         check_samples(dataset, lengths, growth, resize)
         self._samples = MapSamples(dataset, collate_fn, resize, growth.longest)
@@ -184,6 +186,13 @@ class AdaptiveLoop:
         """
         self._begin(epochs)
         self._take_back()
+        if epochs is not None and self.progress.samples >= epochs * len(self._samples):
+            logger.warning(
+                "nothing to train: %d epochs are asked for in all, and as many were trained before: batches(epochs=%d) "
+                "trains one more",
+                epochs,
+                self.epoch + 1,
+            )
         batches = iter(self.training.loader)
         while epochs is None or self.progress.samples < epochs * len(self._samples):
             start = time.perf_counter()
@@ -191,7 +200,8 @@ class AdaptiveLoop:
             self._data_seconds = time.perf_counter() - start
             self._untrained = batch
             yield batch
-            self._take_back()
+            if self._untrained is batch:
+                raise InputError("the batch before was not passed to step(): no sample is left out")
 
     def step(self, batch: Batch) -> LoopStep:
         """Train a batch: every objective's loss, gradients and optimizer, in turn.
@@ -215,6 +225,10 @@ class AdaptiveLoop:
         self._reports.step(record, decisions, run.progress)
         told, self._given_back = self._given_back, 0
         return LoopStep.of(record, decisions, told)
+
+    def contents(self, batch: Batch) -> Any:
+        """Return what is in a batch, put together as losses get it, on the CPU."""
+        return self._model.structure.rebuild(batch.tensors)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of samples, the counters, and what the controller knows.

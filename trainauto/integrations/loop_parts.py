@@ -98,6 +98,7 @@ def build_loader(
         lookahead=max(LOOKAHEAD, num_workers),
         pin_memory=device.type == "cuda",
         stream=stream,
+        outlives_sigterm=False,
         new_batcher=lambda _order, _sharding: batcher,
     )
 

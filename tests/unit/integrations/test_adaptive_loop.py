@@ -172,7 +172,7 @@ def test_what_one_objective_hands_on_reaches_the_next_whole() -> None:
     step = loop.step(batch)
     assert step.pieces == {"make": 2}
     torch.testing.assert_close(torch.cat(received), made)
-    assert step.losses.keys() == {"size", "critic", "loss"}
+    assert step.losses.keys() == {"make.size", "make.critic", "judge"}
     assert step.grad_norms.keys() == {"make", "judge"}
 
 
@@ -321,3 +321,36 @@ def test_what_cannot_be_stepped_in_parts_is_refused() -> None:
     objective = ModelObjective("fit", torch.optim.SGD(sparse.parameters(), 0.1), task.loss)
     with pytest.raises(InputError, match="0 has sparse=True"):
         AdaptiveLoop(sparse, objective, Numbered(), batch_size=8)
+
+
+def test_a_batch_that_is_left_out_and_epochs_that_were_trained_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    task = Regression()
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    batches = loop.batches(1)
+    first = next(batches)
+    features, target = loop.contents(first)
+    assert torch.equal(target, 2 * features[:, 1:2])
+    with pytest.raises(InputError, match=r"was not passed to step\(\)"):
+        next(batches)
+    for batch in loop.batches(1):
+        loop.step(batch)
+    assert list(loop.batches(1)) == []
+    assert "batches(epochs=2) trains one more" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "net"}, "the model must be an nn.Module, not str"),
+        ({"objectives": torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)}, "must be a ModelObjective, not SGD"),
+        ({"dataset": torch.utils.data.DataLoader(Numbered())}, "the dataset must be map-style .* not DataLoader"),
+        ({"dataset": iter([1])}, "the dataset must be map-style"),
+    ],
+)
+def test_what_is_of_another_kind_is_told(given: dict[str, Any], message: str) -> None:
+    task = Regression()
+    kinds = {"model": task.net, "objectives": task.objective(), "dataset": Numbered(), **given}
+    with pytest.raises(InputError, match=message):
+        AdaptiveLoop(**kinds, batch_size=8)
+    with pytest.raises(InputError, match=r"an objective is ModelObjective\(name, optimizer, loss\(model, batch\)\)"):
+        ModelObjective("fit", task.loss, task.optimizer)  # type: ignore[arg-type]
