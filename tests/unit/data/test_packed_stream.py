@@ -141,3 +141,29 @@ def test_draws_of_an_epoch_hold_it_once_and_its_last_two_are_about_as_large(samp
     assert max(drawn) <= batch
     assert len(drawn) == -(-samples // batch)
     assert len(drawn) < 2 or drawn[-1] >= batch // 2
+
+
+def test_a_head_several_epochs_ahead_leaves_the_tail_its_own() -> None:
+    """Workers are sent keys of a third epoch while batches of the first are trained, where epochs hold few batches."""
+    stream = stream_of(lengths_of(5))
+    drawn = draws(stream, {0: 1000}, 0, 30)
+    batches = samples_of(stream, drawn)
+    assert [sorted(batch) for batch in batches] == [[0, 1, 2, 3, 4]] * 6
+    stream.forget_before(20)
+    assert set(stream.state_dict()) == {"4", "5"}
+
+
+@given(st.lists(st.sampled_from([200, 400, 700]), min_size=1, max_size=4))
+def test_a_bound_under_which_nothing_was_drawn_leaves_no_trace(asked: Sequence[int]) -> None:
+    """The head packs when a plan is asked for, the tail when it is due: whoever changes one's mind gets the same."""
+    hasty, calm = stream_of(lengths_of(120)), stream_of(lengths_of(120))
+    begun = draws(hasty, {0: 200}, 0, 40)
+    assert draws(calm, {0: 200}, 0, 40) == begun
+    place = sum(begun[-1])
+    for bound in asked:
+        hasty.pack_from(place, bound)
+    hasty.forget_before(place)
+    rest = draws(hasty, {0: asked[-1], place + 30: 300}, place, 240)
+    assert draws(calm, {0: asked[-1], place + 30: 300}, place, 240) == rest
+    assert samples_of(hasty, rest) == samples_of(calm, rest)
+    assert hasty.state_dict()["0"] == calm.state_dict()["0"]
