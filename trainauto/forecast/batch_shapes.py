@@ -110,7 +110,7 @@ class BatchShapes:
         is_count = word == SAMPLES
         powers = [power for leaf in _leaves(self._tree) if (power := leaf.degree(word))]
         try:
-            low, high, multiple = bound if len(bound) == 3 else (*bound, 1)
+            low, high, multiple = map(operator.index, bound if len(bound) == 3 else (*bound, 1))
             return Axis(
                 BATCH_SIZE if is_count else word,
                 "samples" if is_count else "",

@@ -12,6 +12,7 @@ import torch
 
 from trainauto.control.control_settings import ControlSettings
 from trainauto.core.errors import InputError
+from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import lacking_environment, parse_size_bytes
 from trainauto.core.workload import Workload
 from trainauto.data.batcher import Batcher, EpochBatches
@@ -29,6 +30,33 @@ logger = logging.getLogger(__name__)
 
 LOOKAHEAD = 2
 """Batches between asking for a larger plan and getting it; a smaller one acts at once."""
+
+
+class LoopLoader(DynamicDataLoader):
+    """A loader that goes on within the bounds of its loop, also from a state of one with others.
+
+    Attributes:
+        axes: bounds of plans.
+    """
+
+    axes: tuple[Axis, ...] = ()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume; a plan beyond the bounds becomes the nearest within them.
+
+        Raises:
+            InputError: the state is of a loop in which something else grows, or of another dataset.
+        """
+        names, theirs = {axis.name for axis in self.axes}, Plan.from_dict(state["plan"])
+        if {name for name, _ in theirs.values} != names:
+            raise InputError(f"the state is of a loop with {theirs}: this one grows {', '.join(sorted(names))}")
+        super().load_state_dict(state)
+        ahead = [self._tail.next_draw.plan, *(plan for _, plan in self._tail.changes)]
+        if any(plan != self._within(plan) for plan in (self.plan, *ahead)):
+            self.update_plan(self._within(self.plan))
+
+    def _within(self, plan: Plan) -> Plan:
+        return plan.changed(**{axis.name: axis.clamp(plan[axis.name]) for axis in self.axes})
 
 
 def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Growth, resize: Resize | None) -> None:
@@ -114,7 +142,7 @@ def build_loader(
     if growth.longest is not None:
         stream = packed = PackedStream(SampleSizes(np.asarray(lengths, np.int64)), TokenCost(), seed)
         batcher = PackedDraws(packed)
-    return DynamicDataLoader(
+    loader = LoopLoader(
         samples,
         growth.plan,
         seed=seed,
@@ -124,6 +152,8 @@ def build_loader(
         stream=stream,
         new_batcher=lambda _order, _sharding: batcher,
     )
+    loader.axes = growth.axes
+    return loader
 
 
 def parse_budget(memory_budget: str | None) -> int | None:

@@ -75,6 +75,7 @@ def test_one_of_both_may_be_missing() -> None:
         (IDS, {"tokens": (4, 8), "side": (1, 2)}, "bounds of 'side', which is no dimension of the batch"),
         (IDS, {"tokens": (8, 4)}, r"bounds of 'tokens' are \(8, 4\)"),
         (IDS, {"tokens": 8}, "bounds of 'tokens' are 8"),
+        (IDS, {"tokens": (2.5, 64)}, r"bounds of 'tokens' are \(2.5, 64\)"),
         (IDS, {"tokens": (4, 8), "batch": (1, 2, 3, 4)}, "bounds of 'batch' are"),
         (("batch", "tokens//8"), {"tokens": (4, 64)}, "'tokens // 8' of batch is 0 at tokens 4, batch 1"),
     ],

@@ -200,6 +200,27 @@ def test_mistakes_are_told_before_anything_runs(wrong: dict[str, Any], message: 
         AdaptiveLoop(task.net, **given)
 
 
+@pytest.mark.parametrize(("values", "samples"), [(4, 4), (Range(4, 6), 6), (Range(16, 32, minimum=16), 16)])
+def test_a_resume_keeps_to_the_bounds_of_now(values: Any, samples: int) -> None:
+    task = Regression()
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=12)
+    loop.step(next(loop.batches()))
+    resumed = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=values)
+    resumed.load_state_dict(loop.state_dict())
+    steps = [resumed.step(batch) for batch in resumed.batches(1)]
+    assert steps[0].samples == samples
+    assert sorted(task.seen) == list(range(SAMPLES))
+
+
+def test_a_state_of_what_grows_otherwise_is_told() -> None:
+    task = Regression()
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    state = loop.state_dict()
+    state["loader"]["plan"] = {"tokens": 8, "micro_batches": 1}
+    with pytest.raises(InputError, match=r"the state is of a loop with tokens 8.*: this one grows batch_size"):
+        loop.load_state_dict(state)
+
+
 def test_building_a_loop_draws_no_random_numbers() -> None:
     class Noisy(Numbered):
         def __getitem__(self, index: int) -> tuple[Tensor, ...]:
