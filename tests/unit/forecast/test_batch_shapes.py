@@ -1,6 +1,6 @@
 """What a batch looks like, written in a line, and what may grow in it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -23,6 +23,16 @@ def test_batches_of_any_make_follow_the_plan() -> None:
     ids, rest = batch["more"]
     assert (tuple(ids.shape), ids.dtype) == ((2, 9), torch.int64)
     assert (tuple(rest["one"].shape), rest["one"].dtype) == ((7,), torch.float32)
+
+
+def test_named_tuples_stay_what_they_are() -> None:
+    class Pair(NamedTuple):
+        picture: Any
+        label: Any
+
+    made = BatchShapes(Pair(("batch", 3), ("batch", torch.int64))).make(Plan.of(batch_size=2))
+    assert isinstance(made, Pair)
+    assert (made.picture.shape, made.label.dtype) == ((2, 3), torch.int64)
 
 
 IDS_OF_SIDE = ("batch", "side // 2 * 2 + 1", torch.int64)

@@ -68,6 +68,17 @@ def test_every_sample_once_an_epoch_in_another_order() -> None:
     assert (loop.epoch, loop.progress.samples) == (3, 150)
 
 
+@pytest.mark.parametrize("options", [{"batch_size": 8}, {"batch_size": None, "tokens": 40, "lengths": [4] * SAMPLES}])
+def test_the_order_of_samples_follows_the_seed(options: dict[str, Any]) -> None:
+    orders = []
+    for seed in (0, 0, 1):
+        task = Regression()
+        trained(task, 1, seed=seed, **options)
+        orders.append(task.seen)
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2])
+
+
 def test_steps_are_those_of_a_loop_written_by_hand() -> None:
     task, by_hand = Regression(), Regression()
     loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8, max_norm=0.5)
