@@ -65,8 +65,6 @@ def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Grow
     Raises:
         InputError: says what is wrong.
     """
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        raise InputError("the dataset must be map-style, with a length and samples by number")
     if not len(dataset):
         raise InputError("the dataset is empty")
     if lengths is not None and len(lengths) != len(dataset):
