@@ -184,6 +184,10 @@ class DynamicDataLoader(DocumentedSetters):
         """Take back the batch that was handed out last: its samples come again, cut to the plan of then."""
         self._given -= batch.step_samples
 
+    def withdraw(self, batch: Batch) -> None:
+        """Hand a batch that was taken back out again: what :meth:`requeue` did is undone."""
+        self._given += batch.step_samples
+
     def _piece(self, batch: Batch) -> Batch:
         """Return what comes next of the current draw: as the plan says, or as the log that is replayed."""
         draw = self._tail.next_draw

@@ -108,6 +108,11 @@ def accumulate_gradients(
     for done, part in split(batch.workload, tensors, len(batch), largest):
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
         weight = batch.workload.weight(part) / step_weight
+        if not weight and not ranks.reduces_in_backward:  # a mean over nothing is no number
+            with torch.no_grad():
+                objective.loss(part)
+            added.append(_handed_on(part, tensors))
+            continue
         keep = objective.without_sum if objective.without_sum is not None and done < len(batch) else nullcontext
         with keep():
             terms = objective.loss(part)
@@ -117,5 +122,9 @@ def accumulate_gradients(
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-        added.append({name: tensor.detach() for name, tensor in part.items() if name not in tensors})
+        added.append(_handed_on(part, tensors))
     return sums, batch.workload.join(added) if len(added) > 1 else added[0]
+
+
+def _handed_on(part: MicroBatch, tensors: MicroBatch) -> dict[str, Tensor]:
+    return {name: tensor.detach() for name, tensor in part.items() if name not in tensors}

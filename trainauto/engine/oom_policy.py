@@ -139,10 +139,7 @@ def _force(run: Training, event: OutOfMemory) -> list[Decision]:
     what = f"one sample{of_size(run.axes, event.shape.extent)} does not fit: {in_words(event.message)}"
     advice = run.checkpointing_fallback.take(run.model, what)
     if advice is not None:
-        raise NothingFitsError(
-            f"{what}\n  {advice}\n"
-            "  Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
-        )
+        raise NothingFitsError(f"{what}\n  {advice}\n  {run.model.less_memory}")
     run.journal.invalidate_peaks()
     return []
 

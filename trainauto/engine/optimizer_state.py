@@ -1,28 +1,39 @@
 """Optimizer state before the first step."""
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
+from copy import copy
 
 import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
+
+TRIED_STEPS = 3
 
 
 def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
-    """Allocate what optimizers keep for each weight, as zeros at step 0, and change no weight.
+    """Allocate what optimizers keep for each weight, as they begin with it, and change no weight.
 
     They allocate it in their first step, after the peak of the backward pass was measured; running out of memory there
-    could not be repeated. Optimizers that hold state already (a resumed run) are left alone.
+    could not be repeated. Optimizers that hold state already (a resumed run) are left alone, and so are those whose
+    state does not begin with zeros: their first step makes it.
     """
     for optimizer in optimizers:
-        if not optimizer.state:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = torch.zeros_like(parameter)
+        if not optimizer.state and _starts_with_zeros(optimizer):
+            for parameter in _trained(optimizer):
+                parameter.grad = torch.zeros_like(parameter)
             empty_step(optimizer)
             optimizer.zero_grad(set_to_none=True)
 
 
 def empty_step(optimizer: Optimizer) -> None:
-    """Step with zero gradients at learning rate 0, then zero the state: of a new optimizer only memory is taken."""
+    """Step an optimizer that has not stepped yet, with zero gradients at learning rate 0: only memory is taken.
+
+    One that has stepped is left alone: what it knows could only be put back from a copy, which takes memory as well.
+    """
+    if any(bool(value.any()) for value in _tensors(optimizer) if not isinstance(value, FakeTensor)):
+        return
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = 0.0
@@ -32,9 +43,62 @@ def empty_step(optimizer: Optimizer) -> None:
     optimizer.step()
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
+    if _starts_with_zeros(optimizer):
+        _zero(optimizer)
+    else:
+        optimizer.state.clear()
+
+
+def _zero(optimizer: Optimizer) -> None:
     for state in optimizer.state.values():
         for name, value in state.items():
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, Tensor):
                 value.zero_()
             elif name == "step":
                 state[name] = 0
+
+
+def _starts_with_zeros(optimizer: Optimizer) -> bool:
+    """Say whether state of zeros at step 0 is what an optimizer begins with, by trying it on two numbers.
+
+    It is not so of NAdam, Rprop, ASGD, or momentum with dampening.
+    """
+    if any(isinstance(parameter, FakeTensor) for parameter in _trained(optimizer)):
+        return True  # of tensors without data only memory counts
+    fresh, zeroed = _on_two_numbers(optimizer), _on_two_numbers(optimizer)
+    _step(zeroed, 0.0)
+    _zero(zeroed)
+    for parameter in _trained(zeroed):
+        parameter.data.fill_(1.0)
+    for place in range(1, TRIED_STEPS + 1):
+        _step(fresh, 0.1 * place)
+        _step(zeroed, 0.1 * place)
+    return all(torch.equal(one, other) for one, other in zip(_trained(fresh), _trained(zeroed), strict=True))
+
+
+def _on_two_numbers(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer of the same kind and options, with two numbers in place of each group's weights."""
+    small = copy(optimizer)
+    small.state = defaultdict(dict)
+    small._optimizer_step_pre_hooks, small._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
+    small.param_groups = []
+    for group in optimizer.param_groups:
+        like = next(iter(group["params"]), torch.ones(2))
+        dtype = like.dtype if like.is_floating_point() else torch.float32
+        parameter = nn.Parameter(torch.ones(2, 2, dtype=dtype, device=like.device))
+        small.param_groups.append({**group, "params": [parameter]})
+    return small
+
+
+def _step(optimizer: Optimizer, gradient: float) -> None:
+    for parameter in _trained(optimizer):
+        parameter.grad = torch.full_like(parameter, gradient)
+    type(optimizer).step(optimizer)  # not its own attribute: a learning-rate schedule may have put one there
+
+
+def _trained(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]
+
+
+def _tensors(optimizer: Optimizer) -> Iterable[Tensor]:
+    return (value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor))

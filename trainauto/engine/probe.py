@@ -150,7 +150,7 @@ def _last_change(run: Training, event: Callable[[Automation], Decision | None]) 
 def _announce(run: Training, given: Plan, reason: str) -> None:
     plan = run.loader.plan
     if plan == given:
-        logger.info("the first batch is drawn under %s, as the option file says: %s", plan, reason)
+        logger.info("the first batch is drawn under %s, as it was to begin with: %s", plan, reason)
         return
     first = PlanChange(plan, f"before the first batch: {reason}", announced=True)
     (decided,) = run.journal.decide([first], None, early=True)  # recorded with the first step

@@ -149,7 +149,9 @@ class _Step:
         """Clip, and step the optimizer of a pass; from now on it stays."""
         if gradients.split != as_planned(self._batch):
             self._splits[objective.name] = gradients.split
-        losses, norm = _read_and_clip(objective, gradients.terms, self._settings.max_norm, self._batch)
+        losses, norm = _read_and_clip(
+            objective, gradients.terms, self._settings.max_norm, self._batch, self._model.finite_numbers
+        )
         self._losses |= losses
         self._norms[objective.name] = norm
         self._failures += gradients.failures
@@ -200,7 +202,7 @@ class _Step:
 
 
 def _read_and_clip(
-    objective: Objective, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch
+    objective: Objective, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch, advice: str
 ) -> tuple[dict[str, float], float]:
     """Bring losses and gradient norm to the host, refuse what is not finite, clip.
 
@@ -217,11 +219,15 @@ def _read_and_clip(
     losses = dict(zip(terms, values, strict=True))
     for name, value in losses.items():
         if not math.isfinite(value):
-            raise NonFiniteError(_non_finite(f"loss term '{name}' of pass '{objective.name}' is {value}", batch))
+            raise NonFiniteError(
+                _non_finite(f"loss term '{name}' of pass '{objective.name}' is {value}", batch, advice)
+            )
     # With loss scaling an overflow is expected now and then; the scaler skips that step and lowers its factor.
     if objective.scaler is None and not math.isfinite(norm):
         elsewhere = " (of all ranks: one whose own loss is not finite names its files)" if batch.others else ""
-        raise NonFiniteError(_non_finite(f"the gradient norm of pass '{objective.name}' is {norm}{elsewhere}", batch))
+        raise NonFiniteError(
+            _non_finite(f"the gradient norm of pass '{objective.name}' is {norm}{elsewhere}", batch, advice)
+        )
     if max_norm is not None and norm > max_norm:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
     return losses, norm
@@ -258,10 +264,7 @@ def _move_averages(model: BaseModel, average_share: float) -> None:
     model.after_step(average_share)
 
 
-def _non_finite(what: str, batch: Batch) -> str:
+def _non_finite(what: str, batch: Batch, advice: str) -> str:
     files = "\n".join(f"    {name}" for name in batch.names[:SHOWN_FILES])
     more = f"\n    ... and {len(batch) - SHOWN_FILES} more" if len(batch) > SHOWN_FILES else ""
-    return (
-        f"{what}\n  plan: {batch.plan}\n  files of the batch:\n{files}{more}\n"
-        "  Try a lower rate, train.grad_clip, or float32 (use_amp: false); look at the files if they are unusual."
-    )
+    return f"{what}\n  plan: {batch.plan}\n  files of the batch:\n{files}{more}\n  {advice}"

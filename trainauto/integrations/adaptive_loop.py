@@ -25,6 +25,7 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
+from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
@@ -154,6 +155,7 @@ class AdaptiveLoop:
         )
         self._reports = LoopReports(run_directory)
         self._has_begun = False
+        self._untrained: Batch | None = None
         self._data_seconds, self._given_back = 0.0, 0
 
     @property
@@ -174,18 +176,22 @@ class AdaptiveLoop:
     def batches(self, epochs: int | None = None) -> Iterator[Batch]:
         """Yield batches until so many epochs have been trained in all; without end where nobody says.
 
-        Pass each to :meth:`step` before the next one is asked for.
+        Pass each to :meth:`step` before the next one is asked for: one that was not trained, since an error or a break
+        came between, comes again.
 
         Args:
             epochs: counted from the very first sample, also after :meth:`load_state_dict`.
         """
         self._begin(epochs)
+        self._take_back()
         batches = iter(self.training.loader)
         while epochs is None or self.progress.samples < epochs * len(self._samples):
             start = time.perf_counter()
             batch = next_batch(self.training, batches)
             self._data_seconds = time.perf_counter() - start
+            self._untrained = batch
             yield batch
+            self._take_back()
 
     def step(self, batch: Batch) -> LoopStep:
         """Train a batch: every objective's loss, gradients and optimizer, in turn.
@@ -195,7 +201,12 @@ class AdaptiveLoop:
             NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective.
         """
         run = self.training
-        record = train_step(run, batch, self._data_seconds)
+        try:
+            record = train_step(run, batch, self._data_seconds)
+        except NothingFitsError:
+            self._untrained = None  # it went back to the loader
+            raise
+        self._untrained = None
         if record is None:
             self._given_back += 1
             return LoopStep.not_trained(batch)
@@ -208,9 +219,22 @@ class AdaptiveLoop:
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of samples, the counters, and what the controller knows.
 
-        Model and optimizers are the loop's own to save.
+        Model and optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
         """
-        return {"progress": vars(self.progress).copy(), **self.training.decided_parts()}
+        in_hand, loader = self._untrained, self.training.loader
+        if in_hand is not None:
+            loader.requeue(in_hand)
+        try:
+            return {"progress": vars(self.progress).copy(), **self.training.decided_parts()}
+        finally:
+            if in_hand is not None:
+                loader.withdraw(in_hand)
+
+    def _take_back(self) -> None:
+        """Have a batch that was not trained come again."""
+        if self._untrained is not None:
+            self.training.loader.requeue(self._untrained)
+            self._untrained = None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`; call it before the first batch is asked for.
@@ -242,7 +266,14 @@ class AdaptiveLoop:
         """Before the first batch: predict, put the budget in force, choose the first plan."""
         if self._has_begun:
             return
-        self._has_begun = True
+        try:
+            self._prepare(epochs)
+        except BaseException:
+            lift_budget(self.training)
+            raise
+        self._has_begun = True  # not before: who mends what failed iterates again
+
+    def _prepare(self, epochs: int | None) -> None:
         run = self.training
         self._say_coupling()
         if run.limit_bytes is None:

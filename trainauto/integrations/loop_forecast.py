@@ -157,7 +157,10 @@ def _copied(model: LoopModel, mode: FakeTensorMode) -> LoopModel:
     # Fresh optimizers: what they keep is made by the first step, as in training.
     memo: dict[int, Any] = {id(optimizer.state): defaultdict(dict) for optimizer in optimizers}
     module, copies = fake_copy((model.module, optimizers), mode, memo)
-    objectives = [replace(objective, optimizer=copy) for objective, copy in zip(model.given, copies, strict=True)]
+    # A scaler would keep numbers of the copy; scaling a loss takes no memory to speak of.
+    objectives = [
+        replace(objective, optimizer=copied, scaler=None) for objective, copied in zip(model.given, copies, strict=True)
+    ]
     return LoopModel(module, objectives, model.structure)
 
 

@@ -28,7 +28,8 @@ LOSS = "loss"
 class ModelObjective:
     """What one optimizer minimises. Several take turns in every step, as a GAN's generator and discriminator do.
 
-    The loss is a mean over the samples of the batch it gets, which may be a part of the one that was drawn. It must use
+    The loss keeps nothing: it also runs on a copy of the model whose tensors hold no data, and in parts. It is a mean
+    over the samples of the batch it gets, which may be a part of the one that was drawn. It must use
     the model that it is given, not one it knows: memory is predicted by running it on a copy without data. Where
     batches are dicts, it may add detached tensors to them, a row for each sample: objectives after it find them.
 
@@ -59,6 +60,9 @@ class LoopModel(BaseModel):
     Raises:
         InputError: there is no objective, two have the same name, or an optimizer steps what is not the module's.
     """
+
+    less_memory = "Take a smaller model, mixed precision, or more memory (memory_budget)."
+    finite_numbers = "Try a lower learning rate, max_norm, or float32; look at these samples if they are unusual."
 
     def __init__(self, module: nn.Module, objectives: Sequence[ModelObjective], structure: Structure) -> None:
         super().__init__(next((tensor.device for tensor in module.parameters()), torch.device("cpu")))
@@ -129,6 +133,17 @@ class LoopModel(BaseModel):
                 raise InputError(
                     f"the optimizer of '{objective.name}' steps {strays} parameters that are not the model's: pass the "
                     "module that holds them all (several: nn.ModuleDict)"
+                )
+            if isinstance(objective.optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
+                kind = type(objective.optimizer).__name__
+                raise InputError(
+                    f"{kind} cannot be used here, where steps are made of parts: it calls the loss itself, or takes "
+                    "sparse gradients only"
+                )
+        for name, layer in self.module.named_modules():
+            if getattr(layer, "sparse", False) and isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+                raise InputError(
+                    f"{name or 'the model'} has sparse=True: gradients must be dense to be clipped and summed"
                 )
 
 

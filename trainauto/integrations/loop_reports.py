@@ -61,6 +61,9 @@ class LoopReports:
 
     def failed(self, error: BaseException) -> None:
         """Tell of an error that ends the loop."""
+        if isinstance(error, KeyboardInterrupt):
+            self._end(RunEnd("interrupted", "stopped at once", self._progress))
+            return
         self._end(RunEnd("failed", f"{type(error).__name__}: {error}".splitlines()[0], self._progress))
 
     def close(self) -> None:

@@ -14,12 +14,13 @@ class LoopStep:
     """What became of a batch.
 
     Attributes:
-        trained: whether it was trained. One that did not fit in any pieces has changed nothing: its samples come again
-            in smaller batches.
+        trained: whether it was trained. One that did not fit in any pieces comes again in smaller batches, and has
+            changed nothing, unless an objective before the one that did not fit had stepped: that one's step stays.
         losses: each term, a mean over the samples of the step; keys as the loss names them.
         grad_norms: of each objective, before clipping.
         samples: trained in it; 0 where it was not.
         plan: it was trained under, or came under.
+        skipped: objectives whose weights were left alone, since gradients of fp16 had overflowed.
         pieces: parts in which it ran, by objective, where those are not what the plan says.
         out_of_memory: times it ran out of memory on the way.
         peak_bytes: most memory in use while it ran, counted as the limit is; ``None`` where the platform cannot tell.
@@ -31,6 +32,7 @@ class LoopStep:
     grad_norms: Mapping[str, float]
     samples: int
     plan: Plan
+    skipped: tuple[str, ...]
     pieces: Mapping[str, int]
     out_of_memory: int
     peak_bytes: int | None
@@ -51,6 +53,7 @@ class LoopStep:
             grad_norms=record.grad_norms,
             samples=record.shape.samples,
             plan=record.plan,
+            skipped=record.skipped,
             pieces={name: split.micro_batches for name, split in record.pieces.items()},
             out_of_memory=record.ooms - told,
             peak_bytes=record.peak.allocated if record.peak is not None else None,
@@ -60,4 +63,4 @@ class LoopStep:
     @classmethod
     def not_trained(cls, batch: Batch) -> "LoopStep":
         """Return what there is to say of a batch that did not fit."""
-        return cls(False, {}, {}, 0, batch.plan, {}, 1, None, ())
+        return cls(False, {}, {}, 0, batch.plan, (), {}, 1, None, ())

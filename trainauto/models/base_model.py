@@ -38,7 +38,14 @@ class BaseModel(ABC):
         networks: trained networks by name (``net_g``), as they are saved: neither compiled nor wrapped.
         optimizers: by the name of the pass that steps them.
         averages: moving averages by the name of the network they follow.
+        less_memory: what to do where nothing fits, in words.
+        finite_numbers: what to do where a loss or a gradient is not finite.
     """
+
+    less_memory = "Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
+    finite_numbers = (
+        "Try a lower rate, train.grad_clip, or float32 (use_amp: false); look at the files if they are unusual."
+    )
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

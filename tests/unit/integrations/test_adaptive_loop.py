@@ -1,6 +1,7 @@
 """A loop of one's own, without a memory budget: its stream, its steps, its state."""
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils.data import TensorDataset
 from trainauto import AdaptiveLoop, ModelObjective, Range
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
+from trainauto.engine.probe import untrained_step
 from trainauto.engine.run_errors import NothingFitsError
 
 SAMPLES = 50
@@ -211,3 +213,111 @@ def test_a_loss_that_is_no_number_is_told() -> None:
     loop = AdaptiveLoop(task.net, objective, Numbered(), batch_size=8)
     with pytest.raises(InputError, match=r"the loss of 'fit' must return one number.*a tensor of shape \(8, 1\)"):
         loop.step(next(loop.batches()))
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "AdamW": lambda weights: torch.optim.AdamW(weights, 1e-3),
+    "momentum": lambda weights: torch.optim.SGD(weights, 0.01, momentum=0.9),
+    "dampening": lambda weights: torch.optim.SGD(weights, 0.01, momentum=0.9, dampening=0.5),
+    "NAdam": lambda weights: torch.optim.NAdam(weights, 1e-3),
+    "Rprop": lambda weights: torch.optim.Rprop(weights, 1e-3),
+    "ASGD": lambda weights: torch.optim.ASGD(weights, 0.01),
+    "Adagrad": lambda weights: torch.optim.Adagrad(weights, 0.01, initial_accumulator_value=0.1),
+    "groups": lambda weights: torch.optim.RAdam([{"params": [next(weights)], "lr": 0.1}, {"params": list(weights)}]),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_begin_as_they_would(name: str) -> None:
+    """What they keep is allocated before the first step; not all of it begins with zeros."""
+    task, plain = Regression(), Regression()
+    task.optimizer = OPTIMIZERS[name](task.net.parameters())
+    plain.optimizer = OPTIMIZERS[name](plain.net.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(task.optimizer, 2, 0.5)
+    other = torch.optim.lr_scheduler.StepLR(plain.optimizer, 2, 0.5)
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    for _, batch in zip(range(6), loop.batches(), strict=False):
+        loop.step(batch)
+        schedule.step()
+        plain.optimizer.zero_grad()
+        plain.loss(plain.net, (batch.tensors["0"], batch.tensors["1"])).backward()
+        plain.optimizer.step()
+        other.step()
+    assert not torch.equal(task.weights(), Regression().weights())
+    torch.testing.assert_close(task.weights(), plain.weights(), rtol=1e-10, atol=1e-12)
+
+
+def test_an_optimizer_that_has_stepped_keeps_what_it_knows_and_frozen_weights_get_nothing() -> None:
+    task = Regression()
+    task.net[0].requires_grad_(False)
+    task.optimizer = torch.optim.Adam(task.net.parameters(), 1e-3)
+    task.loss(task.net, (torch.rand(4, 4), torch.rand(4, 1))).backward()
+    task.optimizer.step()
+    known = {key: value.clone() for key, value in task.optimizer.state[task.net[2].weight].items()}
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    next(loop.batches())
+    untrained_step(loop.training, loop.plan)
+    assert len(task.optimizer.state) == 2
+    assert all(torch.equal(task.optimizer.state[task.net[2].weight][key], value) for key, value in known.items())
+
+
+def test_what_was_not_trained_comes_again() -> None:
+    """A break, an error in mid-step, a checkpoint with a batch in hand."""
+    task = Regression()
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    for batch in loop.batches():
+        first = batch.names
+        break
+    batches = loop.batches()
+    batch = next(batches)
+    assert batch.names == first
+    assert loop.state_dict()["loader"]["given"] == 0
+    task.most = 0
+    with pytest.raises(NothingFitsError):
+        loop.step(batch)
+    task.most, task.seen = None, []
+    for batch in loop.batches(1):
+        loop.step(batch)
+    assert sorted(task.seen) == list(range(SAMPLES))
+
+
+def test_a_loop_that_failed_to_begin_begins_when_it_is_asked_again() -> None:
+    task = Regression()
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    begun: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_say_coupling", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            next(loop.batches())
+        patch.setattr(loop, "_say_coupling", lambda: begun.append(True))
+        next(loop.batches())
+    assert begun == [True]
+
+
+def test_parts_without_anything_to_learn_weigh_nothing() -> None:
+    """Their mean is a mean over nothing."""
+    task = Regression(most=3)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        counted = batch[0][:, 0] >= 25
+        task.loss(model, batch)
+        return F.mse_loss(model((batch[0][counted] / SAMPLES).double()), batch[1][counted].double())
+
+    objective = ModelObjective("fit", task.optimizer, loss)
+    loop = AdaptiveLoop(
+        task.net, objective, Numbered(), batch_size=8, weigh=lambda batch: int((batch[0][:, 0] >= 25).sum())
+    )
+    steps = [loop.step(batch) for batch in loop.batches(1)]
+    assert sum(step.samples for step in steps) == SAMPLES
+    assert all(math.isfinite(step.losses["loss"]) for step in steps)
+
+
+def test_what_cannot_be_stepped_in_parts_is_refused() -> None:
+    task = Regression()
+    objective = ModelObjective("fit", torch.optim.LBFGS(task.net.parameters()), task.loss)
+    with pytest.raises(InputError, match="LBFGS cannot be used here"):
+        AdaptiveLoop(task.net, objective, Numbered(), batch_size=8)
+    sparse = nn.Sequential(nn.Embedding(4, 4, sparse=True))
+    objective = ModelObjective("fit", torch.optim.SGD(sparse.parameters(), 0.1), task.loss)
+    with pytest.raises(InputError, match="0 has sparse=True"):
+        AdaptiveLoop(sparse, objective, Numbered(), batch_size=8)
