@@ -233,6 +233,7 @@ class DynamicDataLoader(DocumentedSetters):
     def _advance_if_consumed(self) -> None:
         if self._is_consumed():
             self._tail, self._given, self._current = self._tail.advanced(self.sharding, self._batcher), 0, None
+            self._stream.forget_before(self._tail.next_draw.first_sample)
 
     def _is_consumed(self) -> bool:
         return self._given == self.sharding.total(self._tail.next_draw.batch_size)
