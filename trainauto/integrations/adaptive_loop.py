@@ -4,7 +4,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
@@ -30,7 +29,7 @@ from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
-from trainauto.integrations.coupling import coupling_in
+from trainauto.integrations.coupling import say_coupling
 from trainauto.integrations.loop_axes import Growth, Values
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
@@ -42,7 +41,7 @@ from trainauto.integrations.loop_parts import (
     teach_workload,
     warn_of_environment,
 )
-from trainauto.integrations.loop_reports import LoopReports
+from trainauto.integrations.loop_reports import LoopReports, config_of
 from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
 from trainauto.integrations.samples import Weigh
@@ -136,8 +135,7 @@ class AdaptiveLoop:
         structure = teach_workload(self._samples, growth, lengths, weigh, workload)
         given = [objectives] if isinstance(objectives, ModelObjective) else list(objectives)
         self._model = LoopModel(model, given, structure)
-        budget_bytes = parse_budget(memory_budget)
-        meter = MemoryMeter(self._model.device)
+        budget_bytes, meter = parse_budget(memory_budget), MemoryMeter(self._model.device)
         control = control_settings(settings or {})
         self._automation = LoopController(
             Controller(LoopController.name, control, Bounds({}, growth.axes), EffectiveBatch())
@@ -289,14 +287,14 @@ class AdaptiveLoop:
 
     def _prepare(self, epochs: int | None) -> None:
         run = self.training
-        self._say_coupling()
+        say_coupling(self._model.module, [given.splittable for given in self._model.given])
         if run.limit_bytes is None:
             logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
         elif run.model.device.type == "cpu":
             warn_of_environment()
         facts = RunFacts(run.axes, run.loader.plan)
         self._automation.check(facts)
-        self._reports.start(self._summary(epochs), self._config())
+        self._reports.start(self._summary(epochs), config_of(run, self._model, self._automation.controller.settings))
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
         clips = run.controls.max_norm is not None
@@ -308,33 +306,6 @@ class AdaptiveLoop:
                 controller, run.axes, run.loader.plan, lambda plan: measure(run, plan), run.limit_bytes
             )
         choose_first_plan(run)
-
-    def _say_coupling(self) -> None:
-        layer = coupling_in(self._model.module)
-        undeclared = [objective for objective in self._model.given if objective.splittable is None]
-        if layer and undeclared:
-            logger.info(
-                "%s computes with statistics of its batch: a batch that runs out of memory comes again as smaller "
-                "batches, not in parts",
-                layer,
-            )
-
-    def _config(self) -> dict[str, Any]:
-        run, settings = self.training, self._automation.controller.settings
-        return {
-            "plan": run.loader.plan.to_dict(),
-            "axes": [asdict(axis) for axis in run.axes],
-            "objectives": {
-                objective.name: {
-                    "optimizer": type(objective.optimizer).__name__,
-                    "learning_rate": objective.optimizer.param_groups[0]["lr"],
-                }
-                for objective in self._model.given
-            },
-            "memory_budget_bytes": run.budget_bytes,
-            "max_norm": run.controls.max_norm,
-            "controller": asdict(settings),
-        }
 
     def _summary(self, epochs: int | None) -> RunSummary:
         run = self.training

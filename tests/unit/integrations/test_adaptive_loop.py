@@ -16,6 +16,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.engine.probe import untrained_step
 from trainauto.engine.run_errors import NothingFitsError
+from trainauto.integrations import adaptive_loop
 
 SAMPLES = 50
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 1.00 GiB."
@@ -286,10 +287,10 @@ def test_a_loop_that_failed_to_begin_begins_when_it_is_asked_again() -> None:
     loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
     begun: list[bool] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_say_coupling", lambda: 1 / 0)
+        patch.setattr(adaptive_loop, "say_coupling", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             next(loop.batches())
-        patch.setattr(loop, "_say_coupling", lambda: begun.append(True))
+        patch.setattr(adaptive_loop, "say_coupling", lambda *_: begun.append(True))
         next(loop.batches())
     assert begun == [True]
 
@@ -354,3 +355,10 @@ def test_what_is_of_another_kind_is_told(given: dict[str, Any], message: str) ->
         AdaptiveLoop(**kinds, batch_size=8)
     with pytest.raises(InputError, match=r"an objective is ModelObjective\(name, optimizer, loss\(model, batch\)\)"):
         ModelObjective("fit", task.loss, task.optimizer)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_may_be_no_smaller_says_so() -> None:
+    task = Regression(nn.BatchNorm1d(8), most=5)
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    with pytest.raises(NothingFitsError, match="8 samples do not fit at once, and no smaller batch is allowed"):
+        loop.step(next(loop.batches()))
