@@ -22,7 +22,7 @@ WORKER = Path(__file__).with_name("example_worker.py")
 LEAST_USE = 0.95
 WHOLE, BESIDE = 7, 3
 """Whole steps of a plan before somebody else comes, so that a period has shown that it fits; and how many he stays."""
-EXAMPLES = {"digits_batchnorm": (9, 12), "gpt_tokens": (2, 26), "gan": (9, 12), "diffusion_sizes": (5, 30)}
+EXAMPLES = {"digits_batchnorm": (9, 18), "gpt_tokens": (2, 26), "gan": (9, 12), "diffusion_sizes": (5, 30)}
 """Epochs until the plan is back, and MiB of the neighbour: the plan does not fit beside it, a smaller one does."""
 
 
