@@ -10,10 +10,6 @@ from typing import Any
 from torch import nn
 from torch.utils.data import default_collate
 
-from trainauto.automations.controller_automation import ControllerAutomation
-from trainauto.control.bounds import Bounds
-from trainauto.control.controller import Controller
-from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
@@ -30,20 +26,14 @@ from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
 from trainauto.integrations.coupling import say_coupling
-from trainauto.integrations.loop_axes import Growth, Values
+from trainauto.integrations.loop_axes import Values
+from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
-from trainauto.integrations.loop_parts import (
-    build_loader,
-    check_samples,
-    control_settings,
-    parse_budget,
-    teach_workload,
-    warn_of_environment,
-)
+from trainauto.integrations.loop_parts import LoopSamples, build_loader, parse_budget, warn_of_environment
 from trainauto.integrations.loop_reports import LoopReports, config_of
 from trainauto.integrations.loop_step import LoopStep
-from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
+from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.samples import Weigh
 from trainauto.memory.monitor.meter import MemoryMeter
 
@@ -55,10 +45,6 @@ class OwnRates:
 
     def set_rates(self, optimizers: object, progress: Progress, extra_factor: float = 1.0) -> None:
         """Do nothing."""
-
-
-class LoopController(ControllerAutomation):
-    """The controller of a loop of one's own."""
 
 
 class AdaptiveLoop:
@@ -129,29 +115,26 @@ class AdaptiveLoop:
         run_directory: str | os.PathLike[str] | None = None,
     ) -> None:
         check_kinds(model, objectives, dataset)
-        growth = Growth.of(batch_size, size, tokens, max(lengths) if lengths is not None and len(lengths) else None)
-        check_samples(dataset, lengths, growth, resize)
-        self._samples = MapSamples(dataset, collate_fn, resize, growth.longest)
-        structure = teach_workload(self._samples, growth, lengths, weigh, workload)
+        values = {"batch_size": batch_size, "size": size, "tokens": tokens}
+        drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths, weigh, workload)
+        self._samples, axes = drawn.samples, drawn.growth.axes
         given = [objectives] if isinstance(objectives, ModelObjective) else list(objectives)
-        self._model = LoopModel(model, given, structure)
+        self._model = LoopModel(model, given, drawn.structure)
+        self._automation = LoopController.of(settings or {}, axes)
         budget_bytes, meter = parse_budget(memory_budget), MemoryMeter(self._model.device)
-        control = control_settings(settings or {})
-        self._automation = LoopController(
-            Controller(LoopController.name, control, Bounds({}, growth.axes), EffectiveBatch())
-        )
         limit_bytes = budget_bytes or meter.limit_bytes
-        loader = build_loader(self._samples, growth, lengths, seed, num_workers, self._model.device)
+        target = self._automation.controller.settings.target_vram_usage
+        loader = build_loader(drawn, seed, num_workers, self._model.device)
         self.training = Training(
             model=self._model,
             loader=loader,
-            axes=growth.axes,
+            axes=axes,
             schedule=OwnRates(),
             journal=DecisionJournal(Controls(loader, max_norm), [self._automation]),
             meter=meter,
             budget_bytes=budget_bytes,
             limit_bytes=limit_bytes,
-            memory_target_bytes=int(limit_bytes * control.target_vram_usage) if limit_bytes else None,
+            memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
         )
         self._reports = LoopReports(run_directory)
         self._has_begun = False

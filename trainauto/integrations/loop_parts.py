@@ -1,16 +1,14 @@
 """The samples and the loader of a loop of one's own."""
 
-import difflib
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from trainauto.control.control_settings import ControlSettings
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import lacking_environment, parse_size_bytes
@@ -21,8 +19,8 @@ from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
-from trainauto.integrations.loop_axes import Growth
-from trainauto.integrations.map_samples import MapSamples, MapStyle, Resize, seeded
+from trainauto.integrations.loop_axes import Growth, Values
+from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize, seeded
 from trainauto.integrations.samples import NestedSamples, Weigh, sized_dimensions, template_of
 from trainauto.integrations.structure import Structure, leaves_of
 
@@ -30,6 +28,54 @@ logger = logging.getLogger(__name__)
 
 LOOKAHEAD = 2
 """Batches between asking for a larger plan and getting it; a smaller one acts at once."""
+
+
+@dataclass(frozen=True)
+class LoopSamples:
+    """What a loop draws, and how.
+
+    Attributes:
+        growth: axes, and the first plan.
+        samples: of the dataset; they know their workload.
+        structure: how batches are put together for losses.
+        lengths: tokens of each sample, where plans are budgets of tokens.
+    """
+
+    growth: Growth
+    samples: MapSamples
+    structure: Structure
+    lengths: Sequence[int] | None
+
+    @classmethod
+    def of(
+        cls,
+        dataset: MapStyle,
+        collate_fn: Collate,
+        values: Mapping[str, Values | None],
+        resize: Resize | None,
+        lengths: Sequence[int] | None,
+        weigh: Weigh | None = None,
+        workload: Workload | None = None,
+    ) -> "LoopSamples":
+        """Look at a few samples, and learn what batches of them are.
+
+        Args:
+            dataset: as of the loop.
+            collate_fn: as of the loop.
+            values: ``batch_size``, ``size`` and ``tokens`` of the loop.
+            resize: as of the loop.
+            lengths: as of the loop.
+            weigh: as of the loop.
+            workload: as of the loop.
+
+        Raises:
+            InputError: they cannot be trained so.
+        """
+        longest = max(lengths) if lengths is not None and len(lengths) else None
+        growth = Growth.of(values["batch_size"], values["size"], values["tokens"], longest)
+        _check_samples(dataset, lengths, growth, resize)
+        samples = MapSamples(dataset, collate_fn, resize, growth.longest)
+        return cls(growth, samples, _teach_workload(samples, growth, lengths, weigh, workload), lengths)
 
 
 class LoopLoader(DynamicDataLoader):
@@ -59,7 +105,7 @@ class LoopLoader(DynamicDataLoader):
         return plan.changed(**{axis.name: axis.clamp(plan[axis.name]) for axis in self.axes})
 
 
-def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Growth, resize: Resize | None) -> None:
+def _check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Growth, resize: Resize | None) -> None:
     """Refuse samples that cannot be trained so.
 
     Raises:
@@ -78,7 +124,7 @@ def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Grow
         raise InputError("an AdaptiveLoop trains in one process; several are torchrun's business with train.py")
 
 
-def teach_workload(
+def _teach_workload(
     samples: MapSamples, growth: Growth, lengths: Sequence[int] | None, weigh: Weigh | None, workload: Workload | None
 ) -> Structure:
     """Look at a few samples: have the dataset know its workload, and return how its batches are put together.
@@ -120,14 +166,7 @@ def _key(index: int, size: int) -> SampleKey:
     return SampleKey(index, size, 0)
 
 
-def build_loader(
-    samples: MapSamples,
-    growth: Growth,
-    lengths: Sequence[int] | None,
-    seed: int,
-    num_workers: int,
-    device: torch.device,
-) -> DynamicDataLoader:
+def build_loader(drawn: LoopSamples, seed: int, num_workers: int, device: torch.device) -> DynamicDataLoader:
     """Return the loader: of a budget of tokens, neighbours of similar length; batches end with each epoch.
 
     Raises:
@@ -135,10 +174,11 @@ def build_loader(
     """
     if num_workers < 0:
         raise InputError(f"num_workers is {num_workers}: 0 loads samples in this process, more in as many others")
+    samples, growth = drawn.samples, drawn.growth
     stream = ShuffledStream(len(samples), seed)
     batcher: Batcher = EpochBatches(len(samples))
     if growth.longest is not None:
-        stream = packed = PackedStream(SampleSizes(np.asarray(lengths, np.int64)), TokenCost(), seed)
+        stream = packed = PackedStream(SampleSizes(np.asarray(drawn.lengths, np.int64)), TokenCost(), seed)
         batcher = PackedDraws(packed)
     loader = LoopLoader(
         samples,
@@ -167,27 +207,6 @@ def parse_budget(memory_budget: str | None) -> int | None:
         return parse_size_bytes(memory_budget) if memory_budget is not None else None
     except ValueError as error:
         raise InputError(f"memory_budget: {error}") from None
-
-
-def control_settings(settings: Mapping[str, Any]) -> ControlSettings:
-    """Return what a controller goes by.
-
-    Raises:
-        InputError: a name is unknown, or a value cannot be.
-    """
-    known = [field.name for field in fields(ControlSettings)]
-    for name in settings:
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, 1, 0.5)
-            advice = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(known)}"
-            raise InputError(f"settings: '{name}' is unknown; {advice}")
-    for name, kind in get_type_hints(ControlSettings).items():
-        if get_origin(kind) is Literal and name in settings and settings[name] not in get_args(kind):
-            raise InputError(f"settings: {name} is {settings[name]!r}; there are {', '.join(get_args(kind))}")
-    try:
-        return ControlSettings(**settings)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"settings: {error}") from None
 
 
 def warn_of_environment() -> None:

@@ -178,6 +178,7 @@ def test_what_one_objective_hands_on_reaches_the_next_whole() -> None:
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"settings": {"max_batch_size": 32}}, r"'max_batch_size' is unknown. Bounds are those of Range"),
     ({"dataset": TensorDataset(torch.zeros(0, 2))}, "the dataset is empty"),
     ({"memory_budget": "2 apples"}, "memory_budget: "),
     ({"lengths": [1, 2]}, "there are 2 lengths for 50 samples"),
@@ -185,7 +186,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"weigh": len, "workload": object()}, "leave weigh out"),
     ({"batch_size": None}, "give either batch_size or tokens"),
     ({"settings": {"target_vram_usage": 85}}, "settings: target_vram_usage must lie in"),
-    ({"settings": {"target_usage": 0.8}}, r"settings: 'target_usage' is unknown; did you mean 'target_vram_usage'\?"),
+    ({"settings": {"target_usage": 0.8}}, r"settings: 'target_usage' is unknown. Did you mean 'target_vram_usage'\?"),
 ]
 
 
