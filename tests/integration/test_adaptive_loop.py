@@ -77,12 +77,25 @@ def test_a_closure_on_the_live_network_is_measured_and_the_log_says_so() -> None
     assert 0.7 * 96 * MIB < max(result["peaks"]) < 96 * MIB
 
 
+PORTED = """
+import sys
+from pathlib import Path
+
+halving = torch.optim.lr_scheduler.StepLR(adam, 1, 0.5)
+parts = {"model": model, "optimizer": adam, "scheduler": halving}
+train(loop, parts, lambda epoch: print("epoch", epoch), int(sys.argv[1]), Path("saved.pt"))
+print(f"{loop.progress.samples} samples, {adam.param_groups[0]['lr']:g}")
+"""
+
+
 def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: Path) -> None:
     """With a run directory added, which the command reports on."""
     text = (WORKER.parents[2] / "docs" / "own_loop.md").read_text(encoding="utf-8")
-    example, *_ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    example, ported, *_ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     (tmp_path / "plain.py").write_text(example)
     (tmp_path / "kept.py").write_text(example.replace("dataset,\n", 'dataset,\n    run_directory="runs/mine",\n'))
+    made = example[: example.index("with loop:")]
+    (tmp_path / "ported.py").write_text(made + ported + PORTED)
     environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
 
     def said(*command: str) -> str:
@@ -94,6 +107,8 @@ def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: P
 
     assert re.fullmatch(r"8000 samples, batch_size \d{2,4}, loss \d\.\d{3}, \d\d MiB\n", said("plain.py"))
     assert not (tmp_path / "runs").exists()
+    assert said("ported.py", "1") == "epoch 0\n4000 samples, 0.0005\n"
+    assert said("ported.py", "3") == "epoch 1\nepoch 2\n12000 samples, 0.000125\n"  # and it resumed
     kept = said("kept.py")
     assert "/8000 samples" in kept
     assert "completed   the loop has ended" in kept
