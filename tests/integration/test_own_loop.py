@@ -24,7 +24,7 @@ pytestmark = [
 Write = Callable[..., Path]
 LOOP = Path(__file__).parent / "own_loop.py"
 ROOT = LOOP.parents[2]
-STEPS, SPIKES_EVERY = (2000, 60) if ACCEPTANCE else (66, 40)
+STEPS, SPIKES_EVERY = (2000, 60) if ACCEPTANCE else (72, 40)
 FEW_STEPS = 40  # a period of 25 and what comes of its end
 BUDGET = "40MiB"
 
