@@ -148,6 +148,6 @@ def _plan_options(options: LoadedOptions, card: "CardPreset") -> "CardPlan":
     from trainauto.core.worker_process import start_tracing
 
     with start_tracing(like_cuda=True) as child:
-        from trainauto.forecast import card_plans
+        from trainauto.forecast import option_plans
 
-        return card_plans.plan_for_cards(options, [card], child=child).cards[0]
+        return option_plans.plan_for_cards(options, [card], child=child).cards[0]

@@ -255,6 +255,7 @@ def measure_beside_others(results: dict[str, Any], arguments: argparse.Namespace
         results["many_s"] = many_seconds(arguments.repeats)
     if arguments.part != "packing":
         results["throughput"] = [asdict(row) for row in throughput_rows(python, arguments.runs, arguments.threads)]
+        results["training_order"] = "random"
     names = ["numpy", "torch", "transformers", "dynabatch"]
     results["machine"] = {**this_machine(), **versions(python, names)}
 

@@ -91,9 +91,7 @@ def _throughput(results: dict[str, Any]) -> list[str]:
         "Small networks on this CPU, each method in a process of its own, in turns: mean vectors of an encoder\n"
         "(`embed`), 16 more tokens of an encoder with a decoder (`generate`), an epoch of a language model (`train`).\n"
         "The budget is what the batch of the longest texts takes, and 15 % more, enforced; a batch that runs\n"
-        "out of memory is counted and tried again in halves. In training everybody's batches come in random order, as\n"
-        "fairseq and ours give them; before, those of others came sorted. Tokens are\n"
-        "those of the texts, unpadded; seconds are CPU\n"
+        "out of memory is counted and tried again in halves. Tokens are those of the texts, unpadded; seconds are CPU\n"
         "time of one thread, which others on the machine change little. Ratios are medians of those of a repeat.\n",
         "| task | method | batches | out of memory | peak of budget, MiB | tokens/s | to shuffled | to max tokens |",
         "|---|---|---|---|---|---|---|---|",
@@ -104,6 +102,11 @@ def _throughput(results: dict[str, Any]) -> list[str]:
             f"| {row['task']} | {name} | {row['batches']} | {row['failures']} | {row['peak_mib']:.0f} of "
             f"{row['budget_mib']:.0f} | {row['tokens_per_s']:,.0f} | {row['to_shuffled']:.2f} "
             f"| {row['to_max_tokens']:.2f} |"
+        )
+    if results.get("training_order") == "random":
+        lines.append(
+            "\nIn training everybody's batches come in random order, as fairseq and ours give them; before, those of\n"
+            "others came sorted."
         )
     faster = [
         f"{row['task']} ({row['to_max_tokens']:.2f} of max tokens)"

@@ -93,7 +93,7 @@ def failures(trials: int) -> dict[str, Any]:
             step = loop.step(batch)
             del ballast
             found["errors"].append(float((gan.gradients() - expected).norm() / expected.norm()))
-            found["losses"].append(abs(step.losses["loss"] / undisturbed.losses["loss"] - 1))
+            found["losses"].append(abs(step.losses["judge"] / undisturbed.losses["judge"] - 1))
             found["where"] += where_it_failed(gan.passed, step)
         found["counted"] = [loop.progress.steps - before.steps, loop.progress.samples - before.samples]
     return found

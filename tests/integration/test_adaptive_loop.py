@@ -77,12 +77,24 @@ def test_a_closure_on_the_live_network_is_measured_and_the_log_says_so() -> None
     assert 0.7 * 96 * MIB < max(result["peaks"]) < 96 * MIB
 
 
+PORTED = """
+import sys
+from pathlib import Path
+
+halving = torch.optim.lr_scheduler.StepLR(adam, 1, 0.5)
+parts = {"model": model, "optimizer": adam, "scheduler": halving}
+train(loop, parts, lambda epoch: print("epoch", epoch), int(sys.argv[1]), Path("saved.pt"))
+print(f"{loop.progress.samples} samples, {adam.param_groups[0]['lr']:g}")
+"""
+
+
 def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: Path) -> None:
     """With a run directory added, which the command reports on."""
     text = (WORKER.parents[2] / "docs" / "own_loop.md").read_text(encoding="utf-8")
-    example, _ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    (tmp_path / "plain.py").write_text(example)
+    example, ported, *_ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     (tmp_path / "kept.py").write_text(example.replace("dataset,\n", 'dataset,\n    run_directory="runs/mine",\n'))
+    made = example[: example.index("with loop:")]
+    (tmp_path / "ported.py").write_text(made + ported + PORTED)
     environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
 
     def said(*command: str) -> str:
@@ -92,9 +104,11 @@ def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: P
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
-    assert re.fullmatch(r"8000 samples, batch_size \d{2,4}, loss \d\.\d{3}, \d\d MiB\n", said("plain.py"))
+    assert said("ported.py", "1") == "epoch 0\n4000 samples, 0.0005\n"
+    assert said("ported.py", "2") == "epoch 1\n8000 samples, 0.00025\n"  # and it resumed
     assert not (tmp_path / "runs").exists()
     kept = said("kept.py")
+    assert re.search(r"^8000 samples, batch_size \d{2,4}, loss \d\.\d{3}, \d\d MiB$", kept, re.MULTILINE)
     assert "/8000 samples" in kept
     assert "completed   the loop has ended" in kept
     report = said("-m", "trainauto", "report", "runs/mine")
@@ -103,3 +117,32 @@ def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: P
     config = json.loads((tmp_path / "runs" / "mine" / "current" / "config.json").read_text())
     assert config["objectives"] == {"classes": {"optimizer": "AdamW", "learning_rate": 0.001}}
     assert config["axes"][0]["maximum"] == 2048
+
+
+LEFT_OPEN = """
+import torch
+from trainauto import AdaptiveLoop, ModelObjective
+
+class Broken(torch.utils.data.Dataset):
+    def __len__(self):
+        return 20
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info() is not None and index > 15:
+            raise ValueError("unreadable")
+        return torch.ones(2)
+
+net = torch.nn.Linear(2, 1)
+objective = ModelObjective("fit", torch.optim.SGD(net.parameters(), 0.1), lambda model, batch: model(batch).mean())
+loop = AdaptiveLoop(net, objective, Broken(), batch_size=4, num_workers=1)
+for batch in loop.batches(1):
+    loop.step(batch)
+"""
+
+
+def test_a_script_that_fails_with_workers_at_work_ends() -> None:
+    """The interpreter waited for workers that ignored its signal."""
+    environment = {**os.environ, "PYTHONPATH": str(WORKER.parents[2]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", LEFT_OPEN]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert "ValueError: unreadable" in done.stderr

@@ -22,7 +22,7 @@ WORKER = Path(__file__).with_name("example_worker.py")
 LEAST_USE = 0.95
 WHOLE, BESIDE = 7, 3
 """Whole steps of a plan before somebody else comes, so that a period has shown that it fits; and how many he stays."""
-EXAMPLES = {"digits_batchnorm": (9, 12), "gpt_tokens": (2, 26), "gan": (9, 12), "diffusion_sizes": (5, 30)}
+EXAMPLES = {"digits_batchnorm": (18, 14), "gpt_tokens": (2, 26), "gan": (9, 12), "diffusion_sizes": (5, 30)}
 """Epochs until the plan is back, and MiB of the neighbour: the plan does not fit beside it, a smaller one does."""
 
 
@@ -54,7 +54,17 @@ def grown(seen: dict[str, Any]) -> list[dict[str, Any]]:
     return [step for step in seen["steps"] if step["plan"] == seen["steps"][-1]["plan"]]
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+# Its plan takes a third of an epoch: it is not in every run that enough whole batches come before the last one.
+NEIGHBOURS = [pytest.param(name, marks=only_in_acceptance) if name == "digits_batchnorm" else name for name in EXAMPLES]
+
+
+def test_the_smallest_example_trains_each_sample_once_an_epoch(tmp_path: Path) -> None:
+    seen, said = ran(tmp_path, "digits_batchnorm", "plain", "--epochs", "3")
+    check_that_each_sample_is_trained(seen, said, 3)
+    assert not any(step["out_of_memory"] for step in seen["steps"])
+
+
+@pytest.mark.parametrize("example", NEIGHBOURS)
 def test_an_example_fills_its_budget_and_comes_back_after_a_neighbour(tmp_path: Path, example: str) -> None:
     """Each sample once an epoch; memory taken away in mid-run is answered by one recovery and one return."""
     epochs, neighbour_mib = EXAMPLES[example]

@@ -79,7 +79,7 @@ def test_a_neighbour_of_three_steps_shrinks_once_and_the_plan_comes_back(tmp_pat
 
 
 def test_bounds_far_above_what_fits_settle_below_the_target(tmp_path: Path, write_images: Write) -> None:
-    period, steps = 3, 90
+    period, steps = 3, 105
     gt = write_images("gt", 4, (390, 390))
     bounds = {"min_batch_size": 2, "max_batch_size": 4096, "min_lq_size": 8, "max_lq_size": 2048}
     options = tiny_options(

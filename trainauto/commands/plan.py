@@ -117,11 +117,11 @@ def _answer_for_options(parsed: argparse.Namespace, sizes: list[int]) -> "CardPl
     with start_tracing(like_cuda=True) as child:
         import torch
 
-        from trainauto.forecast import card_plan, card_plans
+        from trainauto.forecast import card_plan, option_plans
 
         torch.set_num_threads(1)  # the other core is for the traces
         cards = card_plan.chosen_cards(parsed.card, sizes)
-        return card_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child)
+        return option_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child)
 
 
 def _answer_for_code(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans":

@@ -69,6 +69,8 @@ class DynamicDataLoader(DocumentedSetters):
         new_batcher: makes what says how many samples a draw holds; they are as many as the plan's ``batch_size`` where
             nobody says.
         stream: the order of the samples; shuffled by ``seed`` where nobody says.
+        outlives_sigterm: workers ignore the first SIGTERM, which a scheduler sends to the whole group: a run finishes
+            its step, and ends them itself. Where nobody does, the interpreter would wait for them for ever.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class DynamicDataLoader(DocumentedSetters):
         rank: int = 0,
         new_batcher: NewBatcher = as_planned,
         stream: ShuffledStream | None = None,
+        outlives_sigterm: bool = True,
     ) -> None:
         if lookahead < max(1, num_workers):
             raise ValueError(f"lookahead ({lookahead}) must be at least num_workers ({num_workers}) and 1")
@@ -97,6 +100,7 @@ class DynamicDataLoader(DocumentedSetters):
         self._batcher = new_batcher(self._stream, sharding)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
+        self._outlives_sigterm = outlives_sigterm
         self._context = multiprocessing_context if num_workers else None
         self._tail = StreamState.start(plan, self._batcher)
         self._given = 0  # samples of the tail's next draw, of all ranks, that were handed out already
@@ -229,6 +233,7 @@ class DynamicDataLoader(DocumentedSetters):
     def _advance_if_consumed(self) -> None:
         if self._is_consumed():
             self._tail, self._given, self._current = self._tail.advanced(self.sharding, self._batcher), 0, None
+            self._stream.forget_before(self._tail.next_draw.first_sample)
 
     def _is_consumed(self) -> bool:
         return self._given == self.sharding.total(self._tail.next_draw.batch_size)
@@ -280,7 +285,7 @@ class DynamicDataLoader(DocumentedSetters):
                 prefetch_factor=max(1, self.lookahead // self._num_workers) if self._num_workers else None,
                 collate_fn=partial(_collate, self.dataset.collate),
                 pin_memory=self._pin_memory,
-                worker_init_fn=_start_worker,
+                worker_init_fn=partial(_start_worker, self._outlives_sigterm),
                 multiprocessing_context=self._context,
                 # A generator of its own: the default would draw from the run's random stream at every start and resume.
                 generator=torch.Generator(),
@@ -313,7 +318,7 @@ def _collate(
     return samples if isinstance(samples, InputError) else (together(samples), take_pending())
 
 
-def _start_worker(_worker: int) -> None:
+def _start_worker(outlives_sigterm: bool, _worker: int) -> None:
     # A memory budget is the training process's; workers would inherit it.
     limit_private_memory(None)
     # OpenCV's threads would multiply with the workers, and its pool does not survive a fork.
@@ -321,7 +326,8 @@ def _start_worker(_worker: int) -> None:
     # Ctrl-C and a scheduler's SIGTERM reach the whole group; the run needs its workers to finish the step. The second
     # SIGTERM is the pool's own, for a worker that does not end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _ignore_once)
+    if outlives_sigterm:
+        signal.signal(signal.SIGTERM, _ignore_once)
 
 
 def _ignore_once(number: int, _frame: FrameType | None) -> None:

@@ -21,23 +21,38 @@ class _Epoch:
         order: of the samples.
         ends: where in it each batch ends.
         bounds: from which place on which bound held, ascending.
+        before: what it was without the last bound; ``None`` where nobody can ask for that any more.
     """
 
     order: NDArray[np.int64]
     ends: NDArray[np.int64]
     bounds: list[tuple[int, int]]
+    before: "_Epoch | None" = None
 
     def bound_at(self, place: int) -> int | None:
         """Return the bound in force at a place; ``None`` where nothing has been packed."""
         later = bisect_right(self.bounds, place, key=lambda entry: entry[0])
         return self.bounds[later - 1][1] if later else None
 
+    def as_before(self, place: int) -> "_Epoch":
+        """Return it without what was packed from a place on, or from a later one."""
+        epoch = self
+        while epoch.before is not None and epoch.bounds[-1][0] >= place:
+            epoch = epoch.before
+        return epoch
+
+    def forget_before(self, place: int) -> None:
+        """Let go of what it was before bounds that came into force ahead of a place."""
+        self.as_before(place).before = None
+
 
 class PackedStream(ShuffledStream):
     """A stream whose epochs are packed: neighbours of similar length in batches, which come in random order.
 
     Where a draw begins under another bound than the one before, the rest of its epoch is packed anew. What was packed
-    follows from the draws alone, so that it is the same with any number of workers, and again after a resume.
+    follows from the draws alone, so that it is the same with any number of workers, and again after a resume: a bound
+    that another one replaces before anything was drawn under it leaves no trace. Epochs are kept until
+    :meth:`forget_before`, since workers may be several ahead.
 
     Args:
         sizes: of all samples.
@@ -65,10 +80,12 @@ class PackedStream(ShuffledStream):
         epoch, place = divmod(position, self.samples)
         known = self._epochs.get(epoch)
         if known is None:
-            # Only neighbouring epochs are ever needed.
-            self._epochs = {number: packed for number, packed in self._epochs.items() if abs(number - epoch) <= 1}
             known = _Epoch(np.arange(self.samples), np.zeros(0, np.int64), [])
         if known.bound_at(place) == bound:
+            return
+        known = known.as_before(place)
+        if known.bound_at(place) == bound:
+            self._epochs[epoch] = known
             return
         rest = np.sort(known.order[place:])
         rule, sizes = FewestBatches(self.cost, bound), self.sizes.take(rest)
@@ -78,7 +95,15 @@ class PackedStream(ShuffledStream):
             np.concatenate([known.order[:place], rest[packed.order]]),
             np.concatenate([known.ends[known.ends <= place], place + packed.ends]),
             [*(entry for entry in known.bounds if entry[0] < place), (place, bound)],
+            known,
         )
+
+    def forget_before(self, position: int) -> None:
+        """Let go of epochs that lie behind a position, and of what was replaced there."""
+        epoch, place = divmod(position, self.samples)
+        self._epochs = {number: packed for number, packed in self._epochs.items() if number >= epoch}
+        if epoch in self._epochs:
+            self._epochs[epoch].forget_before(place)
 
     def left_of_batch(self, position: int) -> int:
         """Return how many samples lie between a position and the end of its batch."""
@@ -87,7 +112,7 @@ class PackedStream(ShuffledStream):
         return int(ends[np.searchsorted(ends, place, "right")]) - place
 
     def state_dict(self) -> dict[str, list[list[int]]]:
-        """Return what neighbouring epochs were packed by, for a checkpoint."""
+        """Return what epochs not yet forgotten were packed by, for a checkpoint."""
         return {str(epoch): [list(entry) for entry in packed.bounds] for epoch, packed in self._epochs.items()}
 
     def load_state_dict(self, state: Mapping[str, Sequence[Sequence[int]]]) -> None:

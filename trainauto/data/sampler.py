@@ -192,6 +192,9 @@ class ShuffledStream:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
 
+    def forget_before(self, position: int) -> None:
+        """Let go of what only positions before this one needed; nobody asks for them again."""
+
     def order(self, epoch: int) -> NDArray[np.int64]:
         """Return the samples of an epoch in their order; it is kept while positions near it are asked for."""
         if epoch not in self._orders:

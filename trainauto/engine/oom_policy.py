@@ -136,7 +136,10 @@ def _force(run: Training, event: OutOfMemory) -> list[Decision]:
         axes = "both axes shrink" if len(run.axes) > 1 else "it shrinks"
         smaller = PlanChange(plan.capped_by(run.loader.plan), f"out of memory under {event.plan}: {axes}")
         return run.journal.decide([smaller], event.plan, early=True)
-    what = f"one sample{of_size(run.axes, event.shape.extent)} does not fit: {in_words(event.message)}"
+    size, samples = of_size(run.axes, event.shape.extent), event.shape.samples
+    few = f"one sample{size} does not fit"
+    many = f"{counted(samples, 'sample')}{size} do not fit at once, and no smaller batch is allowed"
+    what = f"{few if samples <= 1 else many}: {in_words(event.message)}"
     advice = run.checkpointing_fallback.take(run.model, what)
     if advice is not None:
         raise NothingFitsError(f"{what}\n  {advice}\n  {run.model.less_memory}")

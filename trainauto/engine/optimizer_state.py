@@ -10,17 +10,18 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
 TRIED_STEPS = 3
+"""Steps of a small weight after which what begins otherwise has moved otherwise."""
 
 
 def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
     """Allocate what optimizers keep for each weight, as they begin with it, and change no weight.
 
     They allocate it in their first step, after the peak of the backward pass was measured; running out of memory there
-    could not be repeated. Optimizers that hold state already (a resumed run) are left alone, and so are those whose
-    state does not begin with zeros: their first step makes it.
+    could not be repeated. Optimizers that hold state already (a resumed run) are left alone; of those whose state does
+    not begin with zeros, the first step of training makes it.
     """
     for optimizer in optimizers:
-        if not optimizer.state and _starts_with_zeros(optimizer):
+        if not optimizer.state:
             for parameter in _trained(optimizer):
                 parameter.grad = torch.zeros_like(parameter)
             empty_step(optimizer)
@@ -59,13 +60,13 @@ def _zero(optimizer: Optimizer) -> None:
 
 
 def _starts_with_zeros(optimizer: Optimizer) -> bool:
-    """Say whether state of zeros at step 0 is what an optimizer begins with, by trying it on two numbers.
+    """Say whether state of zeros at step 0 is what an optimizer begins with, by trying it on a small weight.
 
     It is not so of NAdam, Rprop, ASGD, or momentum with dampening.
     """
     if any(isinstance(parameter, FakeTensor) for parameter in _trained(optimizer)):
         return True  # of tensors without data only memory counts
-    fresh, zeroed = _on_two_numbers(optimizer), _on_two_numbers(optimizer)
+    fresh, zeroed = _with_small_weights(optimizer), _with_small_weights(optimizer)
     _step(zeroed, 0.0)
     _zero(zeroed)
     for parameter in _trained(zeroed):
@@ -73,11 +74,11 @@ def _starts_with_zeros(optimizer: Optimizer) -> bool:
     for place in range(1, TRIED_STEPS + 1):
         _step(fresh, 0.1 * place)
         _step(zeroed, 0.1 * place)
-    return all(torch.equal(one, other) for one, other in zip(_trained(fresh), _trained(zeroed), strict=True))
+    return all(torch.equal(weight, other) for weight, other in zip(_trained(fresh), _trained(zeroed), strict=True))
 
 
-def _on_two_numbers(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer of the same kind and options, with two numbers in place of each group's weights."""
+def _with_small_weights(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer of the same kind and options, with one small weight in place of each group's."""
     small = copy(optimizer)
     small.state = defaultdict(dict)
     small._optimizer_step_pre_hooks, small._optimizer_step_post_hooks = OrderedDict(), OrderedDict()

@@ -110,7 +110,7 @@ class BatchShapes:
         is_count = word == SAMPLES
         powers = [power for leaf in _leaves(self._tree) if (power := leaf.degree(word))]
         try:
-            low, high, multiple = bound if len(bound) == 3 else (*bound, 1)
+            low, high, multiple = map(operator.index, bound if len(bound) == 3 else (*bound, 1))
             return Axis(
                 BATCH_SIZE if is_count else word,
                 "samples" if is_count else "",
@@ -142,7 +142,7 @@ def _parsed(shapes: Any, path: str) -> Any:
     if isinstance(shapes, tuple) and shapes and all(isinstance(part, int | str | torch.dtype) for part in shapes):
         return _leaf(shapes, f"batch{path}")
     if isinstance(shapes, tuple | list):
-        return type(shapes)(_parsed(child, f"{path}[{place}]") for place, child in enumerate(shapes))
+        return _alike(shapes, [_parsed(child, f"{path}[{place}]") for place, child in enumerate(shapes)])
     raise InputError(Problem(f"batch{path} is {shapes!r}, which is no shape", advice=f"Write it as {_EXAMPLE}."))
 
 
@@ -204,4 +204,10 @@ def _made(tree: Any, sizes: Mapping[str, int]) -> Any:
         return tree.make(sizes)
     if isinstance(tree, dict):
         return {key: _made(child, sizes) for key, child in tree.items()}
-    return type(tree)(_made(child, sizes) for child in tree)
+    return _alike(tree, [_made(child, sizes) for child in tree])
+
+
+def _alike(sequence: Any, children: list[Any]) -> Any:
+    """Return other children in a sequence of the same kind; a named tuple takes them one by one."""
+    kind = type(sequence)
+    return kind(*children) if hasattr(kind, "_fields") else kind(children)

@@ -14,12 +14,9 @@ import gc
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainauto.core.worker_process import Handler, Request, serve
-
-if TYPE_CHECKING:
-    pass
 
 # Nothing here may import torch at the top: the memory limit that a child inherits must be off by then.
 

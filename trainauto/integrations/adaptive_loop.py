@@ -4,19 +4,15 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
 from torch import nn
 from torch.utils.data import default_collate
 
-from trainauto.automations.controller_automation import ControllerAutomation
-from trainauto.control.bounds import Bounds
-from trainauto.control.controller import Controller
-from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import RunFacts
+from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress
 from trainauto.core.run_events import RunSummary
@@ -29,30 +25,20 @@ from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
-from trainauto.integrations.coupling import coupling_in
-from trainauto.integrations.loop_axes import Growth, Values
+from trainauto.integrations.coupling import say_coupling
+from trainauto.integrations.loop_axes import Values
+from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
-from trainauto.integrations.loop_model import LoopModel, ModelObjective
-from trainauto.integrations.loop_parts import (
-    build_loader,
-    check_samples,
-    control_settings,
-    parse_budget,
-    teach_workload,
-    warn_of_environment,
-)
-from trainauto.integrations.loop_reports import LoopReports
+from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
+from trainauto.integrations.loop_parts import LoopSamples, build_loader, parse_budget, warn_of_environment
+from trainauto.integrations.loop_reports import LoopReports, config_of
 from trainauto.integrations.loop_step import LoopStep
-from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
+from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
 from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
-
-
-class LoopController(ControllerAutomation):
-    """The controller of a loop of one's own."""
 
 
 class AdaptiveLoop:
@@ -122,30 +108,27 @@ class AdaptiveLoop:
         seed: int = 0,
         run_directory: str | os.PathLike[str] | None = None,
     ) -> None:
-        growth = Growth.of(batch_size, size, tokens, max(lengths) if lengths is not None and len(lengths) else None)
-        check_samples(dataset, lengths, growth, resize)
-        self._samples = MapSamples(dataset, collate_fn, resize, growth.longest)
-        structure = teach_workload(self._samples, growth, lengths, weigh, workload)
+        check_kinds(model, objectives, dataset)
+        values = {"batch_size": batch_size, "size": size, "tokens": tokens}
+        drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths, weigh, workload)
+        self._samples, axes = drawn.samples, drawn.growth.axes
         given = [objectives] if isinstance(objectives, ModelObjective) else list(objectives)
-        self._model = LoopModel(model, given, structure)
-        budget_bytes = parse_budget(memory_budget)
-        meter = MemoryMeter(self._model.device)
-        control = control_settings(settings or {})
-        self._automation = LoopController(
-            Controller(LoopController.name, control, Bounds({}, growth.axes), EffectiveBatch())
-        )
+        self._model = LoopModel(model, given, drawn.structure)
+        self._automation = LoopController.of(settings or {}, axes)
+        budget_bytes, meter = parse_budget(memory_budget), MemoryMeter(self._model.device)
         limit_bytes = budget_bytes or meter.limit_bytes
-        loader = build_loader(self._samples, growth, lengths, seed, num_workers, self._model.device)
+        target = self._automation.controller.settings.target_vram_usage
+        loader = build_loader(drawn, seed, num_workers, self._model.device)
         self.training = Training(
             model=self._model,
             loader=loader,
-            axes=growth.axes,
+            axes=axes,
             schedule=OwnRates(),
             journal=DecisionJournal(Controls(loader, max_norm), [self._automation]),
             meter=meter,
             budget_bytes=budget_bytes,
             limit_bytes=limit_bytes,
-            memory_target_bytes=int(limit_bytes * control.target_vram_usage) if limit_bytes else None,
+            memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
         )
         self._reports = LoopReports(run_directory)
         self._has_begun = False
@@ -178,6 +161,13 @@ class AdaptiveLoop:
         """
         self._begin(epochs)
         self._take_back()
+        if epochs is not None and self.progress.samples >= epochs * len(self._samples):
+            logger.warning(
+                "nothing to train: %d epochs are asked for in all, and as many were trained before: batches(epochs=%d) "
+                "trains one more",
+                epochs,
+                self.epoch + 1,
+            )
         batches = iter(self.training.loader)
         while epochs is None or self.progress.samples < epochs * len(self._samples):
             start = time.perf_counter()
@@ -185,7 +175,8 @@ class AdaptiveLoop:
             self._data_seconds = time.perf_counter() - start
             self._untrained = batch
             yield batch
-            self._take_back()
+            if self._untrained is batch:
+                raise InputError("the batch before was not passed to step(): no sample is left out")
 
     def step(self, batch: Batch) -> LoopStep:
         """Train a batch: every objective's loss, gradients and optimizer, in turn.
@@ -209,6 +200,10 @@ class AdaptiveLoop:
         self._reports.step(record, decisions, run.progress)
         told, self._given_back = self._given_back, 0
         return LoopStep.of(record, decisions, told)
+
+    def contents(self, batch: Batch) -> Any:
+        """Return what is in a batch, put together as losses get it, on the CPU."""
+        return self._model.structure.rebuild(batch.tensors)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream of samples, the counters, and what the controller knows.
@@ -269,14 +264,14 @@ class AdaptiveLoop:
 
     def _prepare(self, epochs: int | None) -> None:
         run = self.training
-        self._say_coupling()
+        say_coupling(self._model.module, [given.splittable for given in self._model.given])
         if run.limit_bytes is None:
             logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
         elif run.model.device.type == "cpu":
             warn_of_environment()
         facts = RunFacts(run.axes, run.loader.plan)
         self._automation.check(facts)
-        self._reports.start(self._summary(epochs), self._config())
+        self._reports.start(self._summary(epochs), config_of(run, self._model, self._automation.controller.settings))
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
         clips = run.controls.max_norm is not None
@@ -288,33 +283,6 @@ class AdaptiveLoop:
                 controller, run.axes, run.loader.plan, lambda plan: measure(run, plan), run.limit_bytes
             )
         choose_first_plan(run)
-
-    def _say_coupling(self) -> None:
-        layer = coupling_in(self._model.module)
-        undeclared = [objective for objective in self._model.given if objective.splittable is None]
-        if layer and undeclared:
-            logger.info(
-                "%s computes with statistics of its batch: a batch that runs out of memory comes again as smaller "
-                "batches, not in parts",
-                layer,
-            )
-
-    def _config(self) -> dict[str, Any]:
-        run, settings = self.training, self._automation.controller.settings
-        return {
-            "plan": run.loader.plan.to_dict(),
-            "axes": [asdict(axis) for axis in run.axes],
-            "objectives": {
-                objective.name: {
-                    "optimizer": type(objective.optimizer).__name__,
-                    "learning_rate": objective.optimizer.param_groups[0]["lr"],
-                }
-                for objective in self._model.given
-            },
-            "memory_budget_bytes": run.budget_bytes,
-            "max_norm": run.controls.max_norm,
-            "controller": asdict(settings),
-        }
 
     def _summary(self, epochs: int | None) -> RunSummary:
         run = self.training

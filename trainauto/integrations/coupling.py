@@ -1,7 +1,12 @@
 """What couples the samples of a batch, so that its parts are not what the whole is."""
 
+import logging
+from collections.abc import Sequence
+
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+logger = logging.getLogger(__name__)
 
 
 def coupling_in(module: nn.Module) -> str | None:
@@ -13,3 +18,14 @@ def coupling_in(module: nn.Module) -> str | None:
         if isinstance(layer, _BatchNorm) and (layer.training or not layer.track_running_stats):
             return f"{name or 'the model'} ({type(layer).__name__})"
     return None
+
+
+def say_coupling(module: nn.Module, declared: Sequence[bool | None]) -> None:
+    """Say in the log that batches will not run in parts, where nobody has declared whether they may."""
+    layer = coupling_in(module)
+    if layer and None in declared:
+        logger.info(
+            "%s computes with statistics of its batch: a batch that runs out of memory comes again as smaller batches, "
+            "not in parts",
+            layer,
+        )

@@ -10,9 +10,6 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.utils.data import default_collate
 
-from trainauto.control.bounds import Bounds
-from trainauto.control.controller import Controller
-from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError
@@ -22,17 +19,10 @@ from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.optimizer_state import make_optimizer_state
-from trainauto.integrations.adaptive_loop import LoopController
-from trainauto.integrations.loop_axes import Growth, Values
-from trainauto.integrations.loop_parts import (
-    build_loader,
-    check_samples,
-    control_settings,
-    parse_budget,
-    teach_workload,
-    warn_of_environment,
-)
-from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize
+from trainauto.integrations.loop_axes import Values
+from trainauto.integrations.loop_controller import LoopController
+from trainauto.integrations.loop_parts import LoopSamples, build_loader, parse_budget, warn_of_environment
+from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.memory.monitor import budget
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import in_words, is_out_of_memory
@@ -118,18 +108,14 @@ class GrowingBatches(Callback):
         num_workers: int = 0,
         seed: int = 0,
     ) -> None:
-        growth = Growth.of(batch_size, size, tokens, max(lengths) if lengths is not None and len(lengths) else None)
-        check_samples(dataset, lengths, growth, resize)
-        samples = MapSamples(dataset, collate_fn, resize, growth.longest)
-        structure = teach_workload(samples, growth, lengths, None, None)
-        self._axes = growth.axes
+        values = {"batch_size": batch_size, "size": size, "tokens": tokens}
+        drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths)
+        self._axes = drawn.growth.axes
         self._budget_bytes = parse_budget(memory_budget)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._draws = build_loader(samples, growth, lengths, seed, num_workers, device)
-        self.loader = EpochLoader(iter(self._draws), structure.rebuild, len(samples))
-        control = control_settings(settings or {})
-        bounds = Bounds({}, growth.axes)
-        self._automation = LoopController(Controller(LoopController.name, control, bounds, EffectiveBatch()))
+        self._draws = build_loader(drawn, seed, num_workers, device)
+        self.loader = EpochLoader(iter(self._draws), drawn.structure.rebuild, len(drawn.samples))
+        self._automation = LoopController.of(settings or {}, self._axes)
         self._journal = DecisionJournal(Controls(self._draws, None), [self._automation])
         self._meter: MemoryMeter | None = None
         self._steps = 0

@@ -1,6 +1,8 @@
 """What may grow in a loop of one's own, and between which bounds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import index
+from typing import Any
 
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
@@ -20,7 +22,7 @@ class Range:
         power: memory follows the value to this power: 2 for the side of an image.
 
     Raises:
-        InputError: the bounds leave no value, or the start is none of them.
+        InputError: a value is no whole number, or below 1.
     """
 
     start: int
@@ -29,12 +31,21 @@ class Range:
     multiple: int = 1
     power: int = 1
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = _whole(f"{field.name} of a Range", getattr(self, field.name))
+            object.__setattr__(self, field.name, value)  # numpy's numbers are none that logs can hold
+
     def axis(self, name: str, unit: str) -> Axis:
-        """Return it as an axis of plans."""
-        try:
-            axis = Axis(name, unit, max(self.minimum, self.multiple), self.maximum, self.multiple, power=self.power)
-        except ValueError as error:
-            raise InputError(str(error)) from None
+        """Return it as an axis of plans.
+
+        Raises:
+            InputError: the bounds leave no value, or the start is none of them.
+        """
+        minimum = max(self.minimum, self.multiple)
+        if minimum > self.maximum:
+            raise InputError(f"{name} goes from {minimum} to {self.maximum}: need 1 <= minimum <= maximum")
+        axis = Axis(name, unit, minimum, self.maximum, self.multiple, power=self.power)
         if not axis.admits(self.start):
             raise InputError(
                 f"{name} starts with {self.start}, which is no multiple of {self.multiple} between {axis.minimum} and "
@@ -75,13 +86,13 @@ class Growth:
                 raise InputError("samples of a budget of tokens are as long as they are: leave size out")
             if longest is None:
                 raise InputError("tokens needs lengths: how many tokens each sample has")
-            return cls._of_tokens(_range(tokens), longest)
-        count = _range(batch_size if batch_size is not None else 1)
+            return cls._of_tokens(_range(tokens, TOKENS), int(longest))
+        count = _range(batch_size if batch_size is not None else 1, "batch_size")
         axes = [count.axis(BATCH_SIZE, "samples")]
         values = {BATCH_SIZE: count.start}
         if size is not None:
-            axes.insert(0, _range(size).axis(SIZE, "px"))
-            values[SIZE] = _range(size).start
+            axes.insert(0, _range(size, SIZE).axis(SIZE, "px"))
+            values[SIZE] = _range(size, SIZE).start
         return cls(tuple(axes), Plan.of(**values))
 
     @classmethod
@@ -95,5 +106,18 @@ class Growth:
         return cls((axis,), Plan.of(**{TOKENS: rows[0] * longest}), longest)
 
 
-def _range(values: Values) -> Range:
-    return Range(values, values, values) if isinstance(values, int) else values
+def _range(values: Values, name: str) -> Range:
+    if isinstance(values, Range):
+        return values
+    value = _whole(name, values)
+    return Range(value, value, value)
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        raise InputError(f"{name} is {value!r}: give a whole number, or a Range such as Range(4, 64)") from None
+    if number < 1:
+        raise InputError(f"{name} is {number}: it must be at least 1")
+    return number

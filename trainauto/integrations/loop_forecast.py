@@ -58,6 +58,8 @@ class LoopTracer:
     """
 
     def __init__(self, model: LoopModel, dataset: MapSamples, *, clips: bool) -> None:
+        if any(hasattr(part, "_orig_mod") for part in model.module.modules()):
+            raise TraceError("the model is compiled: what it keeps is the compiler's decision")
         self._live = model.module
         self._segments = segments_of(model.device)
         libraries = card_libraries() if model.device.type == "cuda" else None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader, IterableDataset
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
@@ -47,6 +48,13 @@ class ModelObjective:
     loss: Loss
     splittable: bool | None = None
     scaler: GradScaler | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.optimizer, Optimizer) or not callable(self.loss):
+            raise InputError(
+                f"an objective is ModelObjective(name, optimizer, loss(model, batch)), not {self.name!r}, "
+                f"{type(self.optimizer).__name__}, {type(self.loss).__name__}"
+            )
 
 
 class LoopModel(BaseModel):
@@ -110,14 +118,17 @@ class LoopModel(BaseModel):
         if self.structure.is_mapping:
             added = {name: leaf for name, leaf in leaves_of(batch).items() if name not in part}
             part.update(added)
-        terms = {LOSS: result} if isinstance(result, Tensor) else result
+        alone = len(self.given) == 1
+        terms = {LOSS if alone else objective.name: result} if isinstance(result, Tensor) else result
         if not isinstance(terms, Mapping) or not all(
             isinstance(term, Tensor) and term.numel() == 1 for term in terms.values()
         ):
             raise InputError(
                 f"the loss of '{objective.name}' must return one number as a tensor, or named ones, not {_kind(result)}"
             )
-        return {name: term.reshape(()) for name, term in terms.items()}
+        # Objectives may call their terms alike.
+        prefix = "" if alone or isinstance(result, Tensor) else f"{objective.name}."
+        return {f"{prefix}{name}": term.reshape(()) for name, term in terms.items()}
 
     def _check(self) -> None:
         if not self.given:
@@ -149,3 +160,25 @@ class LoopModel(BaseModel):
 
 def _kind(result: Any) -> str:
     return f"a tensor of shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+
+
+def check_kinds(model: object, objectives: object, dataset: object) -> None:
+    """Refuse what is no model, no objective, or no map-style dataset.
+
+    Raises:
+        InputError: says what was given instead.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"the model must be an nn.Module, not {type(model).__name__}: AdaptiveLoop(model, objectives, ...)"
+        )
+    for objective in objectives if isinstance(objectives, list | tuple) else [objectives]:
+        if not isinstance(objective, ModelObjective):
+            raise InputError(f"an objective must be a ModelObjective, not {type(objective).__name__}")
+    if isinstance(dataset, DataLoader | IterableDataset) or not (
+        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    ):
+        raise InputError(
+            f"the dataset must be map-style (len and samples by number), not {type(dataset).__name__}: the loop makes "
+            "the batches itself"
+        )

@@ -1,18 +1,17 @@
 """The samples and the loader of a loop of one's own."""
 
-import difflib
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainauto.control.control_settings import ControlSettings
 from trainauto.core.errors import InputError
+from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import lacking_environment, parse_size_bytes
 from trainauto.core.workload import Workload
 from trainauto.data.batcher import Batcher, EpochBatches
@@ -21,18 +20,95 @@ from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
-from trainauto.integrations.loop_axes import Growth
-from trainauto.integrations.map_samples import MapSamples, MapStyle, Resize
+from trainauto.integrations.loop_axes import Growth, Values
+from trainauto.integrations.map_samples import Collate, MapSamples, MapStyle, Resize, seeded
 from trainauto.integrations.samples import NestedSamples, Weigh, sized_dimensions, template_of
 from trainauto.integrations.structure import Structure, leaves_of
 
 logger = logging.getLogger(__name__)
 
+Lengths = Sequence[int] | NDArray[np.int64]
+
 LOOKAHEAD = 2
 """Batches between asking for a larger plan and getting it; a smaller one acts at once."""
 
 
-def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Growth, resize: Resize | None) -> None:
+@dataclass(frozen=True)
+class LoopSamples:
+    """What a loop draws, and how.
+
+    Attributes:
+        growth: axes, and the first plan.
+        samples: of the dataset; they know their workload.
+        structure: how batches are put together for losses.
+        lengths: tokens of each sample, where plans are budgets of tokens.
+    """
+
+    growth: Growth
+    samples: MapSamples
+    structure: Structure
+    lengths: Sequence[int] | None
+
+    @classmethod
+    def of(
+        cls,
+        dataset: MapStyle,
+        collate_fn: Collate,
+        values: Mapping[str, Values | None],
+        resize: Resize | None,
+        lengths: Sequence[int] | None,
+        weigh: Weigh | None = None,
+        workload: Workload | None = None,
+    ) -> "LoopSamples":
+        """Look at a few samples, and learn what batches of them are.
+
+        Args:
+            dataset: as of the loop.
+            collate_fn: as of the loop.
+            values: ``batch_size``, ``size`` and ``tokens`` of the loop.
+            resize: as of the loop.
+            lengths: as of the loop.
+            weigh: as of the loop.
+            workload: as of the loop.
+
+        Raises:
+            InputError: they cannot be trained so.
+        """
+        longest = max(lengths) if lengths is not None and len(lengths) else None
+        growth = Growth.of(values["batch_size"], values["size"], values["tokens"], longest)
+        _check_samples(dataset, lengths, growth, resize)
+        samples = MapSamples(dataset, collate_fn, resize, growth.longest)
+        return cls(growth, samples, teach_workload(samples, growth, lengths, weigh, workload), lengths)
+
+
+class LoopLoader(DynamicDataLoader):
+    """A loader that goes on within the bounds of its loop, also from a state of one with others.
+
+    Attributes:
+        axes: bounds of plans.
+    """
+
+    axes: tuple[Axis, ...] = ()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume; a plan beyond the bounds becomes the nearest within them.
+
+        Raises:
+            InputError: the state is of a loop in which something else grows, or of another dataset.
+        """
+        names, theirs = {axis.name for axis in self.axes}, Plan.from_dict(state["plan"])
+        if {name for name, _ in theirs.values} != names:
+            raise InputError(f"the state is of a loop with {theirs}: this one grows {', '.join(sorted(names))}")
+        super().load_state_dict(state)
+        ahead = [self._tail.next_draw.plan, *(plan for _, plan in self._tail.changes)]
+        if any(plan != self._within(plan) for plan in (self.plan, *ahead)):
+            self.update_plan(self._within(self.plan))
+
+    def _within(self, plan: Plan) -> Plan:
+        return plan.changed(**{axis.name: axis.clamp(plan[axis.name]) for axis in self.axes})
+
+
+def _check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Growth, resize: Resize | None) -> None:
     """Refuse samples that cannot be trained so.
 
     Raises:
@@ -42,6 +118,9 @@ def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Grow
         raise InputError("the dataset is empty")
     if lengths is not None and len(lengths) != len(dataset):
         raise InputError(f"there are {len(lengths)} lengths for {len(dataset)} samples")
+    if lengths is not None and min(lengths) < 1:
+        place = int(np.argmin(lengths))
+        raise InputError(f"sample {place} has a length of {int(lengths[place])}: leave samples without tokens out")
     if growth.plan.has_size and growth.longest is None and resize is None:
         raise InputError("size needs resize: a function of a sample and a size that returns the sample of that size")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -51,55 +130,66 @@ def check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Grow
 def teach_workload(
     samples: MapSamples,
     growth: Growth,
-    lengths: Sequence[int] | NDArray[np.int64] | None,
-    weigh: Weigh | None,
-    workload: Workload | None,
-    template: int = 0,
+    lengths: Lengths | None,
+    weigh: Weigh | None = None,
+    workload: Workload | None = None,
+    example: int = 0,
 ) -> Structure:
     """Look at a few samples: have the dataset know its workload, and return how its batches are put together.
 
-    Where sizes are no tokens, all samples are taken to be as large as sample ``template``.
+    Where plans are no tokens, all samples are taken to be as large as sample ``example``. The generators of this
+    process are as before.
     """
-    if growth.longest is not None and lengths is not None:
-        shortest, longest = int(np.argmin(lengths)), int(np.argmax(lengths))
-        sizes, first = (int(lengths[shortest]), growth.longest), longest
-        pair = [samples[_key(index, 0)] for index in (shortest, longest)]
-    else:
-        size = growth.plan.size if growth.plan.has_size else 0
-        largest = growth.axes[0].clamp(growth.axes[0].maximum)
-        sizes, first = (size, largest if size else 0), template
-        pair = [samples[_key(template, size)] for size in sizes]
-    one = samples.batch([pair[1]])
-    structure = Structure.of(one)
-    if workload is None:
-        sized = sized_dimensions(samples.collate([pair[0]]), samples.collate([pair[1]]), *sizes)
-        learned = template_of(one, samples.batch([samples[_key(first, sizes[1])]] * 3), leaves_of, sized)
-        workload = NestedSamples(learned, weigh, counts_tokens=growth.longest is not None)
-    elif weigh is not None:
-        raise InputError("a workload weighs samples itself: leave weigh out")
+    with seeded(0):
+        sizes, (small, large, first) = _samples_of_two_sizes(samples, growth, lengths, example)
+        one = samples.batch([large])
+        structure = Structure.of(one)
+        if workload is None:
+            sized = sized_dimensions(samples.collate([small]), samples.collate([large]), *sizes)
+            template = template_of(one, samples.batch([samples[_key(first, sizes[1])]] * 3), leaves_of, sized)
+            workload = NestedSamples(template, weigh, counts_tokens=growth.longest is not None)
+        elif weigh is not None:
+            raise InputError("a workload weighs samples itself: leave weigh out")
     samples.workload = workload
     return structure
+
+
+def _samples_of_two_sizes(
+    samples: MapSamples, growth: Growth, lengths: Lengths | None, example: int
+) -> tuple[tuple[int, int], tuple[Any, Any, int]]:
+    """Return a small and a large size, 0 where there is none, samples of them, and which one the large one is."""
+    if growth.longest is not None and lengths is not None:
+        shortest, longest = int(np.argmin(lengths)), int(np.argmax(lengths))
+        pair = [samples[_key(index, 0)] for index in (shortest, longest)]
+        return (int(lengths[shortest]), growth.longest), (*pair, longest)
+    if not growth.plan.has_size:
+        return (0, 0), (samples[_key(example, 0)], samples[_key(example, 0)], example)
+    axis = growth.axes[0]
+    large = axis.clamp(axis.maximum)
+    # It may begin with the largest one, and still has to be cut under pressure.
+    small = growth.plan.size if growth.plan.size < large else axis.clamp(large // 2)
+    return (small, large), (samples[_key(example, small)], samples[_key(example, large)], example)
 
 
 def _key(index: int, size: int) -> SampleKey:
     return SampleKey(index, size, 0)
 
 
-def build_loader(
-    samples: MapSamples,
-    growth: Growth,
-    lengths: Sequence[int] | None,
-    seed: int,
-    num_workers: int,
-    device: torch.device,
-) -> DynamicDataLoader:
-    """Return the loader: of a budget of tokens, neighbours of similar length; batches end with each epoch."""
+def build_loader(drawn: LoopSamples, seed: int, num_workers: int, device: torch.device) -> DynamicDataLoader:
+    """Return the loader: of a budget of tokens, neighbours of similar length; batches end with each epoch.
+
+    Raises:
+        InputError: there cannot be so many workers.
+    """
+    if num_workers < 0:
+        raise InputError(f"num_workers is {num_workers}: 0 loads samples in this process, more in as many others")
+    samples, growth = drawn.samples, drawn.growth
     stream = ShuffledStream(len(samples), seed)
     batcher: Batcher = EpochBatches(len(samples))
     if growth.longest is not None:
-        stream = packed = PackedStream(SampleSizes(np.asarray(lengths, np.int64)), TokenCost(), seed)
+        stream = packed = PackedStream(SampleSizes(np.asarray(drawn.lengths, np.int64)), TokenCost(), seed)
         batcher = PackedDraws(packed)
-    return DynamicDataLoader(
+    loader = LoopLoader(
         samples,
         growth.plan,
         seed=seed,
@@ -107,8 +197,11 @@ def build_loader(
         lookahead=max(LOOKAHEAD, num_workers),
         pin_memory=device.type == "cuda",
         stream=stream,
+        outlives_sigterm=False,
         new_batcher=lambda _order, _sharding: batcher,
     )
+    loader.axes = growth.axes
+    return loader
 
 
 def parse_budget(memory_budget: str | None) -> int | None:
@@ -117,28 +210,12 @@ def parse_budget(memory_budget: str | None) -> int | None:
     Raises:
         InputError: it is none.
     """
+    if memory_budget is not None and not isinstance(memory_budget, str):
+        raise InputError(f"memory_budget is {memory_budget!r}: write it with its unit, such as '600MiB' or '2GiB'")
     try:
         return parse_size_bytes(memory_budget) if memory_budget is not None else None
     except ValueError as error:
         raise InputError(f"memory_budget: {error}") from None
-
-
-def control_settings(settings: Mapping[str, Any]) -> ControlSettings:
-    """Return what a controller goes by.
-
-    Raises:
-        InputError: a name is unknown, or a value cannot be.
-    """
-    known = [field.name for field in fields(ControlSettings)]
-    for name in settings:
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, 1, 0.5)
-            advice = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(known)}"
-            raise InputError(f"settings: '{name}' is unknown; {advice}")
-    try:
-        return ControlSettings(**settings)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"settings: {error}") from None
 
 
 def warn_of_environment() -> None:

@@ -3,13 +3,16 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from trainauto.control.control_settings import ControlSettings
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.engine.training import Training
+from trainauto.integrations.loop_model import LoopModel
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.storage.run_directory import RunDirectory
@@ -73,8 +76,8 @@ class LoopReports:
 
     def failed(self, error: BaseException) -> None:
         """Tell of an error that ends the loop."""
-        if isinstance(error, KeyboardInterrupt):
-            self._end(RunEnd("interrupted", "stopped at once", self._progress))
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            self._end(RunEnd("interrupted", f"stopped by {type(error).__name__}", self._progress))
             return
         self._end(RunEnd("failed", f"{type(error).__name__}: {error}".splitlines()[0], self._progress))
 
@@ -96,3 +99,21 @@ class LoopReports:
         self._words = logging.StreamHandler()
         self._words.setFormatter(logging.Formatter("%(message)s"))
         _TRAINAUTO.addHandler(self._words)
+
+
+def config_of(run: Training, model: LoopModel, settings: ControlSettings) -> dict[str, Any]:
+    """Return what a loop was made with, for config.json."""
+    return {
+        "plan": run.loader.plan.to_dict(),
+        "axes": [asdict(axis) for axis in run.axes],
+        "objectives": {
+            objective.name: {
+                "optimizer": type(objective.optimizer).__name__,
+                "learning_rate": float(objective.optimizer.param_groups[0]["lr"]),
+            }
+            for objective in model.given
+        },
+        "memory_budget_bytes": run.budget_bytes,
+        "max_norm": run.controls.max_norm,
+        "controller": asdict(settings),
+    }

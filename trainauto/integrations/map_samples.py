@@ -1,8 +1,8 @@
 """Any map-style dataset as the loader asks for one: samples by key, sizes in the keys, randomness by position."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from trainauto.core.errors import InputError
+from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
 from trainauto.integrations.structure import leaves_of
@@ -33,11 +34,24 @@ class MapStyle(Protocol):
         """Return a sample."""
 
 
+class Drawn(list[Any]):
+    """Samples of a draw.
+
+    Attributes:
+        seed: of what is random about making them a batch.
+    """
+
+    def __init__(self, samples: Iterable[Any], seed: int) -> None:
+        super().__init__(samples)
+        self.seed = seed
+
+
 class MapSamples(DynamicDataset):
     """Samples of a map-style dataset, made to the size in their key where samples have sizes.
 
-    What is random about a batch (``random``, ``torch`` on the CPU, ``numpy.random``) follows from its first sample's
-    position in the stream, whatever the number of workers; the generators of this process are as before.
+    What is random about a batch (``random``, ``torch`` on the CPU, ``numpy.random``), in its samples or in how they are
+    put together, follows from its first sample's position in the stream, whatever the number of workers; the generators
+    of this process are as before.
 
     Args:
         dataset: gives samples.
@@ -77,11 +91,17 @@ class MapSamples(DynamicDataset):
         return self._resize(sample, key.size) if self._resize is not None else sample
 
     def __getitems__(self, keys: Sequence[SampleKey]) -> Any:
-        with _seeded(keys[0].seed if keys else 0):
+        seed = keys[0].seed if keys else 0
+        with seeded(seed):
             try:
-                return [self[key] for key in keys]
+                # Another seed, or what is drawn in collating would be what was drawn for the first sample.
+                return Drawn((self[key] for key in keys), splitmix64(seed))
             except InputError as error:
                 return error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a worker needs: not the workload, whose functions need not be sendable."""
+        return {name: value for name, value in vars(self).items() if name != "workload"}
 
     def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return a sample as the dataset has it, as a batch of one."""
@@ -97,7 +117,8 @@ class MapSamples(DynamicDataset):
 
     def collate(self, samples: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """Return the leaves of a batch."""
-        return cast(dict[str, Tensor], leaves_of(self.batch(samples)))
+        with seeded(samples.seed) if isinstance(samples, Drawn) else nullcontext():
+            return cast(dict[str, Tensor], leaves_of(self.batch(samples)))
 
     def largest_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
         """Return a batch as large as a plan allows, without loading any: of a budget of tokens, the longest rows."""
@@ -107,8 +128,8 @@ class MapSamples(DynamicDataset):
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Have the generators that datasets draw from begin with a seed, and put them back."""
+def seeded(seed: int) -> Iterator[None]:
+    """Have the generators that datasets and collating draw from begin with a seed, and put them back."""
     python, numpy = random.getstate(), np.random.get_state()
     cpu = torch.default_generator.get_state()
     random.seed(seed)

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import gcd
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -17,8 +19,13 @@ from trainauto.integrations.structure import Structure
 Weigh = Callable[[Any], int]
 """Says what the loss of a batch is a mean over, where that is not its samples: supervised tokens."""
 
+ROWS = (Tensor, np.ndarray)
+"""What is divided along its first dimension, and cut along others."""
+
 SizedDimensions = Mapping[str, Mapping[int, Fraction]]
 """By leaf, the dimensions that follow the size of samples, and how many times as large they are."""
+
+PADDING_ADVICE = "; where batches are padded to a multiple (pad_to_multiple_of), round lengths up to that multiple"
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Template:
 
 
 class NestedSamples:
-    """Batches whose tensors have samples in their first dimension; lists as long as that are divided as well.
+    """Batches whose tensors and arrays have samples in their first dimension; lists as long as that are divided, too.
 
     Args:
         template: what they look like.
@@ -66,7 +73,11 @@ class NestedSamples:
         return {name: leaf[start:stop] if self._is_divided(name, leaf) else leaf for name, leaf in tensors.items()}
 
     def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
-        """Return the samples of all parts; rows are padded with zeros to the longest."""
+        """Return the samples of all parts; rows are padded with zeros to the longest.
+
+        Raises:
+            InputError: what a loss has handed on has no rows.
+        """
         return {name: self._joined(name, [part[name] for part in parts]) for name in parts[0]}
 
     def weight(self, tensors: Tensors) -> int:
@@ -120,25 +131,27 @@ class NestedSamples:
     def _joined(self, name: str, leaves: list[Any]) -> Any:
         if not self._is_divided(name, leaves[0]):
             return leaves[0]
-        if not isinstance(leaves[0], Tensor):
+        if not isinstance(leaves[0], ROWS):
             return [item for leaf in leaves for item in leaf]
+        if not all(leaf.ndim for leaf in leaves):
+            raise InputError(f"'{name}' was handed on without a row for each sample, so parts of it cannot be joined")
         widest = [max(sizes) for sizes in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
-        return torch.cat([_padded(leaf, widest) for leaf in leaves])
+        padded = [_padded(leaf, widest) for leaf in leaves]
+        return torch.cat(padded) if isinstance(leaves[0], Tensor) else np.concatenate(padded)
 
     def _cut(self, name: str, leaf: Any, smaller: int) -> Any:
         for dimension, factor in self.template.sized.get(name, {}).items():
-            leaf = leaf.narrow(dimension, 0, min(leaf.shape[dimension], int(smaller * factor)))
+            leaf = leaf[(*[slice(None)] * dimension, slice(int(smaller * factor)))]
         return leaf
 
     def _repeated(self, name: str, leaf: Any, samples: int, extent: int) -> Any:
         if name not in self.template.divided:
             return leaf
-        if not isinstance(leaf, Tensor):
+        if not isinstance(leaf, ROWS):
             return [leaf[0]] * samples
         for dimension, factor in self.template.sized.get(name, {}).items():
-            places = torch.arange(int(extent * factor)) % leaf.shape[dimension]
-            leaf = leaf.index_select(dimension, places)
-        return leaf.expand(samples, *leaf.shape[1:]).clone()
+            leaf = _taken(leaf, dimension, int(extent * factor))
+        return _taken(leaf, 0, samples)
 
 
 def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], sized: SizedDimensions) -> Template:
@@ -151,15 +164,22 @@ def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], s
         sized: see :class:`Template`.
 
     Raises:
-        InputError: nothing in a batch has a part for each sample, or a tensor has neither that nor one value.
+        InputError: nothing in a batch has a part for each sample, or a tensor has neither that nor one value, or how
+            many tensors there are follows how many samples there are.
     """
     single, several = leaves(one), leaves(three)
+    if single.keys() != several.keys():
+        difference = ", ".join(sorted(several.keys() ^ single.keys()))
+        raise InputError(
+            f"a batch of 3 samples holds others than one of 1 ({difference}): a list with a tensor for each sample "
+            "cannot be divided; have collate_fn stack or pad them into one tensor, its first dimension the sample"
+        )
     lengths = {name: (_length(single[name]), _length(leaf)) for name, leaf in several.items()}
     divided = frozenset(name for name, both in lengths.items() if both == (1, 3))
     if not divided:
         raise InputError("no tensor of a batch has the sample as its first dimension: batches cannot be divided")
     for name, leaf in several.items():
-        if name not in divided and isinstance(leaf, Tensor) and leaf.ndim:
+        if name not in divided and isinstance(leaf, ROWS) and leaf.ndim:
             raise InputError(
                 f"'{name}' of a batch of 3 samples has the shape {tuple(leaf.shape)}: where the first dimension is not "
                 "the sample, give a workload that says how batches are divided"
@@ -172,37 +192,60 @@ def sized_dimensions(
 ) -> dict[str, dict[int, Fraction]]:
     """Find the dimensions that follow the size of samples, by two batches of different sizes.
 
-    Where all samples are of one size, those that are just as large.
+    Where all samples are of one size, those that are just as large; none where samples have no size (0).
 
     Raises:
         InputError: none does, or one follows it in no fixed proportion.
     """
     sized: dict[str, dict[int, Fraction]] = {}
+    if not large_size:
+        return sized
     for name, leaf in small.items():
-        for dimension in range(1, leaf.ndim if isinstance(leaf, Tensor) else 0):
+        for dimension in range(1, leaf.ndim if isinstance(leaf, ROWS) else 0):
             before, after = leaf.shape[dimension], large[name].shape[dimension]
             if before == after and not (small_size == large_size == before):
                 continue
             if before * large_size != after * small_size:
                 raise InputError(
                     f"dimension {dimension} of '{name}' is {before} at size {small_size} and {after} at {large_size}: "
-                    "it must follow the size in proportion"
+                    f"it must follow the size in proportion{_advice((small_size, large_size), (before, after))}"
                 )
             sized.setdefault(name, {})[dimension] = Fraction(before, small_size)
-    if large_size and not sized:
-        raise InputError(f"no dimension of a batch follows the size of its samples, {small_size} to {large_size}")
+    if not sized:
+        raise InputError(
+            f"no dimension of a batch follows the size of its samples, {small_size} to {large_size}{PADDING_ADVICE}"
+        )
     return sized
 
 
 def _length(leaf: Any) -> int:
     """Return the parts of a leaf; -1 where it is one thing."""
-    if isinstance(leaf, Tensor):
-        return leaf.shape[0] if leaf.ndim else -1
+    if isinstance(leaf, ROWS):
+        return int(leaf.shape[0]) if leaf.ndim else -1
     return len(leaf) if isinstance(leaf, list | tuple) else -1
 
 
-def _padded(tensor: Tensor, widest: Sequence[int]) -> Tensor:
-    missing = [wide - size for wide, size in zip(widest, tensor.shape[1:], strict=True)]
+def _advice(sizes: tuple[int, int], padded: tuple[int, int]) -> str:
+    """Say what helps where sizes were rounded up to a multiple."""
+    multiple = gcd(*padded)
+    is_rounded = multiple > 1 and all(
+        -(-size // multiple) * multiple == wide for size, wide in zip(sizes, padded, strict=True)
+    )
+    return PADDING_ADVICE if is_rounded else ""
+
+
+def _taken(leaf: Any, dimension: int, count: int) -> Any:
+    """Return so many entries along a dimension, over and over those there are."""
+    places = np.arange(count) % leaf.shape[dimension]
+    if isinstance(leaf, Tensor):
+        return leaf.index_select(dimension, torch.as_tensor(places))
+    return np.take(leaf, places, dimension)
+
+
+def _padded(leaf: Any, widest: Sequence[int]) -> Any:
+    missing = [wide - size for wide, size in zip(widest, leaf.shape[1:], strict=True)]
     if not any(missing):
-        return tensor
-    return functional.pad(tensor, [side for count in reversed(missing) for side in (0, count)])
+        return leaf
+    if not isinstance(leaf, Tensor):
+        return np.pad(leaf, [(0, 0), *((0, count) for count in missing)])
+    return functional.pad(leaf, [side for count in reversed(missing) for side in (0, count)])

@@ -10,7 +10,7 @@ from torch import nn
 from tests.integration.commands import tiny_options, write_options
 from trainauto.commands.plan_table import table
 from trainauto.core.plan import Plan
-from trainauto.forecast import card_plans
+from trainauto.forecast import option_plans
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
 from trainauto.forecast.card_plan import chosen_cards
 from trainauto.forecast.code_plans import plan_code
@@ -34,11 +34,11 @@ def traced() -> MemoryForecast:
 def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
     version: str, notes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(card_plans, "forecast_memory", lambda *_: traced())
+    monkeypatch.setattr(option_plans, "forecast_memory", lambda *_: traced())
     monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     monkeypatch.setattr(torch, "__version__", version)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
-    found = card_plans.plan_for_cards(loaded, chosen_cards(["T4"], []))
+    found = option_plans.plan_for_cards(loaded, chosen_cards(["T4"], []))
     said = [note for note in found.notes if note.startswith("Predictions were checked with torch")]
     assert len(said) == notes
     assert all(version in note for note in said)
@@ -65,10 +65,10 @@ def test_the_table_of_code_has_its_words_and_says_why_nothing_fits() -> None:
 
 
 def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_plans, "forecast_memory", lambda *_: traced())
+    monkeypatch.setattr(option_plans, "forecast_memory", lambda *_: traced())
     monkeypatch.setattr(TraceProcess, "start", lambda _: None)
     loaded = load_options(write_options(tmp_path / "run.yml", tiny_options(tmp_path / "none")))
-    found = card_plans.plan_for_cards(loaded, chosen_cards(["T4", "RTX 4090"], [GIB]))
+    found = option_plans.plan_for_cards(loaded, chosen_cards(["T4", "RTX 4090"], [GIB]))
     plans = [Plan.of(batch_size=samples, lq_size=16) for samples in (1, 2, 3)]
     long = "not tried, a step would take 31 s; this reason is so long that it does not fit into eighty columns"
     tried = (

@@ -126,6 +126,7 @@ def test_a_loader_resumes_and_shrinks_in_mid_epoch() -> None:
         assert taken(begun, 4) == rest[:4]
         resumed.load_state_dict(begun.state_dict())
         assert taken(resumed, 36) == rest[4:]
+        assert "0" not in whole.state_dict()["stream"]  # epochs that lie behind are let go of
     names = [name for batch in first + rest for name in batch]
     assert sorted(names[:60]) == sorted(names[60:120]) == sorted(f"text {number}" for number in range(60))
     assert max(len(batch) for batch in rest) < max(len(batch) for batch in first)
@@ -141,3 +142,29 @@ def test_draws_of_an_epoch_hold_it_once_and_its_last_two_are_about_as_large(samp
     assert max(drawn) <= batch
     assert len(drawn) == -(-samples // batch)
     assert len(drawn) < 2 or drawn[-1] >= batch // 2
+
+
+def test_a_head_several_epochs_ahead_leaves_the_tail_its_own() -> None:
+    """Workers are sent keys of a third epoch while batches of the first are trained, where epochs hold few batches."""
+    stream = stream_of(lengths_of(5))
+    drawn = draws(stream, {0: 1000}, 0, 30)
+    batches = samples_of(stream, drawn)
+    assert [sorted(batch) for batch in batches] == [[0, 1, 2, 3, 4]] * 6
+    stream.forget_before(20)
+    assert set(stream.state_dict()) == {"4", "5"}
+
+
+@given(st.lists(st.sampled_from([200, 400, 700]), min_size=1, max_size=4))
+def test_a_bound_under_which_nothing_was_drawn_leaves_no_trace(asked: Sequence[int]) -> None:
+    """The head packs when a plan is asked for, the tail when it is due: whoever changes one's mind gets the same."""
+    hasty, calm = stream_of(lengths_of(120)), stream_of(lengths_of(120))
+    begun = draws(hasty, {0: 200}, 0, 40)
+    assert draws(calm, {0: 200}, 0, 40) == begun
+    place = sum(begun[-1])
+    for bound in asked:
+        hasty.pack_from(place, bound)
+    hasty.forget_before(place)
+    rest = draws(hasty, {0: asked[-1], place + 30: 300}, place, 240)
+    assert draws(calm, {0: asked[-1], place + 30: 300}, place, 240) == rest
+    assert samples_of(hasty, rest) == samples_of(calm, rest)
+    assert hasty.state_dict()["0"] == calm.state_dict()["0"]

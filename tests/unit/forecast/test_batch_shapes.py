@@ -1,6 +1,6 @@
 """What a batch looks like, written in a line, and what may grow in it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -23,6 +23,16 @@ def test_batches_of_any_make_follow_the_plan() -> None:
     ids, rest = batch["more"]
     assert (tuple(ids.shape), ids.dtype) == ((2, 9), torch.int64)
     assert (tuple(rest["one"].shape), rest["one"].dtype) == ((7,), torch.float32)
+
+
+def test_named_tuples_stay_what_they_are() -> None:
+    class Pair(NamedTuple):
+        picture: Any
+        label: Any
+
+    made = BatchShapes(Pair(("batch", 3), ("batch", torch.int64))).make(Plan.of(batch_size=2))
+    assert isinstance(made, Pair)
+    assert (made.picture.shape, made.label.dtype) == ((2, 3), torch.int64)
 
 
 IDS_OF_SIDE = ("batch", "side // 2 * 2 + 1", torch.int64)
@@ -75,6 +85,7 @@ def test_one_of_both_may_be_missing() -> None:
         (IDS, {"tokens": (4, 8), "side": (1, 2)}, "bounds of 'side', which is no dimension of the batch"),
         (IDS, {"tokens": (8, 4)}, r"bounds of 'tokens' are \(8, 4\)"),
         (IDS, {"tokens": 8}, "bounds of 'tokens' are 8"),
+        (IDS, {"tokens": (2.5, 64)}, r"bounds of 'tokens' are \(2.5, 64\)"),
         (IDS, {"tokens": (4, 8), "batch": (1, 2, 3, 4)}, "bounds of 'batch' are"),
         (("batch", "tokens//8"), {"tokens": (4, 64)}, "'tokens // 8' of batch is 0 at tokens 4, batch 1"),
     ],

@@ -16,6 +16,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.engine.probe import untrained_step
 from trainauto.engine.run_errors import NothingFitsError
+from trainauto.integrations import adaptive_loop
 
 SAMPLES = 50
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 1.00 GiB."
@@ -172,11 +173,12 @@ def test_what_one_objective_hands_on_reaches_the_next_whole() -> None:
     step = loop.step(batch)
     assert step.pieces == {"make": 2}
     torch.testing.assert_close(torch.cat(received), made)
-    assert step.losses.keys() == {"size", "critic", "loss"}
+    assert step.losses.keys() == {"make.size", "make.critic", "judge"}
     assert step.grad_norms.keys() == {"make", "judge"}
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"settings": {"max_batch_size": 32}}, r"'max_batch_size' is unknown. Bounds are those of Range"),
     ({"dataset": TensorDataset(torch.zeros(0, 2))}, "the dataset is empty"),
     ({"memory_budget": "2 apples"}, "memory_budget: "),
     ({"lengths": [1, 2]}, "there are 2 lengths for 50 samples"),
@@ -184,7 +186,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"weigh": len, "workload": object()}, "leave weigh out"),
     ({"batch_size": None}, "give either batch_size or tokens"),
     ({"settings": {"target_vram_usage": 85}}, "settings: target_vram_usage must lie in"),
-    ({"settings": {"target_usage": 0.8}}, r"settings: 'target_usage' is unknown; did you mean 'target_vram_usage'\?"),
+    ({"settings": {"target_usage": 0.8}}, r"settings: 'target_usage' is unknown. Did you mean 'target_vram_usage'\?"),
 ]
 
 
@@ -286,10 +288,10 @@ def test_a_loop_that_failed_to_begin_begins_when_it_is_asked_again() -> None:
     loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
     begun: list[bool] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_say_coupling", lambda: 1 / 0)
+        patch.setattr(adaptive_loop, "say_coupling", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             next(loop.batches())
-        patch.setattr(loop, "_say_coupling", lambda: begun.append(True))
+        patch.setattr(adaptive_loop, "say_coupling", lambda *_: begun.append(True))
         next(loop.batches())
     assert begun == [True]
 
@@ -321,3 +323,43 @@ def test_what_cannot_be_stepped_in_parts_is_refused() -> None:
     objective = ModelObjective("fit", torch.optim.SGD(sparse.parameters(), 0.1), task.loss)
     with pytest.raises(InputError, match="0 has sparse=True"):
         AdaptiveLoop(sparse, objective, Numbered(), batch_size=8)
+
+
+def test_a_batch_that_is_left_out_and_epochs_that_were_trained_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    task = Regression()
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    batches = loop.batches(1)
+    first = next(batches)
+    features, target = loop.contents(first)
+    assert torch.equal(target, 2 * features[:, 1:2])
+    with pytest.raises(InputError, match=r"was not passed to step\(\)"):
+        next(batches)
+    for batch in loop.batches(1):
+        loop.step(batch)
+    assert list(loop.batches(1)) == []
+    assert "batches(epochs=2) trains one more" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "net"}, "the model must be an nn.Module, not str"),
+        ({"objectives": torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)}, "must be a ModelObjective, not SGD"),
+        ({"dataset": torch.utils.data.DataLoader(Numbered())}, "the dataset must be map-style .* not DataLoader"),
+        ({"dataset": iter([1])}, "the dataset must be map-style"),
+    ],
+)
+def test_what_is_of_another_kind_is_told(given: dict[str, Any], message: str) -> None:
+    task = Regression()
+    kinds = {"model": task.net, "objectives": task.objective(), "dataset": Numbered(), **given}
+    with pytest.raises(InputError, match=message):
+        AdaptiveLoop(**kinds, batch_size=8)
+    with pytest.raises(InputError, match=r"an objective is ModelObjective\(name, optimizer, loss\(model, batch\)\)"):
+        ModelObjective("fit", task.loss, task.optimizer)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_may_be_no_smaller_says_so() -> None:
+    task = Regression(nn.BatchNorm1d(8), most=5)
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    with pytest.raises(NothingFitsError, match="8 samples do not fit at once, and no smaller batch is allowed"):
+        loop.step(next(loop.batches()))

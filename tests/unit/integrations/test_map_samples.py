@@ -1,5 +1,6 @@
 """Map-style datasets by key: their randomness follows from the position in the stream."""
 
+import pickle
 import random
 
 import numpy as np
@@ -40,6 +41,34 @@ def test_augmentations_follow_the_seed_of_the_draw_and_leave_generators_alone() 
     assert (first[0, 1:] != first[1, 1:]).all()
     assert first[:, 0].tolist() == [1, 4]
     assert (random.random(), np.random.rand(), torch.rand(()).item()) == expected
+
+
+def test_what_collating_draws_follows_the_seed_as_well() -> None:
+    """Masks of a collator are the same with any number of workers, and after a resume."""
+
+    def masked(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"rows": torch.stack(rows), "mask": torch.rand(2), "noise": torch.tensor(random.random())}
+
+    samples = MapSamples(Noise(), masked)
+    torch.manual_seed(1)
+    expected = torch.rand(()).item()
+    torch.manual_seed(1)
+    first, again, other = (samples.collate(samples.__getitems__(keys(seed))) for seed in (7, 7, 8))
+    assert torch.rand(()).item() == expected
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["mask"], other["mask"])
+    assert not torch.equal(first["noise"], other["noise"])
+    assert first["mask"][0] != first["rows"][0, 3]
+
+
+def test_workers_are_sent_no_workload() -> None:
+    """Started by spawn, they would be sent the functions in it, which need not be sendable."""
+    samples = MapSamples([torch.zeros(8)] * 2, default_collate)
+    rows = [leaves_of(default_collate([torch.zeros(8)] * number)) for number in (1, 3)]
+    samples.workload = NestedSamples(template_of(*rows, leaves_of, {}), lambda batch: len(batch["batch"]))
+    sent = pickle.loads(pickle.dumps(samples))
+    assert len(sent.collate(sent.__getitems__(keys(1)[:1]))["batch"]) == 1
+    assert samples.workload.weight(rows[1]) == 3
 
 
 def test_samples_are_made_to_the_size_in_their_key() -> None:

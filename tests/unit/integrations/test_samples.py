@@ -3,6 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -44,6 +45,9 @@ def test_dimensions_that_follow_the_size_are_found() -> None:
         sized_dimensions(rows, {"ids": torch.zeros(1, 9)}, 4, 8)
     with pytest.raises(InputError, match="no dimension of a batch follows the size of its samples, 3 to 5"):
         sized_dimensions(rows, rows, 3, 5)
+    assert sized_dimensions(rows, {"ids": torch.zeros(1, 9)}, 0, 0) == {}  # samples without a size may differ
+    with pytest.raises(InputError, match=r"is 8 at size 2 and 16 at 9: .*round lengths up to that multiple"):
+        sized_dimensions({"ids": torch.zeros(1, 8)}, {"ids": torch.zeros(1, 16)}, 2, 9)
 
 
 def test_parts_hold_their_samples_and_joined_they_are_the_whole() -> None:
@@ -67,6 +71,23 @@ def test_what_is_no_samples_goes_with_every_part() -> None:
     assert kind.dummy(3, 1)["mode"] == "train"
 
 
+def test_arrays_are_divided_as_tensors_are() -> None:
+    def made(samples: int, size: int = 4) -> dict[str, Any]:
+        return {"x": torch.zeros(samples, size), "y": np.arange(samples * size).reshape(samples, size)}
+
+    sized = sized_dimensions(made(1, 4), made(1, 8), 4, 8)
+    kind = NestedSamples(template_of(made(1, 8), made(3, 8), leaves_of, sized))
+    whole = made(5)
+    parts = [part for _, part in split(kind, whole, 5, 2)]
+    assert [part["y"].shape for part in parts] == [(2, 4), (2, 4), (1, 4)]
+    assert (kind.join(parts)["y"] == whole["y"]).all()
+    assert kind.join([{"y": np.ones((1, 2))}, {"y": np.ones((1, 3))}])["y"].tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert kind.shrink(made(2, 8), 8, 5)["y"].shape == (2, 5)
+    assert kind.dummy(3, 11)["y"].shape == (3, 11)
+    with pytest.raises(InputError, match="'y' of a batch has 2 parts for 3 samples"):
+        kind.check({"x": torch.zeros(3, 4), "y": np.zeros((2, 4))}, 3)
+
+
 def test_shapes_weights_and_units() -> None:
     assert workload().shape(batch(3, 6)) == BatchShape(samples=3, extent=6, images=3)
     assert (workload().weight(batch(3)), workload().units(batch(3)), workload().weighs_samples) == (3, 3, True)
@@ -88,6 +109,10 @@ def test_batches_that_cannot_be_divided_are_refused() -> None:
         template_of({**packed, "ids": torch.arange(2)}, {**packed, "count": torch.ones(3)}, leaves_of, {})
     with pytest.raises(InputError, match="no tensor of a batch has the sample as its first dimension"):
         template_of(torch.ones(7), torch.ones(7), leaves_of, {})
+    with pytest.raises(InputError, match=r"holds others than one of 1 \(1, 2\): a list with a tensor for each sample"):
+        template_of([torch.ones(7)], [torch.ones(7)] * 3, leaves_of, {})
+    with pytest.raises(InputError, match="'kept' was handed on without a row for each sample"):
+        workload().join([{"kept": torch.ones(())}] * 2)  # type: ignore[list-item]
     workload().check(batch(2), 2)
     with pytest.raises(InputError, match="'lq' of a batch has 2 parts for 3 samples"):
         workload().check({**batch(3), "lq": batch(2)["lq"]}, 3)

@@ -8,10 +8,6 @@ from typing import Any
 
 import torch
 
-from trainauto.automations.controller_automation import ControllerAutomation
-from trainauto.control.bounds import Bounds
-from trainauto.control.controller import Controller
-from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import CheckpointError
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
@@ -25,7 +21,8 @@ from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.start_up import build_training, notes_kept, predict, say_limits
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, TrainData
-from trainauto.integrations.loop_parts import control_settings, parse_budget
+from trainauto.integrations.loop_controller import LoopController
+from trainauto.integrations.loop_parts import parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.memory.monitor.meter import MemoryMeter
 
@@ -33,7 +30,7 @@ STATE_FILE = "trainauto.pt"
 """What a checkpoint of the Trainer holds of ours, beside what it holds of its own."""
 
 
-class TrainerController(ControllerAutomation):
+class TrainerController(LoopController):
     """The controller of a Trainer's run."""
 
     name = "MemoryAwareTrainer"
@@ -65,10 +62,8 @@ class MemorySession:
         self.progress = Progress()
         args = trainer.args
         step_samples = data.step_samples * args.world_size if data.step_samples else None
-        control = control_settings(dict(own_argument(args, "memory_settings") or {}))
-        self.automation = TrainerController(
-            Controller(TrainerController.name, control, Bounds({}, data.growth.axes), EffectiveBatch(step_samples))
-        )
+        settings = own_argument(args, "memory_settings") or {}
+        self.automation = TrainerController.of(settings, data.growth.axes, step_samples)
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         self._reports = LoopReports(_run_directory(args), on_console=False)
         self._pending: PendingStep | None = None

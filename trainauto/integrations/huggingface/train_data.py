@@ -73,7 +73,7 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     growth = _growth(args, passes, lengths if counts_tokens else None)
     samples = MapSamples(dataset, collate, longest=growth.longest)
     longest = int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
-    structure = teach_workload(samples, growth, lengths, None, None, template=longest)
+    structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, lengths)
     return TrainData(samples, structure, growth, loader, _step_samples(args, passes, growth))
 

@@ -19,7 +19,7 @@ from trainauto.integrations.huggingface.refusals import check_trainer
 from trainauto.integrations.huggingface.schedule import counts_samples
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, build_train_data
-from trainauto.integrations.loop_parts import control_settings
+from trainauto.integrations.loop_controller import settings_of
 from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class MemoryAwareTraining:
     @property
     def memory_target(self) -> float:
         """Share of the memory that batches are to fill."""
-        return control_settings(dict(own_argument(self.args, "memory_settings") or {})).target_vram_usage
+        return settings_of(own_argument(self.args, "memory_settings") or {}).target_vram_usage
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """Return the batches of an evaluation, whose size follows memory."""

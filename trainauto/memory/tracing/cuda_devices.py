@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 _STAY = {Tensor.cuda, Tensor.pin_memory}
@@ -14,8 +14,9 @@ _STAY = {Tensor.cuda, Tensor.pin_memory}
 
 @contextmanager
 def cpu_for_cuda() -> Iterator[None]:
-    """Let this thread make tensors on the CPU, and autocast there, wherever CUDA is named."""
-    with _autocast_on_cpu(threading.get_ident()), _CpuMode():
+    """Let this thread make tensors on the CPU, and autocast there, wherever CUDA is named, by word or by number."""
+    thread = threading.get_ident()
+    with _autocast_on_cpu(thread), _modules_on_cpu(thread), _CpuMode():
         yield
 
 
@@ -34,7 +35,16 @@ class _CpuMode(TorchFunctionMode):
             return args[0]
         if func is torch.device:
             return func(*args, **(kwargs or {}))
+        if func is Tensor.to:
+            args = (args[0], *map(_named, args[1:2]), *args[2:])
+        if kwargs and "device" in kwargs:
+            kwargs = {**kwargs, "device": _named(kwargs["device"])}
         return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in (kwargs or {}).items()})
+
+
+def _named(device: Any) -> Any:
+    """Return a device by its name where it is given as a card's number."""
+    return "cuda" if isinstance(device, int) and not isinstance(device, bool) else device
 
 
 def _on_cpu(value: Any) -> Any:
@@ -63,3 +73,21 @@ def _autocast_on_cpu(thread: int) -> Iterator[None]:
         yield
     finally:
         torch.autocast.__init__ = original  # type: ignore[method-assign]
+
+
+@contextmanager
+def _modules_on_cpu(thread: int) -> Iterator[None]:
+    """Let modules be sent to a card by its number: they ask torch which one it is, past every mode."""
+    original = nn.Module.to
+
+    def to(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        if threading.get_ident() == thread:
+            args = (*map(_named, args[:1]), *args[1:])
+            kwargs = {name: _named(value) if name == "device" else value for name, value in kwargs.items()}
+        return original(self, *args, **kwargs)
+
+    nn.Module.to = to  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.to = original  # type: ignore[method-assign]

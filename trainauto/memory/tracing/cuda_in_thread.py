@@ -21,9 +21,8 @@ from trainauto.memory.tracing.cuda_autocast import (
     overload_of,
     weights_cast_once,
 )
-from trainauto.memory.tracing.fake_tensors import group_as_cuda
+from trainauto.memory.tracing.fake_tensors import TURN, group_as_cuda
 
-_turn = threading.RLock()
 _inside: list[int] = []
 """The thread that it is done for, as often as it has entered."""
 
@@ -35,7 +34,7 @@ def as_on_cuda() -> Iterator[None]:
     It is for fake tensors: what real ones of this thread would give is not what they ask for (attention drops nothing
     out).
     """
-    with _turn, ExitStack() as stack:
+    with TURN, ExitStack() as stack:
         _inside.append(threading.get_ident())
         stack.callback(_inside.pop)
         if len(_inside) == 1:

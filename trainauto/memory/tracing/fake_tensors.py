@@ -6,6 +6,7 @@ at once. All three are mended for as long as a world is open.
 """
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -20,18 +21,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 T = TypeVar("T")
 Convert = Callable[[Tensor], Tensor]
 
+TURN = threading.RLock()
+"""Held by the thread that changes torch for a while: changes of two would be undone in the wrong order."""
+
 
 @contextmanager
 def fake_world(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
     """Open a world in which tensors are fake; real ones that come in (constants of a module) are taken as they are.
 
-    It changes ``nn.Module`` while it is open, for fake parameters only.
+    It changes ``nn.Module`` while it is open, for fake parameters only; a second thread waits for its turn.
 
     Args:
         mode: that of a world to go back to; tensors know theirs and work in no other.
     """
     mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
-    with _convertible_modules(), _copyable_tensors(), _grouped_tensors(), mode:
+    with TURN, _convertible_modules(), _copyable_tensors(), _grouped_tensors(), mode:
         yield mode
 
 

@@ -25,6 +25,17 @@ def test_tensors_and_modules_stay_on_the_cpu() -> None:
         torch.ones(1, device="cuda")
 
 
+def test_a_card_may_be_named_by_its_number() -> None:
+    original = nn.Module.to
+    with cpu_for_cuda():
+        layer = nn.Linear(4, 4, device=0).to(0).to(device=0, dtype=torch.float64)
+        made = [layer.weight, torch.ones(2, device=0), torch.ones(2).to(0, torch.int8), torch.ones(2).to(device=0)]
+        assert torch.zeros(2, dtype=torch.bool).new_full((2,), True).dtype == torch.bool
+    assert {tensor.device.type for tensor in made} == {"cpu"}
+    assert [tensor.dtype for tensor in made[:3]] == [torch.float64, torch.float32, torch.int8]
+    assert nn.Module.to is original
+
+
 def test_a_function_that_is_decorated_within_casts_ever_after() -> None:
     with cpu_for_cuda():
 

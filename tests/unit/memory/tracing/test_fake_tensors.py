@@ -1,6 +1,7 @@
 """Real modules in a world of fake tensors, and operators whose outcome is known from an earlier call."""
 
 import copy
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -146,3 +147,29 @@ def test_an_equal_call_is_not_run_again() -> None:
         assert len(op_cache._known) == 3
         assert (torch.empty(3, 5) * 2).dtype != (torch.empty(3, 5) * 2j).dtype
         assert (torch.empty(3, 5) > 1).dtype == torch.bool
+
+
+def test_a_second_thread_waits_for_its_turn() -> None:
+    """Each takes back what it changed in torch; interleaved, the later one would leave the other's behind."""
+    before, order = (nn.Module._apply, hasattr(FakeTensor, "__deepcopy__")), []
+    opened, waited = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with fake_world():
+            opened.set()
+            waited.wait(0.1)
+            order.append("first")
+
+    def second() -> None:
+        with fake_world():
+            waited.set()
+            order.append("second")
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    assert opened.wait(60)
+    threads[1].start()
+    for thread in threads:
+        thread.join(60)
+    assert order == ["first", "second"]
+    assert (nn.Module._apply, hasattr(FakeTensor, "__deepcopy__")) == before
