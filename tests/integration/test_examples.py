@@ -54,17 +54,23 @@ def grown(seen: dict[str, Any]) -> list[dict[str, Any]]:
     return [step for step in seen["steps"] if step["plan"] == seen["steps"][-1]["plan"]]
 
 
-# Its plan takes a third of an epoch: it is not in every run that enough whole batches come before the last one.
-NEIGHBOURS = [pytest.param(name, marks=only_in_acceptance) if name == "digits_batchnorm" else name for name in EXAMPLES]
+SHORTEST = "gpt_tokens"
+"""Has its neighbour in every run; the others only where there is time.
+
+Plans of the digits take a third of an epoch: it is not in every run that enough whole batches come before the last one.
+"""
 
 
-def test_the_smallest_example_trains_each_sample_once_an_epoch(tmp_path: Path) -> None:
-    seen, said = ran(tmp_path, "digits_batchnorm", "plain", "--epochs", "3")
-    check_that_each_sample_is_trained(seen, said, 3)
+@pytest.mark.parametrize(("example", "epochs"), [("digits_batchnorm", 3), ("gan", 1), ("diffusion_sizes", 1)])
+def test_an_example_trains_each_sample_once_an_epoch(tmp_path: Path, example: str, epochs: int) -> None:
+    seen, said = ran(tmp_path, example, "plain", "--epochs", str(epochs))
+    check_that_each_sample_is_trained(seen, said, epochs)
     assert not any(step["out_of_memory"] for step in seen["steps"])
 
 
-@pytest.mark.parametrize("example", NEIGHBOURS)
+@pytest.mark.parametrize(
+    "example", [name if name == SHORTEST else pytest.param(name, marks=only_in_acceptance) for name in EXAMPLES]
+)
 def test_an_example_fills_its_budget_and_comes_back_after_a_neighbour(tmp_path: Path, example: str) -> None:
     """Each sample once an epoch; memory taken away in mid-run is answered by one recovery and one return."""
     epochs, neighbour_mib = EXAMPLES[example]

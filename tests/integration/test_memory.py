@@ -37,7 +37,7 @@ def ledger(records: list[dict[str, Any]]) -> list[int]:
 def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Write) -> None:
     """C01, C02, C03: crop and batch follow what is really used. E13, E16: decisions say the peak and what changes."""
     gt = write_images("gt", 4, (200, 200))
-    file = write_options(tmp_path / "run.yml", options(gt, 24, 2, "60MiB", 120, max_lq_size=40))
+    file = write_options(tmp_path / "run.yml", options(gt, 24, 2, "60MiB", 88, max_lq_size=40))
     done = train(file)
     assert done.returncode == 0, done.stderr
     run = run_directory(file)
@@ -79,14 +79,14 @@ def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Wri
 def test_a_budget_too_small_for_the_first_plan(tmp_path: Path, write_images: Write, with_controller: bool) -> None:
     """Fault 3: running out of memory gave up the epoch; here every sample is trained, and each step counted, once."""
     gt = write_images("gt", 4, (200, 200))
-    changes = options(gt, 64, 12, "60MiB", 24)
+    changes = options(gt, 64, 12, "60MiB", 15)
     if not with_controller:
         changes["training_automations"] = {}
     file = write_options(tmp_path / "run.yml", changes)
     done = train(file)
     assert done.returncode == 0, done.stderr
     records = step_records(run_directory(file))
-    assert len(records) == 24
+    assert len(records) == 15
     assert ledger(records) == list(range(sum(r["samples"] for r in records)))
     assert records[0]["ooms"] >= 1
     assert "out of memory in the pass of network_g" in done.stdout

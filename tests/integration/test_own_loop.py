@@ -46,7 +46,7 @@ def own_loop(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
 
 @pytest.mark.parametrize("policy", ["jump", pytest.param("step", marks=only_in_acceptance)])
 def test_the_documents_loop_grows_and_survives(tmp_path: Path, write_images: Write, policy: str) -> None:
-    """It begins with a plan that does not fit, meets neighbours, and has no more failures than the engine plus two."""
+    """It begins with a plan that does not fit, and meets neighbours; in 2,000 steps the engine fails hardly less."""
     result, said = own_loop(tmp_path, str(STEPS), BUDGET, policy, "halved", str(SPIKES_EVERY))
     sizes, failures = result["sizes"], result["failures"]
     assert failures[0] == 1  # the first plan is far too large
@@ -60,6 +60,8 @@ def test_the_documents_loop_grows_and_survives(tmp_path: Path, write_images: Wri
     assert "a period of 25 steps begins with" in said
     assert "period's peak" in said
     assert f"OOM Recoveries: {len(failures)}" in said
+    if not ACCEPTANCE:
+        return
     engine = engine_failures(tmp_path / "engine", write_images("gt", 4, (200, 200)), policy)
     print(f"{policy}: {len(failures)} failures in {STEPS} steps of the documents' loop, {engine} of the engine")
     assert len(failures) <= engine + 2
