@@ -4,7 +4,7 @@
 
 The question holds the task, the lengths, the budget, the method and, where others made them, its batches. A batch that
 runs out of memory is counted and tried again in halves, for every method. Seconds are of CPU time, which others on the
-machine change little.
+machine change little, of one pass where there are several: few seconds differ more from run to run.
 """
 
 import json
@@ -140,20 +140,21 @@ def main(question: dict[str, Any]) -> dict[str, Any]:
         loader = TextDataLoader(texts, rule, PackedBatchSampler(SampleSizes(texts.lengths), rule, LongestFirst()))
         with limited_memory(meter, parse_size_bytes(question["budget"])):
             start = time.process_time()
-            report = loader.map(function).report
+            reports = [loader.map(function).report for _ in range(question["passes"])]
             seconds = time.process_time() - start
         return {
-            "seconds": seconds,
-            "failures": report.out_of_memory,
-            "batches": report.batches,
-            "peak_bytes": report.peak_bytes,
+            "seconds": seconds / question["passes"],
+            "failures": reports[0].out_of_memory,
+            "batches": reports[0].batches,
+            "peak_bytes": reports[0].peak_bytes,
         }
     with limited_memory(meter, parse_size_bytes(question["budget"])):
         start = time.process_time()
-        failures, peak_bytes = in_halves(function, texts, question["batches"], meter)
+        runs = [in_halves(function, texts, question["batches"], meter) for _ in range(question["passes"])]
         seconds = time.process_time() - start
+    failures, peak_bytes = runs[0]
     return {
-        "seconds": seconds,
+        "seconds": seconds / question["passes"],
         "failures": failures,
         "batches": len(question["batches"]) + failures,
         "peak_bytes": peak_bytes,

@@ -109,6 +109,8 @@ class AdaptiveLoop:
         run_directory: str | os.PathLike[str] | None = None,
     ) -> None:
         check_kinds(model, objectives, dataset)
+        if max_norm is not None and not max_norm > 0:
+            raise InputError(f"max_norm is {max_norm}: a norm that gradients are scaled down to is above 0")
         values = {"batch_size": batch_size, "size": size, "tokens": tokens}
         drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths, weigh, workload)
         self._samples, axes = drawn.samples, drawn.growth.axes
@@ -229,8 +231,10 @@ class AdaptiveLoop:
         """Continue from :meth:`state_dict`; call it before the first batch is asked for.
 
         Raises:
-            InputError: the dataset has another number of samples now.
+            InputError: it is no such state, or the dataset has another number of samples now.
         """
+        if lacking := {"progress", "loader", "controls", "automations"} - state.keys():
+            raise InputError(f"this is no state_dict of an AdaptiveLoop: it has no {', no '.join(sorted(lacking))}")
         self.training.load_decided_parts(state)
         self.training.progress = Progress.from_dict(state["progress"])
 
@@ -265,6 +269,8 @@ class AdaptiveLoop:
     def _prepare(self, epochs: int | None) -> None:
         run = self.training
         say_coupling(self._model.module, [given.splittable for given in self._model.given])
+        if not self._model.module.training:
+            logger.warning("the model is in evaluation mode and is trained so: model.train() is left to the loop")
         if run.limit_bytes is None:
             logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
         elif run.model.device.type == "cpu":

@@ -181,6 +181,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"settings": {"max_batch_size": 32}}, r"'max_batch_size' is unknown. Bounds are those of Range"),
     ({"dataset": TensorDataset(torch.zeros(0, 2))}, "the dataset is empty"),
     ({"memory_budget": "2 apples"}, "memory_budget: "),
+    ({"max_norm": -1.0}, "max_norm is -1.0: a norm that gradients are scaled down to is above 0"),
     ({"lengths": [1, 2]}, "there are 2 lengths for 50 samples"),
     ({"size": Range(8, 16)}, "size needs resize"),
     ({"weigh": len, "workload": object()}, "leave weigh out"),
@@ -356,6 +357,16 @@ def test_what_is_of_another_kind_is_told(given: dict[str, Any], message: str) ->
         AdaptiveLoop(**kinds, batch_size=8)
     with pytest.raises(InputError, match=r"an objective is ModelObjective\(name, optimizer, loss\(model, batch\)\)"):
         ModelObjective("fit", task.loss, task.optimizer)  # type: ignore[arg-type]
+
+
+def test_what_is_no_state_is_refused_and_evaluation_mode_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    task = Regression()
+    task.net.eval()
+    loop = AdaptiveLoop(task.net, task.objective(), Numbered(), batch_size=8)
+    with pytest.raises(InputError, match="no state_dict of an AdaptiveLoop: it has no automations, no controls"):
+        loop.load_state_dict({"progress": {}})
+    loop.step(next(loop.batches()))
+    assert "the model is in evaluation mode and is trained so" in caplog.text
 
 
 def test_a_batch_that_may_be_no_smaller_says_so() -> None:
