@@ -15,19 +15,16 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from any_loop_overhead import MOST_RATIO
+from method_runs import Record, overhead_lines, row, run_method, run_overhead, table_head, typical_runs
 from peers_env import ROOT, peers_python, versions
-
-Record = dict[str, Any]
 
 SCENES = {
     "alone": "Alone",
@@ -41,77 +38,28 @@ NAMES = {
 }
 INTRODUCTION = """\
 One epoch of {samples} images (24 px, six convolutions, Adam) on one thread under an enforced budget, {budget_mib} MiB;
-each in a process of its own, in turns, {repeats} times; the run of median speed is shown. Seconds count from the built
-network to the end of the epoch: searches, trials, traces and restarts are in them. Batch: the largest that was
-trained. Use: the median peak under it, as a share of the budget. Thrown away: samples whose training was undone. On a
-CPU larger batches are hardly faster, so that speed shows what each method costs, and not what it brings on a GPU. Peers
-know running out of memory by the words of torch's allocator; oneDNN has others."""
-
-COUNTS = ("ooms", "restarts", "thrown_away", "twice", "lost")
-PATIENCE_S = 900
-
-
-def run_method(python: Path, method: str, scene: str, samples: int, budget_mib: int) -> Record:
-    """Train an epoch in a process of its own; one that dies is a result, too."""
-    with tempfile.TemporaryDirectory(prefix="any_loop") as folder:
-        result = Path(folder) / "result.json"
-        script = ROOT / "scripts" / "bench" / "any_loop_methods.py"
-        done = subprocess.run(
-            [str(python), str(script), method, scene, str(samples), str(budget_mib), str(result)],
-            env=environment(),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        if result.exists():
-            return dict(json.loads(result.read_text()))
-    last = " ".join(done.stderr.splitlines()[-2:])[:160]
-    return {"failure": f"exit code {done.returncode}: {last}", "batch": 0, "seconds": 0.0, "samples_per_s": 0.0} | {
-        **dict.fromkeys(COUNTS, 0),
-        "lost": samples,
-        "use": None,
-    }
-
-
-def environment() -> dict[str, str]:
-    """Return the variables of every measured process: one thread, this repository's package first."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+each in a process of its own, in turns, {repeats} times; the run of median speed is shown. Seconds are of CPU time, from
+the built network to the end of the epoch: searches, trials, traces and restarts are in them. Batch: the largest that
+was trained. Use: the median peak under it, as a share of the budget. Thrown away: samples whose training was undone. On
+a CPU larger batches are hardly faster, so that speed shows what each method costs, and not what it brings on a GPU.
+Peers know running out of memory by the words of torch's allocator; oneDNN has others."""
 
 
 def measure_epochs(python: Path, samples: int, budget_mib: int, repeats: int) -> list[Record]:
     """Return a record of each method and scene: the run of median speed."""
-    best = run_method(python, "search", "alone", samples, budget_mib)["batch"]
+
+    def run(method: str, scene: str) -> Record:
+        return run_method(python, "any_loop_methods.py", [method, scene, str(samples), str(budget_mib)], samples)
+
+    best = run("search", "alone")["batch"]
     print(f"the largest batch that trying finds: {best}", flush=True)
     methods = ["accelerate", "lightning", *(f"fixed {n}" for n in sorted({16, 64, best})), "ours in Lightning", "ours"]
     records = []
     for scene in SCENES:
-        runs: dict[str, list[Record]] = {method: [] for method in methods}
-        for _ in range(repeats):  # in turns, so that the machine's load hits all alike
-            for method in methods:
-                runs[method].append(run_method(python, method, scene, samples, budget_mib))
-                print(f"{scene}, {method}: {runs[method][-1]}", flush=True)
-        for method, each in runs.items():
-            typical = sorted(each, key=lambda record: float(record["samples_per_s"]))[(len(each) - 1) // 2]
+        for method, record in typical_runs(methods, partial(run, scene=scene), repeats, "samples_per_s").items():
             name = NAMES.get(method, f"by hand, {method.split()[-1]}{' (largest found)' * (method == f'fixed {best}')}")
-            failures = sum(record["failure"] is not None for record in each)
-            records.append(
-                {"scene": scene, "method": method, "name": name, "runs": len(each), "failures": failures, **typical}
-            )
+            records.append({"scene": scene, "name": name, **record})
     return records
-
-
-def measure_overhead(pairs: int, block: int) -> Record:
-    """Return what any_loop_overhead.py finds."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "overhead.json"
-        script = ROOT / "scripts" / "bench" / "any_loop_overhead.py"
-        command = [sys.executable, str(script), "--pairs", str(pairs), "--block", str(block), "--json", str(file)]
-        done = subprocess.run(command, env=environment(), check=False)
-        if not file.exists():
-            raise RuntimeError(f"any_loop_overhead.py ended with {done.returncode}")
-        return dict(json.loads(file.read_text()))
 
 
 def page(result: Record) -> str:
@@ -131,33 +79,19 @@ def page(result: Record) -> str:
         lines += [
             f"## {title}",
             "",
-            "| | batch | samples/s | use | OOMs | restarts | thrown away | twice | lost | crashes | ended with |",
-            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
-            *(row(record) for record in result["epochs"] if record["scene"] == scene),
+            *table_head("samples/s"),
+            *(row(each, each["name"], "samples_per_s") for each in result["epochs"] if each["scene"] == scene),
             "",
         ]
-    ratios = {name: overhead[name] for name in ("ours/hand", "again/hand")}
     lines += [
         "## What it costs over the same loop by hand",
         "",
         "Same fixed plan, no budget, in one process, step by step in turns, process CPU time;",
         f"{overhead['pairs']} pairs of {overhead['block']} steps of {overhead['step_ms']:.0f} ms by hand.",
         "",
-        "| | median | from | to |",
-        "|---|---:|---:|---:|",
-        *(f"| {name} | {median(each):.4f} | {min(each):.4f} | {max(each):.4f} |" for name, each in ratios.items()),
+        *overhead_lines(overhead),
     ]
     return "\n".join(lines) + "\n"
-
-
-def row(record: Record) -> str:
-    """Return a method's line of the table."""
-    use = f"{record['use']:.1%}" if record["use"] is not None else ""
-    counts = " | ".join(str(record[name]) for name in COUNTS)
-    speed = f"{record['samples_per_s']:.0f}" if not record["failure"] else ""
-    crashes = f"{record['failures']} of {record['runs']}"
-    ended = (record["failure"] or "").replace("[enforce fail at alloc_cpu.cpp:127] err == 0. ", "")[:90]
-    return f"| {record['name']} | {record['batch']} | {speed} | {use} | {counts} | {crashes} | {ended} |"
 
 
 def is_kept(result: Record) -> bool:
@@ -195,7 +129,9 @@ def main(words: Sequence[str] | None = None) -> int:
             "repeats": repeats,
         },
         "epochs": measure_epochs(python, samples, arguments.budget_mib, repeats),
-        "overhead": measure_overhead(arguments.pairs, 6 if arguments.small else 12),
+        "overhead": run_overhead(
+            "any_loop_overhead.py", "--pairs", str(arguments.pairs), "--block", str(6 if arguments.small else 12)
+        ),
     }
     text = page(result)
     print(text)

@@ -13,37 +13,27 @@ import importlib
 import json
 import sys
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from trainauto.core.process import limit_private_memory, set_environment, without_memory_limit
+from trainauto.core.process import set_environment
 
 set_environment()
 
 import torch  # noqa: E402
+from epoch_account import EpochAccount  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from trainauto import AdaptiveLoop, ModelObjective, Range  # noqa: E402
-from trainauto.engine.optimizer_state import make_optimizer_state  # noqa: E402
-from trainauto.memory.monitor import budget  # noqa: E402
-from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
-from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
 
 MIB = 2**20
 SIDE, CHANNELS, LAYERS, CLASSES = 24, 16, 6, 10
 FIRST_BATCH, LARGEST_BATCH = 16, 512
 RATE = 1e-3
 TRIAL_STEPS = 3
-BESIDE = (0.2, 0.3)
-"""From when to when somebody else holds memory, in shares of the epoch."""
-NEIGHBOUR = 0.25
 
 
 class Images(Dataset[dict[str, Tensor]]):
@@ -76,46 +66,25 @@ def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return functional.cross_entropy(model(batch["image"].float() / 255), batch["label"])
 
 
-class Bench:
-    """What all methods share, and the account of what happened.
-
-    Attributes:
-        trained: how often each sample is in the weights.
-        thrown_away: samples whose training was undone: trials, attempts that failed.
-        restarts: how often training began anew.
-    """
+class Bench(EpochAccount):
+    """What all methods share, and the account of what happened."""
 
     def __init__(self, scene: str, samples: int, budget_mib: int) -> None:
         torch.set_num_threads(1)
-        self.data, self.budget_bytes = Images(samples), budget_mib * MIB
-        self.has_neighbour = scene == "neighbour"
-        self.meter = MemoryMeter(torch.device("cpu"))
-        self.trained: Counter[int] = Counter()
-        self.ooms = self.restarts = self.thrown_away = self.batch = 0
-        self.peaks: list[int] = []
+        super().__init__(samples, budget_mib * MIB, has_neighbour=scene == "neighbour")
+        self.data = Images(samples)
         self.fresh()
-        self.began = time.perf_counter()
+        self.begin()
 
     def fresh(self) -> None:
         """Begin with new weights."""
         self.model = network()
         self.optimizer = torch.optim.Adam(self.model.parameters(), RATE)
 
-    def enforce_budget(self) -> None:
-        """Put the budget in force as our loops do: with optimizer state, after a smallest step."""
-        make_optimizer_state([self.optimizer])
-        budget.calm_allocator()
-        loss(self.model, next(iter(DataLoader(self.data)))).backward()
-        self.optimizer.zero_grad(set_to_none=True)
-        if not self.meter.set_budget(self.budget_bytes):
-            sys.exit("a memory budget cannot be enforced here: this needs Linux")
-        limit_private_memory(None)
-
-    def restart(self) -> None:
-        """Note that training begins anew; what was trained so far is undone."""
-        self.restarts += 1
-        self.thrown_away += self.trained.total()
-        self.trained.clear()
+    def enforce(self) -> None:
+        """Put the budget in force."""
+        smallest = next(iter(DataLoader(self.data)))
+        self.enforce_budget(self.optimizer, lambda: loss(self.model, smallest).backward())
 
     def batches(self, batch_size: int) -> Iterator[dict[str, Tensor]]:
         """Yield an epoch of batches."""
@@ -129,49 +98,17 @@ class Bench:
             loss(self.model, batch).backward()
             self.optimizer.step()
 
-    @contextmanager
-    def inside(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Hold a step to the budget, and note what became of it."""
-        if len(numbers) > self.batch:
-            self.batch, self.peaks = len(numbers), []
-        try:
-            with self.beside(), self.meter.window() as window:
-                yield
-        except Exception as error:
-            limit_private_memory(None)
-            self.ooms += is_out_of_memory(error)
-            raise
-        finally:
-            limit_private_memory(None)
-        self.note(numbers, window.reading.allocated if window.reading else 0)
-
-    def note(self, numbers: Sequence[int], peak_bytes: int) -> None:
-        """Note a step that was trained."""
-        self.trained.update(numbers)
-        if len(numbers) == self.batch:
-            self.peaks.append(peak_bytes)
-
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Have somebody else hold memory, where it is his time."""
-        held, done = None, self.trained.total() / len(self.data)
-        if self.has_neighbour and BESIDE[0] <= done < BESIDE[1]:
-            with without_memory_limit():
-                held = torch.ones(int(NEIGHBOUR * self.budget_bytes), dtype=torch.uint8)
-        yield
-        del held
-
 
 def fixed(bench: Bench, batch_size: int) -> None:
     """Train an epoch with batches of one size, as a person writes it."""
-    bench.enforce_budget()
+    bench.enforce()
     for batch in bench.batches(batch_size):
         bench.step(batch)
 
 
 def search(bench: Bench) -> None:
     """Find the largest batch that trains a few steps, as a person finds it: by trying."""
-    bench.enforce_budget()
+    bench.enforce()
 
     def fits(batch_size: int) -> bool:
         try:
@@ -195,7 +132,7 @@ def accelerate(bench: Bench) -> None:
     """Accelerate's decorator around the whole training, at its default of 128 samples; each failure starts it anew."""
     from accelerate.utils import find_executable_batch_size
 
-    bench.enforce_budget()
+    bench.enforce()
     attempts: list[int] = []
 
     @find_executable_batch_size  # type: ignore[untyped-decorator]
@@ -221,7 +158,7 @@ def lightning(bench: Bench) -> None:
             if bench.trained:
                 bench.restart()
 
-    bench.enforce_budget()
+    bench.enforce()
     module = lightning_module(bench)
     module.train_dataloader = lambda: DataLoader(bench.data, module.batch_size, shuffle=True)
     lightning_fit([BatchSizeFinder(), Restarted()], module)
@@ -233,7 +170,6 @@ def lightning_growing(bench: Bench) -> None:
 
     class Watched(GrowingBatches):
         def _record(self, batch: Any, reading: Any) -> Any:
-            bench.batch, bench.peaks = (len(batch), []) if len(batch) > bench.batch else (bench.batch, bench.peaks)
             bench.note(batch.tensors["number"].tolist(), reading.allocated)
             return super()._record(batch, reading)
 
@@ -312,8 +248,6 @@ def ours(bench: Bench) -> None:
                 step = loop.step(batch)
             bench.ooms += step.out_of_memory
             if step.trained:
-                if len(batch) > bench.batch:
-                    bench.batch, bench.peaks = len(batch), []
                 bench.note(batch.tensors["number"].tolist(), step.peak_bytes or 0)
 
 
@@ -345,20 +279,7 @@ def main() -> None:
             METHODS[method](bench)
     except Exception as error:  # the method died of it: that is a result
         failure = f"{type(error).__name__}: {error}".splitlines()[0][:160]
-    seconds = time.perf_counter() - bench.began
-    limit_private_memory(None)
-    record = {
-        "failure": failure,
-        "batch": bench.batch,
-        "seconds": seconds,
-        "samples_per_s": len(bench.trained) / seconds,
-        "ooms": bench.ooms,
-        "restarts": bench.restarts,
-        "thrown_away": bench.thrown_away,
-        "twice": sum(times > 1 for times in bench.trained.values()),
-        "lost": len(bench.data) - len(bench.trained),
-        "use": median(bench.peaks) / bench.budget_bytes if bench.peaks else None,
-    }
+    record = bench.record(failure)
     Path(result).write_text(json.dumps(record))
 
 
