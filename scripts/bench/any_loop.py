@@ -38,11 +38,11 @@ NAMES = {
 }
 INTRODUCTION = """\
 One epoch of {samples} images (24 px, six convolutions, Adam) on one thread under an enforced budget, {budget_mib} MiB;
-each in a process of its own, in turns, {repeats} times; the run of median speed is shown. Seconds count from the built
-network to the end of the epoch: searches, trials, traces and restarts are in them. Batch: the largest that was
-trained. Use: the median peak under it, as a share of the budget. Thrown away: samples whose training was undone. On a
-CPU larger batches are hardly faster, so that speed shows what each method costs, and not what it brings on a GPU. Peers
-know running out of memory by the words of torch's allocator; oneDNN has others."""
+each in a process of its own, in turns, {repeats} times; the run of median speed is shown. Seconds are of CPU time, from
+the built network to the end of the epoch: searches, trials, traces and restarts are in them. Batch: the largest that
+was trained. Use: the median peak under it, as a share of the budget. Thrown away: samples whose training was undone. On
+a CPU larger batches are hardly faster, so that speed shows what each method costs, and not what it brings on a GPU.
+Peers know running out of memory by the words of torch's allocator; oneDNN has others."""
 
 
 def measure_epochs(python: Path, samples: int, budget_mib: int, repeats: int) -> list[Record]:

@@ -1,8 +1,10 @@
 """What became of an epoch's samples, whose steps run under a budget that the system enforces.
 
-Shared by the benches that train an epoch by other people's methods: any_loop_methods.py, huggingface_methods.py.
+Shared by the benches that train an epoch by other people's methods. Seconds are of the process's CPU time, which others
+on the machine change little.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +51,16 @@ class EpochAccount:
         self.trained: Counter[int] = Counter()
         self.ooms = self.restarts = self.thrown_away = self.batch = 0
         self.peaks: list[int] = []
+        self._begun = time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        """CPU time since training began: searches, trials, traces and restarts are in it."""
+        return time.process_time() - self._begun
+
+    def begin(self) -> None:
+        """Have the time count from now."""
+        self._begun = time.process_time()
 
     def enforce_budget(self, optimizer: Optimizer, smallest_step: Callable[[], object]) -> None:
         """Put the budget in force as our loops do: with optimizer state, after a smallest step.
@@ -104,13 +116,13 @@ class EpochAccount:
         yield
         del held
 
-    def record(self, failure: str | None, seconds: float) -> dict[str, Any]:
+    def record(self, failure: str | None) -> dict[str, Any]:
         """Return the account.
 
         Args:
             failure: what ended the training; ``None`` where it came to its end.
-            seconds: that it took, searches and restarts included.
         """
+        seconds = self.seconds
         limit_private_memory(None)
         return {
             "failure": failure,

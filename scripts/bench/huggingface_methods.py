@@ -16,7 +16,6 @@ import json
 import math
 import random
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,7 @@ class Bench(EpochAccount):
             num_attention_heads=4,
         )
         self.model = LlamaForCausalLM(config)
-        self.began = time.perf_counter()
+        self.begin()
 
     @property
     def tokens(self) -> int:
@@ -255,9 +254,8 @@ def main() -> None:
         METHODS[name](bench, *map(int, numbers))
     except Exception as error:  # the method died of it: that is a result
         failure = f"{type(error).__name__}: {error}".splitlines()[0][:160]
-    seconds = time.perf_counter() - bench.began
-    record = bench.record(failure, seconds)
-    Path(result).write_text(json.dumps({**record, "tokens_per_s": bench.tokens / seconds}))
+    record = bench.record(failure)
+    Path(result).write_text(json.dumps({**record, "tokens_per_s": bench.tokens / record["seconds"]}))
 
 
 if __name__ == "__main__":
