@@ -31,14 +31,15 @@ class LoopReports:
     Args:
         root: folder of runs; ``None`` writes nothing.
         on_console: whether steps are told on the console, too; without it, only what is said in words is.
+        curves_every: steps between points of curves.
 
     Attributes:
         folder: that of this run; empty without one.
         name: of the loop.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None, *, on_console: bool = True) -> None:
-        self._on_console = on_console
+    def __init__(self, root: str | os.PathLike[str] | None, *, on_console: bool = True, curves_every: int = 1) -> None:
+        self._on_console, self._curves_every = on_console, curves_every
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
         self._progress = Progress()
@@ -55,7 +56,8 @@ class LoopReports:
         directory = RunDirectory.create(self._root, "")
         self.folder = str(directory.path)
         directory.write_config({"name": self.name, **config})
-        self._reporter = Reporter(default_sinks(directory, LOGGED_EVERY, console=self._on_console))
+        sinks = default_sinks(directory, LOGGED_EVERY, console=self._on_console, curves_every=self._curves_every)
+        self._reporter = Reporter(sinks)
         self._reporter.start(replace(summary, run_directory=self.folder))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:

@@ -12,7 +12,13 @@ from trainauto.storage.run_directory import RunDirectory
 
 
 def default_sinks(
-    run: RunDirectory, print_freq: int, *, tensorboard: bool = True, console: bool = True, stream: TextIO | None = None
+    run: RunDirectory,
+    print_freq: int,
+    *,
+    tensorboard: bool = True,
+    console: bool = True,
+    curves_every: int = 1,
+    stream: TextIO | None = None,
 ) -> list[Sink]:
     """Return the sinks of a run, for the :class:`~trainauto.reporting.reporter.Reporter` of its first rank.
 
@@ -23,6 +29,7 @@ def default_sinks(
         print_freq: steps between logging steps.
         tensorboard: whether to write curves.
         console: whether there is one.
+        curves_every: steps between points of curves.
         stream: where the console is; stdout if not given.
     """
     return [
@@ -30,5 +37,5 @@ def default_sinks(
         SummaryJson(run.log_object, print_freq),
         TrainingLog(run.log, print_freq),
         *([console_sink(print_freq, stream)] if console else []),
-        *([TensorBoard(run.tensorboard)] if tensorboard else []),
+        *([TensorBoard(run.tensorboard, curves_every)] if tensorboard else []),
     ]

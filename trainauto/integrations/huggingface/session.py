@@ -30,6 +30,10 @@ STATE_FILE = "trainauto.pt"
 """What a checkpoint of the Trainer holds of ours, beside what it holds of its own."""
 
 
+MOST_STEPS_A_POINT = 10
+"""Of curves; every step has its line in the log."""
+
+
 class TrainerController(LoopController):
     """The controller of a Trainer's run."""
 
@@ -65,7 +69,7 @@ class MemorySession:
         settings = own_argument(args, "memory_settings") or {}
         self.automation = TrainerController.of(settings, data.growth.axes, step_samples)
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
-        self._reports = LoopReports(_run_directory(args), on_console=False)
+        self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=_curves_every(args))
         self._pending: PendingStep | None = None
         self._data_start = time.perf_counter()
         self._grad_norm: Any = None
@@ -207,6 +211,12 @@ class MemorySession:
         if error is not None:
             self._reports.failed(error)
         self._reports.close()
+
+
+def _curves_every(args: Any) -> int:
+    """Return steps between points of curves: those between lines of the Trainer, where they are few."""
+    steps = args.logging_steps
+    return MOST_STEPS_A_POINT if not 1 <= steps < MOST_STEPS_A_POINT else int(steps)
 
 
 def _run_directory(args: Any) -> str | None:
