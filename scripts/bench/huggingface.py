@@ -97,8 +97,8 @@ def is_kept(result: Record) -> bool:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="an eighth of the samples, once: about two minutes")
-    parser.add_argument("--samples", type=int, default=8_000)
-    parser.add_argument("--budget-mib", type=int, default=48)
+    parser.add_argument("--samples", type=int, default=4_000)
+    parser.add_argument("--budget-mib", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=10, help="of the overhead")
     parser.add_argument("--peers", type=lambda path: Path(path).resolve(), default=ROOT / "build" / "text_peers")

@@ -31,6 +31,7 @@ from torch.utils.data import Dataset  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments  # noqa: E402
 
 from trainauto.huggingface import MemoryAwareTrainer, MemoryAwareTrainingArguments  # noqa: E402
+from trainauto.memory.monitor.release import release_memory  # noqa: E402
 
 MIB = 2**20
 VOCABULARY, WIDTH, LAYERS, LONGEST, MEDIAN = 512, 96, 2, 256, 40
@@ -210,6 +211,7 @@ def search(bench: Bench) -> None:
 
     def fits(size: int) -> bool:
         batch = padded([{"input_ids": row, "labels": row} for row in longest[:size]])
+        has_failed = False
         try:
             for _ in range(TRIAL_STEPS):
                 with bench.inside(()):
@@ -217,9 +219,11 @@ def search(bench: Bench) -> None:
                     bench.model(**batch).loss.backward()
                 optimizer.step()
         except (RuntimeError, MemoryError):
+            has_failed = True
+        if has_failed:  # the traceback has held what the step had made
             optimizer.zero_grad(set_to_none=True)
-            return False
-        return True
+            release_memory(torch.device("cpu"))
+        return not has_failed
 
     low, high = 0, FIRST_BATCH
     while fits(high) and high < LARGEST_BATCH:
