@@ -106,7 +106,8 @@ class Bench(EpochAccount):
 
     def enforce(self, optimizer: torch.optim.Optimizer) -> None:
         """Put the budget in force."""
-        shortest = padded([min((self.data[index] for index in range(64)), key=lambda row: int(row["length"]))])
+        row = min(self.data.rows, key=len)
+        shortest = padded([{"input_ids": row, "labels": row}])
         self.enforce_budget(optimizer, lambda: self.model(**shortest).loss.backward())
 
 
