@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -56,10 +57,13 @@ class TrainerLoss:
         return self.of(model, inputs, self.items_here(inputs) if self.step_items is None else self.step_items)
 
     def of(self, model: Any, inputs: Any, items: Tensor | int | None) -> Tensor:
-        """Return the loss of a batch on the model's device, which the Trainer may mean over ``items`` labels."""
+        """Return the loss of a batch on the model's device, which the Trainer may mean over ``items`` labels.
+
+        What ``compute_loss`` puts into its inputs is its own affair (TRL adds flags): it gets a copy.
+        """
         trainer = self._trainer
         with trainer.compute_loss_context_manager():
-            loss: Tensor = trainer.compute_loss(model, inputs, num_items_in_batch=items)
+            loss: Tensor = trainer.compute_loss(model, copy(inputs), num_items_in_batch=items)
         return loss
 
     def items_in(self, inputs: Any) -> Tensor | int | None:
