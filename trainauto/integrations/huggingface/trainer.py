@@ -58,7 +58,7 @@ class MemoryAwareTraining:
         self._evaluation = EvaluationMemory(self)
         self.callback_handler.callbacks.insert(0, MemoryCallback(self))
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
+    def train(self, resume_from_checkpoint: Any = None, *arguments: Any, **options: Any) -> Any:
         """Train as the Trainer does; see there.
 
         Raises:
@@ -68,7 +68,8 @@ class MemoryAwareTraining:
         check_trainer(self)
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
-        self.checkpoint_to_resume = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else None
+        named = None if isinstance(resume_from_checkpoint, bool | None) else os.fspath(resume_from_checkpoint)
+        self.checkpoint_to_resume = named or None
         self.memory = None
         error: BaseException | None = None
         try:

@@ -80,3 +80,11 @@ def test_another_dataset_is_refused(tmp_path: Path) -> None:
     other = watched(tmp_path, tiny_model(), rows(19), **OPTIONS)
     with pytest.raises(Exception, match="has 19 samples, the checkpoint was written with 20"):
         other.train(resume_from_checkpoint=checkpoint(tmp_path, 2))
+
+
+def test_a_checkpoint_may_be_named_by_a_path(tmp_path: Path) -> None:
+    """B18: the data go on, too, and not only the weights."""
+    run(tmp_path, num_train_epochs=1)
+    again = watched(tmp_path / "again", tiny_model(), rows(), **{**OPTIONS, "num_train_epochs": 1, "save_strategy": "no"})
+    again.train(resume_from_checkpoint=Path(checkpoint(tmp_path, 2)))
+    assert len(again.trained()) == 12
