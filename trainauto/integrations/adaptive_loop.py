@@ -30,7 +30,7 @@ from trainauto.integrations.loop_axes import Values
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
-from trainauto.integrations.loop_parts import LoopSamples, build_loader, parse_budget, warn_of_environment
+from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, warn_of_environment
 from trainauto.integrations.loop_reports import LoopReports, config_of
 from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
@@ -212,14 +212,8 @@ class AdaptiveLoop:
 
         Model and optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
         """
-        in_hand, loader = self._untrained, self.training.loader
-        if in_hand is not None:
-            loader.requeue(in_hand)
-        try:
+        with as_not_drawn(self.training.loader, self._untrained):
             return {"progress": vars(self.progress).copy(), **self.training.decided_parts()}
-        finally:
-            if in_hand is not None:
-                loader.withdraw(in_hand)
 
     def _take_back(self) -> None:
         """Have a batch that was not trained come again."""

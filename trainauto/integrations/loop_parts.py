@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trainauto.control.effective_batch import EffectiveBatch
+from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.process import lacking_environment, parse_size_bytes
@@ -81,14 +84,29 @@ class LoopSamples:
         return cls(growth, samples, teach_workload(samples, growth, lengths, weigh, workload), lengths)
 
 
+@contextmanager
+def as_not_drawn(loader: DynamicDataLoader, batch: Batch | None) -> Iterator[None]:
+    """Have the state of a loader say that a batch in hand, which is not trained yet, comes again; ``None`` is none."""
+    if batch is None:
+        yield
+        return
+    loader.requeue(batch)
+    try:
+        yield
+    finally:
+        loader.withdraw(batch)
+
+
 class LoopLoader(DynamicDataLoader):
     """A loader that goes on within the bounds of its loop, also from a state of one with others.
 
     Attributes:
         axes: bounds of plans.
+        steps: of how many samples each step is, where that is fixed: bounds are then those of its forward passes.
     """
 
     axes: tuple[Axis, ...] = ()
+    steps = EffectiveBatch()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume; a plan beyond the bounds becomes the nearest within them.
@@ -105,7 +123,9 @@ class LoopLoader(DynamicDataLoader):
             self.update_plan(self._within(self.plan))
 
     def _within(self, plan: Plan) -> Plan:
-        return plan.changed(**{axis.name: axis.clamp(plan[axis.name]) for axis in self.axes})
+        forward = self.steps.forward(plan)
+        within = forward.changed(**{axis.name: axis.clamp(forward[axis.name]) for axis in self.axes})
+        return plan if within == forward else self.steps.whole(within)
 
 
 def _check_samples(dataset: MapStyle, lengths: Sequence[int] | None, growth: Growth, resize: Resize | None) -> None:

@@ -13,6 +13,7 @@ from trainauto.core.errors import CheckpointError
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.engine.probe import choose_first_plan
+from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
@@ -22,7 +23,7 @@ from trainauto.integrations.huggingface.start_up import build_training, notes_ke
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, TrainData
 from trainauto.integrations.loop_controller import LoopController
-from trainauto.integrations.loop_parts import parse_budget
+from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.memory.monitor.meter import MemoryMeter
 
@@ -122,7 +123,11 @@ class MemorySession:
         seconds = time.perf_counter() - self._data_start
         while True:
             self.loss.step_items = items
-            pending = begin(run, inputs.batch, seconds)
+            try:
+                pending = begin(run, inputs.batch, seconds)
+            except NothingFitsError:
+                self.batches.untrained = None  # it went back to the loader
+                raise
             self.loss.step_items = None
             if pending is not None:
                 self._pending = pending
@@ -139,7 +144,7 @@ class MemorySession:
         if self._pending is None:
             return None
         run, pending = self.running, self._pending
-        self._pending = None
+        self._pending = self.batches.untrained = None
         self.record = finish(run, pending, self._grad_norm, skipped=skipped)
         self._grad_norm = None
         self.progress = run.progress
@@ -181,10 +186,11 @@ class MemorySession:
         return self.training.meter if self.training is not None and not self._is_closed else None
 
     def save(self, folder: Path) -> None:
-        """Write what a resume needs of ours."""
+        """Write what a resume needs of ours; a batch in hand that is not trained yet counts as not drawn."""
         run = self.running
         folder.mkdir(parents=True, exist_ok=True)
-        state = {"progress": vars(run.progress).copy(), **run.decided_parts()}
+        with as_not_drawn(run.loader, self.batches.untrained):
+            state = {"progress": vars(run.progress).copy(), **run.decided_parts()}
         torch.save(state, folder / STATE_FILE)
 
     def _load(self, run: Training, folder: Path) -> None:

@@ -29,7 +29,7 @@ from trainauto.integrations.huggingface.lengths import (
     lengths_of,
     longest_sample,
 )
-from trainauto.integrations.loop_axes import TOKENS, Growth, Range
+from trainauto.integrations.loop_axes import Growth, Range
 from trainauto.integrations.loop_parts import LOOKAHEAD, teach_workload
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.structure import Structure
@@ -201,6 +201,7 @@ class TrainBatches:
     steps (``max_steps``).
 
     Attributes:
+        untrained: the batch in hand, whose step is not done.
         is_complete: the run has come to its length, so that no further batch comes.
         run: the engine's parts, once there are any: batches are then made beside its memory budget.
 
@@ -215,6 +216,7 @@ class TrainBatches:
         self.dataset = dataset
         self._counts_epochs = counts_epochs
         self.is_complete = False
+        self.untrained: Batch | None = None
         self.run: Training | None = None
         self._batches: Iterator[Batch] | None = None
 
@@ -231,9 +233,6 @@ class TrainBatches:
         """Return the next batch of the stream."""
         if self._batches is None:
             self._batches = iter(self.data.loader)
-        return next(self._batches) if self.run is None else next_batch(self.run, self._batches)
-
-
-def unit_of(growth: Growth) -> str:
-    """Return what a plan counts: ``batch_size``, or ``tokens``."""
-    return TOKENS if TOKENS in growth.plan else BATCH_SIZE
+        batch = next(self._batches) if self.run is None else next_batch(self.run, self._batches)
+        self.untrained = batch
+        return batch

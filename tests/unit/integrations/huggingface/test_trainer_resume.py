@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import TrainerCallback
 
 from tests.acceptance import ACCEPTANCE
 from tests.trainers import Watched, rows, tiny_model, watched, weights
@@ -88,3 +89,28 @@ def test_a_checkpoint_may_be_named_by_a_path(tmp_path: Path) -> None:
     again = watched(tmp_path / "again", tiny_model(), rows(), **{**OPTIONS, "num_train_epochs": 1, "save_strategy": "no"})
     again.train(resume_from_checkpoint=Path(checkpoint(tmp_path, 2)))
     assert len(again.trained()) == 12
+
+
+class SavesWithin(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
+    """Saves in the middle of the third step, as ``enable_jit_checkpoint`` does on a signal."""
+
+    trainer: Any = None
+
+    def save(self, _args: Any, state: Any, _control: Any, **_others: Any) -> None:
+        if state.global_step == 2:
+            self.trainer._save_checkpoint(self.trainer.model, None)
+
+
+@pytest.mark.parametrize("event", ["on_step_begin", "on_pre_optimizer_step"])
+def test_a_checkpoint_within_a_step_keeps_its_samples(tmp_path: Path, event: str) -> None:
+    """B18: what is not trained comes again, and the run that was saved goes on as if it had not been."""
+    options = {**OPTIONS, "num_train_epochs": 1, "save_strategy": "no"}
+    saving = SavesWithin()
+    setattr(saving, event, saving.save)
+    whole = saving.trainer = watched(tmp_path, tiny_model(), rows(), **options)
+    whole.add_callback(saving)
+    whole.train()
+    again = watched(tmp_path / "again", tiny_model(), rows(), **options)
+    again.train(resume_from_checkpoint=checkpoint(tmp_path, 2))
+    assert Counter(whole.trained()) == Counter(range(20))
+    assert again.trained() == whole.trained()[8:]
