@@ -12,16 +12,18 @@ from torch.optim import Optimizer
 TRIED_STEPS = 3
 """Steps of a small weight after which what begins otherwise has moved otherwise."""
 
+KNOWN_MODULES = ("torch.optim.", "transformers.")
+
 
 def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
     """Allocate what optimizers keep for each weight, as they begin with it, and change no weight.
 
     They allocate it in their first step, after the peak of the backward pass was measured; running out of memory there
     could not be repeated. Optimizers that hold state already (a resumed run) are left alone; of those whose state does
-    not begin with zeros, the first step of training makes it.
+    not begin with zeros, and of libraries' (:func:`is_known`), the first step of training makes it.
     """
     for optimizer in optimizers:
-        if not optimizer.state:
+        if not optimizer.state and is_known(optimizer):
             for parameter in _trained(optimizer):
                 parameter.grad = torch.zeros_like(parameter)
             empty_step(optimizer)
@@ -31,8 +33,11 @@ def make_optimizer_state(optimizers: Iterable[Optimizer]) -> None:
 def empty_step(optimizer: Optimizer) -> None:
     """Step an optimizer that has not stepped yet, with zero gradients at learning rate 0: only memory is taken.
 
-    One that has stepped is left alone: what it knows could only be put back from a copy, which takes memory as well.
+    One that has stepped is left alone: what it knows could only be put back from a copy, which takes memory as well. So
+    is one of a library.
     """
+    if not is_known(optimizer):
+        return
     if any(bool(value.any()) for value in _tensors(optimizer) if not isinstance(value, FakeTensor)):
         return
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -48,6 +53,17 @@ def empty_step(optimizer: Optimizer) -> None:
         _zero(optimizer)
     else:
         optimizer.state.clear()
+
+
+def is_known(optimizer: Optimizer) -> bool:
+    """Say whether an optimizer may be stepped before training, and its state set to zero: of torch's, transformers'.
+
+    Those of other libraries do more than torch's contract says: bitsandbytes shares its quantisation maps through the
+    state of all weights, schedule-free ones count steps in their groups and refuse them before ``train()``. What is
+    derived from a known class is taken to behave as it does.
+    """
+    kinds = (kind for kind in type(optimizer).__mro__ if kind is not Optimizer)
+    return any(kind.__module__.startswith(KNOWN_MODULES) for kind in kinds)
 
 
 def _zero(optimizer: Optimizer) -> None:
