@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from trainauto.core.decisions import Decision, RunFacts
-from trainauto.core.errors import CheckpointError
+from trainauto.core.errors import CheckpointError, InputError
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.engine.probe import choose_first_plan
@@ -190,7 +190,11 @@ class MemorySession:
         run = self.running
         folder.mkdir(parents=True, exist_ok=True)
         with as_not_drawn(run.loader, self.batches.untrained):
-            state = {"progress": vars(run.progress).copy(), **run.decided_parts()}
+            state = {
+                "progress": vars(run.progress).copy(),
+                "step_samples": self.data.step_samples,
+                **run.decided_parts(),
+            }
         torch.save(state, folder / STATE_FILE)
 
     def _load(self, run: Training, folder: Path) -> None:
@@ -201,8 +205,25 @@ class MemorySession:
                 "stands is not known\n  Begin a new run with its weights: from_pretrained(checkpoint)."
             )
         state: Mapping[str, Any] = torch.load(file, weights_only=True)
+        self._check_steps(state.get("step_samples", self.data.step_samples))
         run.load_decided_parts(state)
         run.progress = self.progress = Progress.from_dict(state["progress"])
+
+    def _check_steps(self, theirs: int | None) -> None:
+        """Refuse a checkpoint of other steps.
+
+        Raises:
+            InputError: says how many samples they have, and what to give.
+        """
+        if theirs != self.data.step_samples:
+            given = [
+                f"steps of {count} samples each" if count else "no fixed steps"
+                for count in (theirs, self.data.step_samples)
+            ]
+            raise InputError(
+                f"the checkpoint is of a run with {given[0]}, this one has {given[1]} (per_device_train_batch_size * "
+                "gradient_accumulation_steps, where these are above 1): give what makes as many, or begin a new run"
+            )
 
     def tell_of_evaluation(self, record: ValidationRecord) -> None:
         """Have the run directory hold an evaluation."""

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 from transformers.utils import is_datasets_available
 
+from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.sharding import SampleSharding
 from trainauto.data.batcher import Batcher, EpochBatches, SharedEpochs
-from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
@@ -30,7 +30,7 @@ from trainauto.integrations.huggingface.lengths import (
     longest_sample,
 )
 from trainauto.integrations.loop_axes import Growth, Range
-from trainauto.integrations.loop_parts import LOOKAHEAD, teach_workload
+from trainauto.integrations.loop_parts import LOOKAHEAD, LoopLoader, teach_workload
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.structure import Structure
 
@@ -50,7 +50,7 @@ class TrainData:
     samples: MapSamples
     structure: Structure
     growth: Growth
-    loader: DynamicDataLoader
+    loader: LoopLoader
     step_samples: int | None
 
 
@@ -75,7 +75,9 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     longest = int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
     structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, lengths)
-    return TrainData(samples, structure, growth, loader, _step_samples(args, passes, growth))
+    step_samples = _step_samples(args, passes, growth)
+    loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples)
+    return TrainData(samples, structure, growth, loader, step_samples)
 
 
 def _lengths(trainer: Any) -> NDArray[np.int64] | None:
@@ -130,10 +132,10 @@ def _step_samples(args: Any, passes: int, growth: Growth) -> int | None:
     return args.per_device_train_batch_size * passes if passes > 1 and BATCH_SIZE in growth.plan else None
 
 
-def _loader(args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None) -> DynamicDataLoader:
+def _loader(args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None) -> LoopLoader:
     seed = args.data_seed if args.data_seed is not None else args.seed
     stream, batcher = _stream(args, samples, growth, lengths, seed)
-    return DynamicDataLoader(
+    return LoopLoader(
         samples,
         growth.plan,
         seed=seed,

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from tests.acceptance import ACCEPTANCE
 from tests.trainers import Watched, rows, tiny_model, watched, weights
-from trainauto.core.errors import CheckpointError
+from trainauto.core.errors import CheckpointError, InputError
 from trainauto.core.plan import Plan
 
 PLANS = {3: Plan.of(batch_size=7), 8: Plan.of(batch_size=2)}
@@ -35,12 +35,14 @@ def run(folder: Path, *, workers: int = 0, save_steps: int = 1, resume: str | No
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_resume_continues_to_the_bit(tmp_path: Path, workers: int) -> None:
     """Dropout, optimizer, rates, plans on their way, the place in the epoch; from ten steps in acceptance runs."""
-    whole = run(tmp_path / "whole", workers=workers)
+    # Plans of the test alone, within bounds.
+    bounds = {"min_batch_size": 2, "max_batch_size": 7, "memory_settings": {"policy": "step"}, "workers": workers}
+    whole = run(tmp_path / "whole", **bounds)
     steps = whole.state.global_step
     few = (2, 9, steps - 1) if not workers else (5,)
     chosen = random.Random(workers).sample(range(1, steps), 10) if ACCEPTANCE else few
     for step in chosen:
-        resumed = run(tmp_path / "again", workers=workers, save_steps=99, resume=checkpoint(tmp_path / "whole", step))
+        resumed = run(tmp_path / "again", save_steps=99, resume=checkpoint(tmp_path / "whole", step), **bounds)
         assert torch.equal(weights(resumed.model), weights(whole.model)), step
         before = [row for number, part in whole.parts if number < step for row in part["input_ids"][:, 0].tolist()]
         assert before + resumed.trained() == whole.trained()
@@ -86,7 +88,9 @@ def test_another_dataset_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_may_be_named_by_a_path(tmp_path: Path) -> None:
     """B18: the data go on, too, and not only the weights."""
     run(tmp_path, num_train_epochs=1)
-    again = watched(tmp_path / "again", tiny_model(), rows(), **{**OPTIONS, "num_train_epochs": 1, "save_strategy": "no"})
+    again = watched(
+        tmp_path / "again", tiny_model(), rows(), **{**OPTIONS, "num_train_epochs": 1, "save_strategy": "no"}
+    )
     again.train(resume_from_checkpoint=Path(checkpoint(tmp_path, 2)))
     assert len(again.trained()) == 12
 
@@ -114,3 +118,49 @@ def test_a_checkpoint_within_a_step_keeps_its_samples(tmp_path: Path, event: str
     again.train(resume_from_checkpoint=checkpoint(tmp_path, 2))
     assert Counter(whole.trained()) == Counter(range(20))
     assert again.trained() == whole.trained()[8:]
+
+
+@pytest.fixture(scope="module")
+def fixed_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of steps of eight samples in two passes."""
+    folder = tmp_path_factory.mktemp("fixed")
+    run(folder, num_train_epochs=1, gradient_accumulation_steps=2)
+    return folder
+
+
+def resumed_otherwise(folder: Path, start: Path, **options: Any) -> Watched:
+    other = watched(
+        folder, tiny_model(), rows(), **{**OPTIONS, "num_train_epochs": 1, "save_strategy": "no", **options}
+    )
+    other.train(resume_from_checkpoint=checkpoint(start, 2))
+    return other  # type: ignore[no-any-return]
+
+
+def test_a_resume_goes_by_the_batches_it_is_given(tmp_path: Path) -> None:
+    """B18: bounds of now hold, whatever the checkpoint was written with."""
+    run(tmp_path, num_train_epochs=1)
+    other = resumed_otherwise(tmp_path / "again", tmp_path, per_device_train_batch_size=2)
+    assert other.trained()
+    assert {len(part["input_ids"]) for _, part in other.parts} == {2}
+
+
+def test_a_resume_of_fixed_steps_goes_by_the_passes_it_is_given(tmp_path: Path, fixed_steps: Path) -> None:
+    """B18"""
+    options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "max_batch_size": 2}
+    other = resumed_otherwise(tmp_path, fixed_steps, **options)
+    assert {len(part["input_ids"]) for _, part in other.parts} == {2}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "steps of 8 samples each, this one has no fixed steps"),
+        ({"gradient_accumulation_steps": 4}, "steps of 8 samples each, this one has steps of 16 samples each"),
+    ],
+)
+def test_a_resume_of_fixed_steps_keeps_them(
+    tmp_path: Path, fixed_steps: Path, options: dict[str, Any], words: str
+) -> None:
+    """B18"""
+    with pytest.raises(InputError, match=words):
+        resumed_otherwise(tmp_path, fixed_steps, **options)
