@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from enum import Enum
 from functools import partial
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainauto.engine.snapshot import StepSnapshot
+from trainauto.integrations.huggingface.rehearsal import rehearsed
 from trainauto.integrations.samples import NestedSamples
 from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.memory.monitor.oom import is_out_of_memory
@@ -40,6 +42,7 @@ class TrainerLoss:
     Attributes:
         weighing: of parts.
         step_items: labels of the whole step, where losses of parts are sums over all of it.
+        is_rehearsal: training has not begun: what losses note is forgotten.
 
     Args:
         trainer: whose.
@@ -49,6 +52,7 @@ class TrainerLoss:
         self._trainer = trainer
         self.weighing = Weighing.SAMPLES
         self.step_items: Tensor | int | None = None
+        self.is_rehearsal = False
 
     def __call__(self, model: Any, inputs: Any) -> Tensor:
         """Return the loss of a part of a batch: of the step's sum where it is one, else its own mean."""
@@ -62,7 +66,7 @@ class TrainerLoss:
         What ``compute_loss`` puts into its inputs is its own affair (TRL adds flags): it gets a copy.
         """
         trainer = self._trainer
-        with trainer.compute_loss_context_manager():
+        with rehearsed(trainer) if self.is_rehearsal else nullcontext(), trainer.compute_loss_context_manager():
             loss: Tensor = trainer.compute_loss(model, copy(inputs), num_items_in_batch=items)
         return loss
 

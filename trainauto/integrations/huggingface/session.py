@@ -19,7 +19,7 @@ from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
-from trainauto.integrations.huggingface.start_up import build_training, notes_kept, predict, say_limits
+from trainauto.integrations.huggingface.start_up import build_training, predict, say_limits
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, TrainData
 from trainauto.integrations.loop_controller import LoopController
@@ -96,8 +96,9 @@ class MemorySession:
             CheckpointError: it holds nothing of ours.
             InputError: something cannot be used.
         """
-        with notes_kept(self._trainer):
-            self._start(checkpoint)
+        self.loss.is_rehearsal = True
+        self._start(checkpoint)
+        self.loss.is_rehearsal = False
 
     def _start(self, checkpoint: str | None) -> None:
         self.training = run = build_training(self._trainer, self.data, self.loss, self.automation, self._budget_bytes)

@@ -1,9 +1,6 @@
 """What happens before the first step of a Trainer: the engine's parts are put together, and plans are predicted."""
 
-import copy
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,21 +29,8 @@ logger = logging.getLogger(__name__)
 
 OBJECTIVE = "train"
 
-NOTES = ("_metrics", "_total_train_tokens")
-"""Where losses of TRL's Trainers note figures, which go to the next log line."""
-
 LOOKED_AT = 3
 """Samples by which is found out how losses of parts make up that of the whole."""
-
-
-@contextmanager
-def notes_kept(trainer: Any) -> Iterator[None]:
-    """Have what a Trainer's loss notes be as before: what is tried before the first step is no part of training."""
-    kept = {name: copy.deepcopy(vars(trainer)[name]) for name in NOTES if name in vars(trainer)}
-    try:
-        yield
-    finally:
-        vars(trainer).update(kept)
 
 
 def build_training(
