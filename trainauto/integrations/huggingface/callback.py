@@ -9,6 +9,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from trainauto.core.records import StepRecord
 from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.overrides import no_planned_batches
 from trainauto.integrations.huggingface.schedule import advance
 from trainauto.integrations.huggingface.session import MemorySession
 
@@ -24,11 +25,16 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not fo
         self._trainer = trainer
 
     def on_train_begin(self, _args: Any, state: Any, control: Any, **_others: Any) -> Any:
-        """Predict, choose the first plan, or resume."""
+        """Predict, choose the first plan, or resume.
+
+        Raises:
+            InputError: the Trainer's batches are not those that follow memory.
+        """
         session = self._session
-        if session is not None:
-            session.start(self._trainer.checkpoint_to_resume)
-            self._count(session, state)
+        if session is None:
+            raise no_planned_batches(self._trainer)
+        session.start(self._trainer.checkpoint_to_resume)
+        self._count(session, state)
         return control
 
     def on_optimizer_step(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:

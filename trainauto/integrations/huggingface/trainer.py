@@ -15,6 +15,7 @@ from trainauto.core.process import without_memory_limit
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.callback import MemoryCallback
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
+from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_trainer
 from trainauto.integrations.huggingface.schedule import counts_samples
 from trainauto.integrations.huggingface.session import MemorySession
@@ -52,6 +53,7 @@ class MemoryAwareTraining:
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         check_trainer(self)
+        check_overrides(self, MemoryAwareTraining)
         self.memory: MemorySession | None = None
         self.checkpoint_to_resume: str | None = None
         self._passes = 0
@@ -119,9 +121,12 @@ class MemoryAwareTraining:
         """Compute the gradients of a step, in as many parts as its plan and memory ask for.
 
         Raises:
+            InputError: the batch is not of the loader of this run.
             NothingFitsError: memory runs out, and there is no smaller plan.
         """
         if self.memory is None or not isinstance(inputs, PlannedInputs):
+            if self._passes:
+                raise no_planned_batches(self)
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
             return loss
         model.train()
@@ -195,9 +200,13 @@ class MemoryAwareTraining:
                 self.memory.save(folder)
             super()._save_checkpoint(model, trial)  # type: ignore[misc]
 
-    def _get_output_dir(self, trial: Any) -> str | os.PathLike[str]:
-        folder: str = super()._get_output_dir(trial=trial)  # type: ignore[misc]
-        return folder
+    def _hp_search_setup(self, trial: Any) -> None:
+        """Take a trial's values; accumulation among them is done here, as that which was given."""
+        if self._passes:
+            self.args.gradient_accumulation_steps = self._passes
+        super()._hp_search_setup(trial)  # type: ignore[misc]
+        if self._passes:
+            self._passes, self.args.gradient_accumulation_steps = self.args.gradient_accumulation_steps, 1
 
     @contextmanager
     def _loop_of_whole_steps(self) -> Iterator[None]:
