@@ -1,7 +1,6 @@
 """One call of ``train``: the engine's parts around the Trainer's own loop."""
 
 import math
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,6 @@ class MemorySession:
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=_curves_every(args))
         self._pending: PendingStep | None = None
-        self._data_start = time.perf_counter()
         self._grad_norm: Any = None
         self._begun = 0
         self._is_closed = False
@@ -121,7 +119,7 @@ class MemorySession:
             NothingFitsError: there is no smaller plan.
         """
         run = self.running
-        seconds = time.perf_counter() - self._data_start
+        seconds = self.batches.seconds
         while True:
             self.loss.step_items = items
             try:
@@ -152,7 +150,7 @@ class MemorySession:
         self.batches.is_complete = self.is_complete
         self.decisions = run.journal.take()
         self._reports.step(self.record, self.decisions, run.progress)
-        self._data_start = time.perf_counter()
+        self.batches.seconds = 0.0
         return self.record
 
     def figures(self) -> dict[str, float]:

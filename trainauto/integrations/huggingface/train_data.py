@@ -1,5 +1,6 @@
 """The training samples of a Trainer as the engine draws them: growth, samples, stream, loader."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -31,7 +32,7 @@ from trainauto.integrations.huggingface.lengths import (
 )
 from trainauto.integrations.loop_axes import Growth, Range
 from trainauto.integrations.loop_parts import LOOKAHEAD, LoopLoader, teach_workload
-from trainauto.integrations.map_samples import MapSamples
+from trainauto.integrations.map_samples import MapSamples, seeded
 from trainauto.integrations.structure import Structure
 
 
@@ -72,7 +73,10 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     counts_tokens = own_argument(args, "tokens_per_batch") is not None
     growth = _growth(args, passes, lengths if counts_tokens else None)
     samples = MapSamples(dataset, collate, longest=growth.longest)
-    longest = int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
+    with seeded(0):  # samples may draw; the run's generators are as before
+        longest = (
+            int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
+        )
     structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, lengths)
     step_samples = _step_samples(args, passes, growth)
@@ -199,10 +203,13 @@ class PlannedInputs(dict[str, Any]):
 class TrainBatches:
     """What the Trainer takes for its DataLoader: batches without end, of one stream through all epochs.
 
+    Who iterates it outside of a run gets those of one epoch.
+
     Its length is an upper bound: as many steps an epoch as there are samples. It has none where the Trainer is to count
     steps (``max_steps``).
 
     Attributes:
+        seconds: waited for batches since the last step.
         untrained: the batch in hand, whose step is not done.
         is_complete: the run has come to its length, so that no further batch comes.
         run: the engine's parts, once there are any: batches are then made beside its memory budget.
@@ -218,6 +225,7 @@ class TrainBatches:
         self.dataset = dataset
         self._counts_epochs = counts_epochs
         self.is_complete = False
+        self.seconds = 0.0
         self.untrained: Batch | None = None
         self.run: Training | None = None
         self._batches: Iterator[Batch] | None = None
@@ -228,13 +236,18 @@ class TrainBatches:
         return len(self.data.samples)
 
     def __iter__(self) -> Iterator[PlannedInputs]:
-        while not self.is_complete:
-            yield PlannedInputs(self.next_batch(), self.data.structure)
+        samples = 0
+        while not (self.is_complete if self.run is not None else samples >= len(self.data.samples)):
+            batch = self.next_batch()
+            samples += batch.step_samples
+            yield PlannedInputs(batch, self.data.structure)
 
     def next_batch(self) -> Batch:
         """Return the next batch of the stream."""
         if self._batches is None:
             self._batches = iter(self.data.loader)
+        start = time.perf_counter()
         batch = next(self._batches) if self.run is None else next_batch(self.run, self._batches)
+        self.seconds += time.perf_counter() - start
         self.untrained = batch
         return batch

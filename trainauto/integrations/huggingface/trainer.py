@@ -49,6 +49,7 @@ class MemoryAwareTraining:
     state: Any
     optimizer: Any
     lr_scheduler: Any
+    _get_output_dir: Any
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -57,6 +58,7 @@ class MemoryAwareTraining:
         self.memory: MemorySession | None = None
         self.checkpoint_to_resume: str | None = None
         self._passes = 0
+        self._ignored_data_skip = False
         self._evaluation = EvaluationMemory(self)
         self.callback_handler.callbacks.insert(0, MemoryCallback(self))
 
@@ -93,10 +95,13 @@ class MemoryAwareTraining:
         Raises:
             InputError: samples or bounds cannot be used.
         """
+        if self._passes and self.memory is not None:
+            return self.memory.batches  # a callback asks for what is being trained
         check_trainer(self)
         data = build_train_data(self, self._passes or self.args.gradient_accumulation_steps)
         batches = TrainBatches(data, self.train_dataset, counts_epochs=self.args.max_steps <= 0)
-        self.memory = MemorySession(self, data, batches)
+        if self._passes:
+            self.memory = MemorySession(self, data, batches)
         return batches
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -212,24 +217,25 @@ class MemoryAwareTraining:
     def _loop_of_whole_steps(self) -> Iterator[None]:
         """Have the Trainer's loop see one batch a step, and skip none on a resume: both are done here."""
         args = self.args
-        self._passes, skips = args.gradient_accumulation_steps, args.ignore_data_skip
+        self._passes, self._ignored_data_skip = args.gradient_accumulation_steps, args.ignore_data_skip
         args.gradient_accumulation_steps, args.ignore_data_skip = 1, True
         try:
             yield
         finally:
-            args.gradient_accumulation_steps, args.ignore_data_skip = self._passes, skips
+            args.gradient_accumulation_steps, args.ignore_data_skip = self._passes, self._ignored_data_skip
             self._passes = 0
 
     @contextmanager
     def _arguments_as_given(self) -> Iterator[None]:
         """Have what is saved hold the arguments that were given."""
         args = self.args
-        passes = args.gradient_accumulation_steps
-        args.gradient_accumulation_steps = self._passes or passes
+        those_of_the_loop = args.gradient_accumulation_steps, args.ignore_data_skip
+        if self._passes:
+            args.gradient_accumulation_steps, args.ignore_data_skip = self._passes, self._ignored_data_skip
         try:
             yield
         finally:
-            args.gradient_accumulation_steps = passes
+            args.gradient_accumulation_steps, args.ignore_data_skip = those_of_the_loop
 
 
 def _is_map_style(dataset: Any) -> bool:

@@ -1,17 +1,20 @@
 """What subclasses of a Trainer do beside training, and methods of theirs."""
 
+import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import HPSearchBackend
 
 from tests.trainers import Watched, rows, tiny_model, watched
 from trainauto.core.errors import InputError
 from trainauto.huggingface import MemoryAwareTrainer, MemoryAwareTraining
+from trainauto.integrations.huggingface.rehearsal import gathers_refused
 
 SHORT: dict[str, Any] = {"per_device_train_batch_size": 4, "max_steps": 2}
 
@@ -118,3 +121,52 @@ def test_methods_that_are_not_called_are_named(tmp_path: Path, caplog: pytest.Lo
     both = type("Both", (MemoryAwareTraining, OwnSteps), {})
     watched(tmp_path, tiny_model(), rows(), kind=both, **SHORT)
     assert "OwnSteps._prepare_inputs, OwnSteps.training_step: not called in training" in caplog.text
+
+
+class Gathers(Watched):
+    def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        self.accelerator.gather_for_metrics(torch.ones(1))
+        return super().compute_loss(model, inputs, *arguments, **options)
+
+
+def test_losses_that_gather_are_refused_among_processes(tmp_path: Path) -> None:
+    """B18: the others would wait for ever; in one process they are trained."""
+    trainer = watched(tmp_path, tiny_model(), rows(), kind=Gathers, **SHORT)
+    trainer.train()
+    assert trainer.state.global_step == 2
+    with gathers_refused(trainer.accelerator), pytest.raises(InputError, match="gathers from other processes"):
+        trainer.compute_loss(trainer.model, rows()[0])
+    assert trainer.accelerator.gather_for_metrics(torch.ones(1)) == 1
+
+
+class AsksForTheLoader(TrainerCallback):  # type: ignore[misc]
+    trainer: Any = None
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_others: Any) -> None:
+        self.trainer.get_train_dataloader()
+
+
+def test_who_asks_for_the_loader_gets_what_is_trained_or_an_epoch(tmp_path: Path) -> None:
+    """B18"""
+    trainer = watched(tmp_path, tiny_model(), rows(), per_device_train_batch_size=8, num_train_epochs=1)
+    asks = AsksForTheLoader()
+    asks.trainer = trainer
+    trainer.add_callback(asks)
+    assert sum(len(batch["input_ids"]) for batch in trainer.get_train_dataloader()) == 20
+    trainer.train()
+    assert Counter(trainer.trained()) == Counter(range(20))
+
+
+class SlowToSave(TrainerCallback):  # type: ignore[misc]
+    def on_save(self, _args: Any, _state: Any, _control: Any, **_others: Any) -> None:
+        time.sleep(0.3)
+
+
+def test_what_is_saved_is_what_was_given_and_saving_is_no_waiting_for_data(tmp_path: Path) -> None:
+    """B18"""
+    trainer = watched(tmp_path, tiny_model(), rows(), save_strategy="steps", save_steps=1, **SHORT)
+    trainer.add_callback(SlowToSave())
+    trainer.train()
+    given = torch.load(tmp_path / "checkpoint-1" / "training_args.bin", weights_only=False)
+    assert not given.ignore_data_skip
+    assert trainer.memory.record.data_seconds < 0.3
