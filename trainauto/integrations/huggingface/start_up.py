@@ -18,7 +18,7 @@ from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.probe import measure
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import put_limit_in_force
-from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, learn_weighing
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, learn_weighing, telling_samples
 from trainauto.integrations.huggingface.train_data import TrainData
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
@@ -34,9 +34,6 @@ OBJECTIVE = "train"
 
 NOTES = ("_metrics", "_total_train_tokens")
 """Where losses of TRL's Trainers note figures, which go to the next log line."""
-
-LOOKED_AT = 3
-"""Samples by which is found out how losses of parts make up that of the whole."""
 
 
 @contextmanager
@@ -84,7 +81,7 @@ def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss) -> NestedSam
     if not isinstance(workload, NestedSamples):
         raise TypeError("a Trainer's batches are nested samples")
     device = next(module.parameters()).device
-    some = data.samples.first(LOOKED_AT)
+    some = telling_samples(loss, data.samples, data.structure)
     on_device = {name: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for name, leaf in some.items()}
     weighing = learn_weighing(loss, module, workload, data.structure, on_device)
     logger.info("the loss of a batch is %s", weighing.value)
