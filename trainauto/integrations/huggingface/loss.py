@@ -87,6 +87,11 @@ class TrainerLoss:
         finally:
             args.average_tokens_across_devices = given
 
+    @property
+    def weighs_labels(self) -> bool:
+        """Whether the loss of a batch is a mean over its labels, as far as is known."""
+        return self.weighing in (Weighing.SUM, Weighing.ITEMS)
+
     def weigh_by(self, weighing: Weighing) -> Callable[[Any], int] | None:
         """Return what parts weigh; ``None`` for their samples."""
         self.weighing = weighing
@@ -96,9 +101,11 @@ class TrainerLoss:
 
     def labels_in(self, batch: Mapping[str, Any]) -> int:
         """Return the labels that a loss is a mean over; of causal models the first place of a row has none."""
-        labels = batch["labels"]
-        if getattr(self._trainer, "_loss_shifts_labels", False):
-            labels = labels[..., 1:]
+        labels = batch.get("shift_labels")
+        if labels is None:
+            labels = batch["labels"]
+            if getattr(self._trainer, "_loss_shifts_labels", False):
+                labels = labels[..., 1:]
         return int(labels.ne(-100).sum())
 
 

@@ -151,12 +151,12 @@ class MemoryAwareTraining:
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
         """Evaluate as the Trainer does; the loss is a mean over labels (or samples), whatever the batches are."""
-        self._evaluation.begin()
-        output = super().evaluation_loop(  # type: ignore[misc]
-            *arguments, metric_key_prefix=metric_key_prefix, **options
-        )
+        loop = super().evaluation_loop  # type: ignore[misc]
         if self.args.world_size > 1:
-            return output
+            return loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
+        self._evaluation.begin()
+        with self._evaluation.whole_loop():
+            output = loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
         self._evaluation.end(metric_key_prefix, output.metrics)
         if self.memory is not None:
             record = self._evaluation.record(self.state.global_step, metric_key_prefix, output.metrics)
