@@ -15,7 +15,7 @@ from trainauto.core.process import without_memory_limit
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.callback import MemoryCallback
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
-from trainauto.integrations.huggingface.refusals import check_trainer
+from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
 from trainauto.integrations.huggingface.schedule import counts_samples
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, build_train_data
@@ -66,6 +66,7 @@ class MemoryAwareTraining:
             NothingFitsError: memory runs out, and there is no smaller plan.
         """
         check_trainer(self)
+        check_train_dataset(self)
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
         self.checkpoint_to_resume = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else None

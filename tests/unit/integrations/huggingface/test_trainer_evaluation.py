@@ -189,7 +189,7 @@ class Measured:
     def window(self) -> Iterator["Measured"]:
         yield self
         used = self.now_bytes() + self.samples * 10 * MIB
-        self.reading = PeakReading(used, used, self.limit)
+        self.reading = PeakReading(used, limit=self.limit)
 
 
 def test_a_first_batch_slightly_above_the_target_makes_later_ones_slightly_smaller(tmp_path: Path) -> None:
