@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import torch.distributed as dist
 from torch.utils.data import IterableDataset
 
 from trainauto.core.errors import InputError, Problem
@@ -57,11 +56,6 @@ def _other_owners_of_memory(trainer: Any) -> Iterator[Problem]:
             f"{args.n_gpu} cards in one process: DataParallel gathers outputs on the first, whose memory is not theirs",
             advice="Show it one card (CUDA_VISIBLE_DEVICES=0), or start a process for each with torchrun.",
         )
-    if args.world_size > 1 and not _speaks_on_the_cpu():
-        yield Problem(
-            f"{args.world_size} processes train together by a backend that sends nothing of the CPU's",
-            advice='Set ddp_backend="cpu:gloo,cuda:nccl".',
-        )
 
 
 def check_train_dataset(trainer: Any) -> None:
@@ -92,10 +86,6 @@ def _bounds(args: Any) -> Iterator[Problem]:
             f"min_batch_size={least} must lie between 1 and the samples that a run begins with, {start * passes}",
             advice="Leave it out, or begin with more samples.",
         )
-
-
-def _speaks_on_the_cpu() -> bool:
-    return dist.is_initialized() and "cpu" in dist.get_backend_config()
 
 
 def _is_parallel(trainer: Any) -> bool:
