@@ -84,7 +84,6 @@ def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss) -> NestedSam
     some = telling_samples(loss, data.samples, data.structure)
     on_device = {name: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for name, leaf in some.items()}
     weighing = learn_weighing(loss, module, workload, data.structure, on_device)
-    logger.info("the loss of a batch is %s", weighing.value)
     return workload.weighed(loss.weigh_by(weighing))
 
 
@@ -110,8 +109,12 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
         )
 
 
-def say_limits(run: Training) -> None:
-    """Say where nothing limits memory, and where the process is not set up for the limit it gets."""
+def say_what_was_learned(run: Training, loss: TrainerLoss) -> None:
+    """Say what parts weigh, where nothing limits memory, and where the process is not set up for the limit it gets.
+
+    After reports have begun: before, nobody hears.
+    """
+    logger.info("the loss of a batch is %s", loss.weighing.value)
     if run.limit_bytes is None:
         logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
     elif run.model.device.type == "cpu":

@@ -45,6 +45,7 @@ class TrainData:
         growth: what grows, and between which bounds.
         loader: draws batches.
         step_samples: samples of every step, where ``gradient_accumulation_steps`` fixes them.
+        mean_length: tokens of a row, where batches go by that.
     """
 
     samples: MapSamples
@@ -52,6 +53,15 @@ class TrainData:
     growth: Growth
     loader: DynamicDataLoader
     step_samples: int | None
+    mean_length: float | None = None
+
+    @property
+    def first_step_samples(self) -> float:
+        """Samples of a step that a run begins with, on one rank; a mean where steps are budgets of tokens."""
+        plan = self.loader.plan
+        if BATCH_SIZE in plan or self.mean_length is None:
+            return plan.batch_size
+        return max(1.0, plan.size / self.mean_length)
 
 
 def build_train_data(trainer: Any, passes: int) -> TrainData:
@@ -75,7 +85,8 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     longest = int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
     structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, lengths)
-    return TrainData(samples, structure, growth, loader, _step_samples(args, passes, growth))
+    mean_length = float(np.mean(lengths)) if lengths is not None else None
+    return TrainData(samples, structure, growth, loader, _step_samples(args, passes, growth), mean_length)
 
 
 def _lengths(trainer: Any) -> NDArray[np.int64] | None:
