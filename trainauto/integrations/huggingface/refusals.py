@@ -1,6 +1,7 @@
 """What a Trainer cannot be asked for together with batches by memory, said before anything is trained."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -56,6 +57,26 @@ def _other_owners_of_memory(trainer: Any) -> Iterator[Problem]:
             f"{args.n_gpu} cards in one process: DataParallel gathers outputs on the first, whose memory is not theirs",
             advice="Show it one card (CUDA_VISIBLE_DEVICES=0), or start a process for each with torchrun.",
         )
+
+
+@contextmanager
+def about_the_collator() -> Iterator[None]:
+    """Have what cannot be learned of batches be said of the collator, which is what a Trainer is given.
+
+    Raises:
+        InputError: what was raised within.
+    """
+    try:
+        yield
+    except InputError as error:
+        reason = str(error).replace(", give a workload that says how batches are divided", ", no batch can be divided")
+        raise InputError(
+            Problem(
+                f"the batches that data_collator makes cannot be divided: {reason}",
+                advice="Have it make tensors whose first dimension is the sample, padded to one length; or train with "
+                "transformers' own Trainer.",
+            )
+        ) from None
 
 
 def check_train_dataset(trainer: Any) -> None:

@@ -29,6 +29,7 @@ from trainauto.integrations.huggingface.lengths import (
     lengths_of,
     longest_sample,
 )
+from trainauto.integrations.huggingface.refusals import about_the_collator
 from trainauto.integrations.loop_axes import TOKENS, Growth, Range
 from trainauto.integrations.loop_parts import LOOKAHEAD, teach_workload
 from trainauto.integrations.map_samples import MapSamples
@@ -83,7 +84,8 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     growth = _growth(args, passes, lengths if counts_tokens else None)
     samples = MapSamples(dataset, collate, longest=growth.longest)
     longest = int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
-    structure = teach_workload(samples, growth, lengths, example=longest)
+    with about_the_collator():
+        structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, lengths)
     mean_length = float(np.mean(lengths)) if lengths is not None else None
     return TrainData(samples, structure, growth, loader, _step_samples(args, passes, growth), mean_length)

@@ -122,3 +122,20 @@ def test_plain_arguments_will_do(tmp_path: Path) -> None:
 def test_nothing_to_train_on(tmp_path: Path, dataset: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         watched(tmp_path, tiny_model(), dataset).train()
+
+
+def one_long_row(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    return {name: torch.cat([sample[name] for sample in samples])[None] for name in samples[0]}
+
+
+def many_patches(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    whole = {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
+    return {**whole, "pixel_values": torch.zeros(4 * len(samples), 3)}
+
+
+@pytest.mark.parametrize("collate", [one_long_row, many_patches])
+def test_collators_whose_batches_cannot_be_divided(tmp_path: Path, collate: Any) -> None:
+    trainer = watched(tmp_path, tiny_model(), rows(), more={"data_collator": collate}, remove_unused_columns=False)
+    with pytest.raises(InputError, match="the batches that data_collator makes cannot be divided") as caught:
+        trainer.train()
+    assert "workload" not in str(caught.value)
