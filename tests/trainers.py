@@ -49,6 +49,29 @@ class Regression(nn.Module):
         return {"loss": nn.functional.mse_loss(prediction, labels), "logits": prediction}
 
 
+class Tagger(nn.Module):
+    """A mean over labels, of a model that takes no ``num_items_in_batch``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Embedding(VOCABULARY, 8), nn.Linear(8, VOCABULARY)).double()
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        logits = self.net(input_ids)
+        if labels is None:
+            return {"logits": logits}
+        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+def without_labels(*numbers: int) -> list[dict[str, Tensor]]:
+    """Rows of which some have no label that counts."""
+    made = rows(24, ragged=True)
+    for number in numbers:
+        made[number]["labels"] = torch.full_like(made[number]["labels"], -100)
+    return made
+
+
 def points(samples: int = 20) -> list[dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(2)
     features = torch.randn(samples, 4, generator=generator, dtype=torch.float64)

@@ -19,9 +19,11 @@ class BucketedAllReduce:
 
     Args:
         parameters: all that it will ever be given.
+        cpu_group: sends what lies on the CPU; ``None`` where the group of all ranks does.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], cpu_group: "dist.ProcessGroup | None" = None) -> None:
+        self._cpu = cpu_group
         self._buffers: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         sizes: dict[tuple[torch.dtype, torch.device], int] = {}
         for parameter in parameters:
@@ -48,7 +50,7 @@ class BucketedAllReduce:
         """
         figures = self._figures[: 1 + len(parameters)]
         figures.copy_(torch.tensor([status, *(parameter.grad is not None for parameter in parameters)]))
-        dist.all_reduce(figures, dist.ReduceOp.MAX)
+        dist.all_reduce(figures, dist.ReduceOp.MAX, group=self._cpu)
         worst, *present = figures.tolist()
         if worst:
             return int(worst)
@@ -66,11 +68,14 @@ class BucketedAllReduce:
     def _take(self, key: tuple[torch.dtype, torch.device], gradient: Tensor, waiting: list[Tensor]) -> None:
         room = self._buffers[key].numel()
         if gradient.numel() >= room and gradient.is_contiguous():
-            dist.all_reduce(gradient)  # as large as the buffer: it travels by itself
+            dist.all_reduce(gradient, group=self._group_of(gradient))  # as large as the buffer: it travels by itself
             return
         if sum(tensor.numel() for tensor in waiting) + gradient.numel() > room:
             self._send(key, waiting)
         waiting.append(gradient)
+
+    def _group_of(self, tensor: Tensor) -> "dist.ProcessGroup | None":
+        return self._cpu if tensor.device.type == "cpu" else None
 
     def _send(self, key: tuple[torch.dtype, torch.device], waiting: list[Tensor]) -> None:
         if not waiting:
@@ -79,7 +84,7 @@ class BucketedAllReduce:
         parts = torch.split(buffer, [gradient.numel() for gradient in waiting])
         for part, gradient in zip(parts, waiting, strict=True):
             part.view_as(gradient).copy_(gradient)
-        dist.all_reduce(buffer)
+        dist.all_reduce(buffer, group=self._group_of(buffer))
         for part, gradient in zip(parts, waiting, strict=True):
             gradient.copy_(part.view_as(gradient))
         waiting.clear()

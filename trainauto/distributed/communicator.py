@@ -106,9 +106,14 @@ SINGLE_PROCESS = Communicator()
 
 
 class TorchCommunicator(Communicator):
-    """Several processes, joined by :func:`init_distributed`."""
+    """Several processes, joined by :func:`init_distributed`, or by others.
+
+    Where their group sends nothing of the CPU's (NCCL alone), what they tell each other goes through one of gloo
+    beside it: every rank must make its communicator.
+    """
 
     def __init__(self) -> None:
+        self._cpu = None if _speaks_on_the_cpu() else dist.new_group(backend="gloo")
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -129,11 +134,11 @@ class TorchCommunicator(Communicator):
         text = _to_bytes(make()) if self.is_first else b""
         slot = _packed(text, SLOT_BYTES)
         with _together():
-            dist.broadcast(slot, 0)
+            dist.broadcast(slot, 0, group=self._cpu)
             length = _length(slot)
             if length > SLOT_BYTES - _LENGTH_BYTES:
                 slot = _packed(text, length + _LENGTH_BYTES)
-                dist.broadcast(slot, 0)
+                dist.broadcast(slot, 0, group=self._cpu)
         return json.loads(_unpacked(slot))
 
     def broadcast_decisions(self, make: Callable[[], list[Decision]]) -> list[Decision]:
@@ -146,14 +151,14 @@ class TorchCommunicator(Communicator):
         lengths = [int(message["bytes"]) for message in self.all_gather_object({"bytes": len(payload)})]
         with _together():
             if self.is_first:  # one after the other: a gather's slots are all as large as the largest
-                return [payload, *(_received(rank, length) for rank, length in enumerate(lengths) if rank)]
+                return [payload, *(_received(rank, length, self._cpu) for rank, length in enumerate(lengths) if rank)]
             if payload:
-                dist.send(torch.frombuffer(bytearray(payload), dtype=torch.uint8), 0)
+                dist.send(torch.frombuffer(bytearray(payload), dtype=torch.uint8), 0, group=self._cpu)
         return []
 
     def prepare(self, parameters: Iterable[nn.Parameter]) -> None:
         """Make room for summing gradients."""
-        self._sum = BucketedAllReduce(list(parameters))
+        self._sum = BucketedAllReduce(list(parameters), self._cpu)
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter], status: int = OK) -> int:
         """Have each gradient be the sum over all ranks, if all are fine; return the worst status."""
@@ -166,15 +171,15 @@ class TorchCommunicator(Communicator):
         """Overwrite tensors with those of the first rank."""
         with _together(), torch.no_grad():
             for tensor in tensors:
-                dist.broadcast(tensor.detach(), 0)
+                dist.broadcast(tensor.detach(), 0, group=self._cpu if tensor.device.type == "cpu" else None)
 
     def _all_gathered(self, text: bytes) -> list[bytes]:
         """Return the slots of all ranks, with a text in each."""
         with _together():
-            slots = _gathered_slots(_packed(text, SLOT_BYTES), self.world_size)
+            slots = _gathered_slots(_packed(text, SLOT_BYTES), self.world_size, self._cpu)
             longest = max(_length_in(slot) for slot in slots)
             if longest > SLOT_BYTES - _LENGTH_BYTES:
-                slots = _gathered_slots(_packed(text, longest + _LENGTH_BYTES), self.world_size)
+                slots = _gathered_slots(_packed(text, longest + _LENGTH_BYTES), self.world_size, self._cpu)
         return slots
 
 
@@ -223,6 +228,10 @@ def was_restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
+def _speaks_on_the_cpu() -> bool:
+    return "cpu:" in str(dist.get_backend_config())
+
+
 @contextmanager
 def _together() -> Iterator[None]:
     """Hold no memory budget against what a collective needs for itself, and say plainly when the group has broken."""
@@ -261,17 +270,17 @@ def _unpacked(slot: Tensor) -> bytes:
     return slot[_LENGTH_BYTES : _LENGTH_BYTES + _length(slot)].numpy().tobytes()
 
 
-def _received(rank: int, length: int) -> bytes:
+def _received(rank: int, length: int, group: "dist.ProcessGroup | None") -> bytes:
     if not length:
         return b""
     text = torch.empty(length, dtype=torch.uint8)
-    dist.recv(text, rank)
+    dist.recv(text, rank, group=group)
     return text.numpy().tobytes()
 
 
-def _gathered_slots(mine: Tensor, count: int) -> list[bytes]:
+def _gathered_slots(mine: Tensor, count: int, group: "dist.ProcessGroup | None") -> list[bytes]:
     slots = torch.empty(count * len(mine), dtype=torch.uint8)
-    dist.all_gather(list(torch.split(slots, len(mine))), mine)
+    dist.all_gather(list(torch.split(slots, len(mine))), mine, group=group)
     return _slots_of(slots, len(mine))
 
 

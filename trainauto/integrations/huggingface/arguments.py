@@ -61,7 +61,19 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
 
     def __post_init__(self) -> None:
         self._map_former_names()
+        self._check_tokens()
         super().__post_init__()
+
+    def _check_tokens(self) -> None:
+        if self.max_tokens_per_batch is None:
+            return
+        if self.tokens_per_batch is None:
+            raise InputError("max_tokens_per_batch bounds tokens_per_batch: give both, or count in samples")
+        if self.max_tokens_per_batch < self.tokens_per_batch:
+            raise InputError(
+                f"tokens_per_batch begins with {self.tokens_per_batch}, above max_tokens_per_batch, "
+                f"{self.max_tokens_per_batch}"
+            )
 
     def _map_former_names(self) -> None:
         strategy: str = getattr(self, "train_sampling_strategy")  # noqa: B009  # mypy does not follow transformers
@@ -71,6 +83,7 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
             if not 0 <= self.warmup_ratio < 1:
                 raise InputError(f"warmup_ratio is a share of the run below 1, got {self.warmup_ratio:g}")
             self.warmup_steps = self.warmup_ratio
+            self.warmup_ratio = None  # copies of the arguments would have both
         if self.group_by_length:
             if strategy not in ("random", "group_by_length"):
                 raise InputError(

@@ -2,19 +2,21 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from transformers.trainer_pt_utils import nested_concat
 
+from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import PeakReading, ValidationRecord
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.integrations.huggingface.arguments import own_argument
-from trainauto.integrations.huggingface.train_data import usable_columns
+from trainauto.integrations.huggingface.evaluation_batches import EvaluationBatches
+from trainauto.integrations.huggingface.loss import TrainerLoss, has_counted_labels
 from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.memory.cost.measured_bound import MeasuredBound
 from trainauto.memory.monitor.meter import MemoryMeter
@@ -27,6 +29,10 @@ Prediction = tuple[Any, Any, Any]
 """Loss, logits and labels of a batch, as ``prediction_step`` returns them; each may be ``None``."""
 
 Predict = Callable[[Any], Prediction]
+
+
+LOWER_IS_BETTER = {"loss", "wer", "cer", "ter", "mer", "perplexity", "ppl", "error", "mse", "rmse", "mae"}
+"""Words in the names of figures of which less is better; transformers leaves to each what its figures mean."""
 
 
 class EvaluationMemory:
@@ -42,33 +48,35 @@ class EvaluationMemory:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        start = trainer.args.per_device_eval_batch_size
-        self._most = max(start, own_argument(trainer.args, "eval_max_batch_size") or start)
-        self._bound = MeasuredBound(1, fills=True)
-        self._size: int = start
-        self._widest = 1
+        self._given = (0, 0)
+        self._bound: MeasuredBound | None = None
+        self._most = self._size = self._widest = 1
+        self._read_sizes()
         self._weighted = [0.0, 0.0]
         self._largest = self._ooms = 0
         self._peak: PeakReading | None = None
         self._start = 0.0
+        self._limited: Limited = nullcontext
+        self._losses_due = 0
 
-    def loader(self, dataset: Any, description: str) -> "DataLoader[Any]":
+    def loader(self, dataset: Any, description: str) -> EvaluationBatches:
         """Return batches of a dataset, in its order, each as large as is known to fit when it is drawn."""
-        args = self._trainer.args
-        samples, collate = usable_columns(self._trainer, dataset, description)
-        return DataLoader(
-            samples,
-            batch_sampler=_Batches(self, len(samples)),
-            collate_fn=collate,
-            num_workers=args.dataloader_num_workers,
-            pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
-            generator=torch.Generator(),
-        )
+        return EvaluationBatches(self._trainer, dataset, description, lambda: self.size)
 
     @property
     def size(self) -> int:
         """Samples of the next batch."""
+        self._read_sizes()
         return self._size
+
+    def _read_sizes(self) -> None:
+        """Begin anew where the sizes that are asked for are others than before."""
+        args = self._trainer.args
+        start: int = args.per_device_eval_batch_size
+        most = max(start, own_argument(args, "eval_max_batch_size") or start)
+        if (start, most) != self._given:
+            self._given = (start, most)
+            self._size, self._most, self._bound = start, most, None
 
     def begin(self) -> None:
         """Begin an evaluation."""
@@ -76,6 +84,27 @@ class EvaluationMemory:
         self._largest = self._ooms = 0
         self._peak = None
         self._start = time.perf_counter()
+
+    @contextmanager
+    def whole_loop(self) -> Iterator[None]:
+        """Have the Trainer's loop keep a loss for each sample, and only the network be under the memory budget.
+
+        The Trainer repeats the loss of a batch as often as ``per_device_eval_batch_size`` says, and has it gathered
+        first of all that a batch gives. One process has nothing to gather.
+        """
+        trainer = self._trainer
+        given, trainer.gather_function = trainer.gather_function, self._gathered
+        try:
+            with without_memory_limit() as self._limited:
+                yield
+        finally:
+            self._limited, self._losses_due = nullcontext, 0
+            if trainer.gather_function == self._gathered:
+                trainer.gather_function = given
+
+    def _gathered(self, given: Any) -> Any:
+        count, self._losses_due = self._losses_due, 0
+        return given[:1].repeat(count) if count else given
 
     def end(self, prefix: str, metrics: dict[str, float]) -> None:
         """Correct the loss to the mean over what it counts, whatever the batches were, and add what they took."""
@@ -85,8 +114,8 @@ class EvaluationMemory:
         metrics[f"{prefix}_batch_size"] = self._largest
         if self._peak is not None:
             metrics[f"{prefix}_peak_memory_mib"] = round(self._peak.allocated / MIB, 1)
-        if self._ooms:
-            metrics[f"{prefix}_out_of_memory"] = self._ooms
+        # Even where it is 0: a model card has a column for each figure of the last evaluation.
+        metrics[f"{prefix}_out_of_memory"] = self._ooms
         release_memory(self._trainer.args.device)
 
     def record(self, step: int, prefix: str, metrics: dict[str, float]) -> ValidationRecord:
@@ -99,7 +128,7 @@ class EvaluationMemory:
         own = {"batch_size", "peak_memory_mib", "out_of_memory", "model_preparation_time"}
         kept = {name: value for name, value in figures.items() if name not in own}
         seconds = time.perf_counter() - self._start
-        higher = dict.fromkeys(kept, True) | {"loss": False}
+        higher = {name: not LOWER_IS_BETTER & set(name.lower().split("_")) for name in kept}
         return ValidationRecord(step, prefix, kept, {}, (), seconds, 0, higher, self._peak, self._ooms)
 
     def predict(self, inputs: Any, predict: Predict, meter: MemoryMeter) -> Prediction:
@@ -111,9 +140,11 @@ class EvaluationMemory:
         count = _samples_in(inputs)
         self._widest = max(self._widest, _width_of(inputs))
         self._largest = max(self._largest, count)
-        held_bytes = meter.now_bytes()
-        with meter.window() as window:
-            prediction = self._in_halves(inputs, count, predict)
+        with self._limited():
+            held_bytes = meter.now_bytes()
+            with meter.window() as window:
+                prediction = self._in_halves(inputs, count, predict)
+        self._losses_due = 0 if prediction[0] is None else count
         self._learn(count, window.reading, held_bytes)
         return prediction
 
@@ -137,7 +168,7 @@ class EvaluationMemory:
 
     def _fail(self, count: int, message: str) -> None:
         self._ooms += 1
-        self._bound.fail(count * self._widest)
+        self._bound_by(count).fail(count * self._widest)
         self._size = max(1, min(self._size, (count + 1) // 2))
         self._most = min(self._most, max(1, count - 1))
         logger.warning(
@@ -148,13 +179,28 @@ class EvaluationMemory:
         )
 
     def _weigh(self, loss: Any, inputs: Any, count: int) -> None:
-        """Count a loss by the labels it is a mean over; by its samples where the Trainer counts none."""
-        if not isinstance(loss, Tensor) or not bool(torch.isfinite(loss).all()):
+        """Count a loss by the labels it is a mean over; by its samples where they have none, or weigh alike."""
+        if not isinstance(loss, Tensor):
             return
-        items = self._trainer._get_num_items_in_batch([inputs], self._trainer.args.device)
-        weight = float(items) if items is not None else float(count)
+        weight = self._weight_of(inputs, count)
+        if not weight or (self._trainer.args.logging_nan_inf_filter and not bool(torch.isfinite(loss).all())):
+            return
         self._weighted[0] += float(loss.mean()) * weight
         self._weighted[1] += weight
+
+    def _weight_of(self, inputs: Any, count: int) -> int:
+        memory = self._trainer.memory
+        if not isinstance(inputs, Mapping) or not has_counted_labels(inputs):
+            return count
+        if memory is not None and memory.training is not None and not memory.loss.weighs_labels:
+            return count
+        return TrainerLoss(self._trainer).labels_in(inputs)
+
+    def _bound_by(self, count: int) -> MeasuredBound:
+        """Return what bounds batches; at first, one of this many samples is as large as they may be."""
+        if self._bound is None:
+            self._bound = MeasuredBound(max(count, self._size) * self._widest, fills=True)
+        return self._bound
 
     def _learn(self, count: int, peak: PeakReading | None, held_bytes: int) -> None:
         if peak is None:
@@ -165,24 +211,10 @@ class EvaluationMemory:
             return
         target = float(self._trainer.memory_target)
         # What is predicted is kept until the end, so that the room for later batches becomes less.
-        self._bound.set_target(int(peak.limit * target) - held_bytes)
-        self._bound.observe(count * self._widest, peak.allocated - held_bytes)
-        self._size = max(1, min(self._most, self._bound.value // self._widest))
-
-
-class _Batches:
-    """Places of the samples of each batch, in order."""
-
-    def __init__(self, memory: EvaluationMemory, samples: int) -> None:
-        self._memory = memory
-        self._samples = samples
-
-    def __iter__(self) -> Iterator[list[int]]:
-        start = 0
-        while start < self._samples:
-            stop = min(self._samples, start + self._memory.size)
-            yield list(range(start, stop))
-            start = stop
+        bound = self._bound_by(count)
+        bound.set_target(int(peak.limit * target) - held_bytes)
+        bound.observe(count * self._widest, peak.allocated - held_bytes)
+        self._size = max(1, min(self._most, bound.value // self._widest))
 
 
 def _samples_in(inputs: Any) -> int:

@@ -1,6 +1,7 @@
 """The loss of a Trainer as the engine minimises losses, and what those of parts are weighted by."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
@@ -11,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.integrations.huggingface.rehearsal import rehearsed
+from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.samples import NestedSamples
 from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.memory.monitor.oom import is_out_of_memory
@@ -25,6 +28,12 @@ agree to the last bit, and the wrong weights are off by more."""
 
 SIGNIFICANT = 1e-3
 """Differences between two ways of weighting below this say nothing."""
+
+LOOKED_AT = 3
+"""Samples by which is found out how losses of parts make up that of the whole."""
+
+MOST_SEARCHED = 64
+"""Samples among which those with labels are looked for: each is read before the first step."""
 
 
 class Weighing(Enum):
@@ -86,6 +95,11 @@ class TrainerLoss:
         finally:
             args.average_tokens_across_devices = given
 
+    @property
+    def weighs_labels(self) -> bool:
+        """Whether the loss of a batch is a mean over its labels, as far as is known."""
+        return self.weighing in (Weighing.SUM, Weighing.ITEMS)
+
     def weigh_by(self, weighing: Weighing) -> Callable[[Any], int] | None:
         """Return what parts weigh; ``None`` for their samples."""
         self.weighing = weighing
@@ -95,9 +109,11 @@ class TrainerLoss:
 
     def labels_in(self, batch: Mapping[str, Any]) -> int:
         """Return the labels that a loss is a mean over; of causal models the first place of a row has none."""
-        labels = batch["labels"]
-        if getattr(self._trainer, "_loss_shifts_labels", False):
-            labels = labels[..., 1:]
+        labels = batch.get("shift_labels")
+        if labels is None:
+            labels = batch["labels"]
+            if getattr(self._trainer, "_loss_shifts_labels", False):
+                labels = labels[..., 1:]
         return int(labels.ne(-100).sum())
 
 
@@ -105,10 +121,28 @@ def _alike(_batch: object) -> int:
     return 1
 
 
+def telling_samples(loss: TrainerLoss, samples: MapSamples, structure: Structure) -> Mapping[str, Any]:
+    """Return a batch of the first samples; where none of them has labels, of the next that have.
+
+    A mean over no labels is not a number, and says nothing of what parts weigh.
+    """
+    first = samples.first(LOOKED_AT)
+    if _may_tell(loss, structure.rebuild(first)):
+        return first
+    keys = [SampleKey(index, 0, 0) for index in range(LOOKED_AT, min(len(samples), MOST_SEARCHED))]
+    alone = (samples.__getitems__([key]) for key in keys)
+    chosen = [sample for sample in alone if _may_tell(loss, structure.rebuild(samples.collate(sample)))][:LOOKED_AT]
+    return samples.collate([row for sample in chosen for row in sample]) if chosen else first
+
+
+def _may_tell(loss: TrainerLoss, batch: Any) -> bool:
+    return not has_counted_labels(batch) or loss.labels_in(batch) > 0
+
+
 def learn_weighing(
     loss: TrainerLoss, module: nn.Module, workload: NestedSamples, structure: Structure, leaves: Mapping[str, Any]
 ) -> Weighing:
-    """Find out how the losses of parts make up that of the whole, by three forward passes without gradients.
+    """Find out how the losses of parts make up that of the whole, by a few forward passes without gradients.
 
     What a loss does with ``num_items_in_batch`` cannot be seen from outside: models for regression take it, and take no
     notice.
@@ -131,7 +165,7 @@ def learn_weighing(
     try:
         batches = [partial(_rebuilt, structure, workload, leaves, cut) for cut in cuts]
         with torch.no_grad():
-            return _compared(loss, module, batches, count)
+            return _compared(loss, module, batches, count, snapshot.restore)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -141,7 +175,13 @@ def learn_weighing(
         snapshot.restore()
 
 
-def _compared(loss: TrainerLoss, module: nn.Module, batches: Sequence[Callable[[], Any]], samples: int) -> Weighing:
+def _compared(
+    loss: TrainerLoss,
+    module: nn.Module,
+    batches: Sequence[Callable[[], Any]],
+    samples: int,
+    restore: Callable[[], None],
+) -> Weighing:
     """Return which of the ways gives the loss of the first batch from those of the two others."""
     errors: dict[Weighing, float] = {}
     items = loss.items_here(batches[0]())
@@ -151,14 +191,40 @@ def _compared(loss: TrainerLoss, module: nn.Module, batches: Sequence[Callable[[
         if errors[Weighing.SUM] <= SIGNIFICANT * abs(total):
             return Weighing.SUM
     whole, *means = (float(loss.of(module, batch(), None)) for batch in batches)
-    if _has_labels(batches[0]()):
+    if abs(float(loss.of(module, batches[0](), None)) - whole) > SIGNIFICANT * abs(whole):
+        return _of_noisy(loss, module, batches[0], items, restore)
+    if has_counted_labels(batches[0]()):
         errors[Weighing.ITEMS] = abs(_mean(means, [loss.labels_in(batch()) for batch in batches[1:]]) - whole)
     errors[Weighing.SAMPLES] = abs(_mean(means, [1, samples - 1]) - whole)
+    errors = {weighing: error for weighing, error in errors.items() if math.isfinite(error)}
     size = max(abs(whole), 1e-12)
-    least = min(errors.values())
+    least = min(errors.values(), default=math.inf)
+    if not math.isfinite(whole):
+        return _declared(loss, batches[0]())
     if not least <= TOLERANCE * size:
         return Weighing.COUPLED
     return next(weighing for weighing, error in errors.items() if error <= least + SIGNIFICANT * size)
+
+
+def _of_noisy(
+    loss: TrainerLoss,
+    module: nn.Module,
+    batch: Callable[[], Any],
+    items: Tensor | int | None,
+    restore: Callable[[], None],
+) -> Weighing:
+    """Return the weighing of a loss that draws noise: parts drawn anew cannot be compared with the whole.
+
+    Whether it divides by ``num_items_in_batch`` shows with the same noise twice; else each sample counts as much.
+    """
+    if items is not None:
+        values = []
+        for given in (items, items * 2):
+            restore()
+            values.append(float(loss.of(module, batch(), given)))
+        if abs(values[0] - 2 * values[1]) <= TOLERANCE * abs(values[0]):
+            return Weighing.SUM
+    return Weighing.SAMPLES
 
 
 def _rebuilt(structure: Structure, workload: NestedSamples, leaves: Mapping[str, Any], cut: tuple[int, int]) -> Any:
@@ -166,10 +232,13 @@ def _rebuilt(structure: Structure, workload: NestedSamples, leaves: Mapping[str,
 
 
 def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
-    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / max(1, sum(weights))
+    """Return a weighted mean; what weighs nothing may be no number."""
+    terms = (value * weight for value, weight in zip(values, weights, strict=True) if weight)
+    return sum(terms) / max(1, sum(weights))
 
 
-def _has_labels(batch: Any) -> bool:
+def has_counted_labels(batch: Any) -> bool:
+    """Whether a batch has labels of which a loss may leave some out."""
     labels = batch.get("labels")
     return isinstance(labels, Tensor) and not labels.is_floating_point()
 

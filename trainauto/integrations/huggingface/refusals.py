@@ -1,12 +1,13 @@
 """What a Trainer cannot be asked for together with batches by memory, said before anything is trained."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import torch.distributed as dist
 from torch.utils.data import IterableDataset
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.integrations.huggingface.arguments import own_argument
 
 SAMPLING = ("random", "sequential", "group_by_length")
 """What ``train_sampling_strategy`` may be."""
@@ -18,7 +19,12 @@ def check_trainer(trainer: Any) -> None:
     Raises:
         InputError: every reason, each with what to do.
     """
-    problems = [*_other_owners_of_memory(trainer), *_other_loops(trainer.args), *_other_data(trainer)]
+    problems = [
+        *_other_owners_of_memory(trainer),
+        *_other_loops(trainer.args),
+        *_other_data(trainer),
+        *_bounds(trainer.args),
+    ]
     if problems:
         raise InputError(problems)
 
@@ -40,20 +46,72 @@ def _other_owners_of_memory(trainer: Any) -> Iterator[Problem]:
             "device_map has spread the model over several devices: batches follow the memory of one",
             advice="Load it without device_map, or with a device_map of one device.",
         )
+    if getattr(trainer, "is_distributed_loading_by_transformers", False) or _is_parallel(trainer):
+        yield Problem(
+            "a model or its rows are divided among processes (tensor, context or sequence parallelism): one that runs "
+            "out of memory cannot run its part again by itself",
+            advice="Leave parallelism_config and tp_plan out, or train with transformers' own Trainer.",
+        )
     if args.n_gpu > 1:
         yield Problem(
             f"{args.n_gpu} cards in one process: DataParallel gathers outputs on the first, whose memory is not theirs",
             advice="Show it one card (CUDA_VISIBLE_DEVICES=0), or start a process for each with torchrun.",
         )
-    if args.world_size > 1 and not _speaks_on_the_cpu():
+
+
+@contextmanager
+def about_the_collator() -> Iterator[None]:
+    """Have what cannot be learned of batches be said of the collator, which is what a Trainer is given.
+
+    Raises:
+        InputError: what was raised within.
+    """
+    try:
+        yield
+    except InputError as error:
+        reason = str(error).replace(", give a workload that says how batches are divided", ", no batch can be divided")
+        raise InputError(
+            Problem(
+                f"the batches that data_collator makes cannot be divided: {reason}",
+                advice="Have it make tensors whose first dimension is the sample, padded to one length; or train with "
+                "transformers' own Trainer.",
+            )
+        ) from None
+
+
+def check_train_dataset(trainer: Any) -> None:
+    """Refuse to train on nothing.
+
+    Raises:
+        InputError: there is no dataset, or no sample in it.
+    """
+    if trainer.train_dataset is None:
+        raise InputError(Problem("there is nothing to train on", advice="Give train_dataset."))
+    if not len(trainer.train_dataset):
+        raise InputError("train_dataset is empty")
+
+
+def _bounds(args: Any) -> Iterator[Problem]:
+    """Bounds that contradict each other, in the words in which they were given."""
+    start, passes = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    least, most = own_argument(args, "min_batch_size"), own_argument(args, "max_batch_size")
+    if own_argument(args, "tokens_per_batch") is not None:
+        return
+    if most is not None and start > most:
         yield Problem(
-            f"{args.world_size} processes train together by a backend that sends nothing of the CPU's",
-            advice='Set ddp_backend="cpu:gloo,cuda:nccl".',
+            f"per_device_train_batch_size={start} is above max_batch_size={most}",
+            advice=f"Begin with per_device_train_batch_size={most}, or less.",
+        )
+    if not 1 <= least <= start * passes:
+        yield Problem(
+            f"min_batch_size={least} must lie between 1 and the samples that a run begins with, {start * passes}",
+            advice="Leave it out, or begin with more samples.",
         )
 
 
-def _speaks_on_the_cpu() -> bool:
-    return dist.is_initialized() and "cpu" in dist.get_backend_config()
+def _is_parallel(trainer: Any) -> bool:
+    config = getattr(trainer.accelerator, "parallelism_config", None) or trainer.args.parallelism_config
+    return any(getattr(config, f"{kind}_size", None) not in (None, 1) for kind in ("tp", "cp", "sp", "dp_shard"))
 
 
 def _other_loops(args: Any) -> Iterator[Problem]:
@@ -67,15 +125,18 @@ def _other_loops(args: Any) -> Iterator[Problem]:
             "torch_compile compiles anew for each batch size, and what a compiled step takes cannot be foreseen",
             advice="Leave it out.",
         )
-    if str(getattr(args.optim, "value", args.optim)) in ("lomo", "adalomo"):
+    optimizer = str(getattr(args.optim, "value", args.optim))
+    if optimizer in ("lomo", "adalomo") or optimizer.endswith("_layerwise"):
         yield Problem(
-            f"optim='{args.optim.value}' changes weights in the backward pass: it could not be run again",
+            f"optim='{optimizer}' changes weights in the backward pass: it could not be run again",
             advice="Take an optimizer that steps after it: adamw_torch, adafactor.",
         )
 
 
 def _other_data(trainer: Any) -> Iterator[Problem]:
     args, dataset = trainer.args, trainer.train_dataset
+    if own_argument(args, "eval_samples") is not None and trainer.eval_dataset is None:
+        yield Problem("eval_samples asks for evaluations, of nothing", advice="Give eval_dataset, or leave it out.")
     if isinstance(dataset, IterableDataset) or (dataset is not None and not hasattr(dataset, "__getitem__")):
         yield Problem(
             "train_dataset can only be iterated: batches that come again in parts, and an exact resume, need samples "

@@ -18,7 +18,7 @@ from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
-from trainauto.integrations.huggingface.start_up import build_training, predict, say_limits
+from trainauto.integrations.huggingface.start_up import build_training, predict, say_what_was_learned
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, TrainData
 from trainauto.integrations.loop_controller import LoopController
@@ -104,11 +104,11 @@ class MemorySession:
             self._load(run, Path(checkpoint))
         self._begun, self.batches.run = run.progress.samples, run
         self.batches.is_complete = self.is_complete
-        say_limits(run)
         facts = RunFacts(run.axes, run.loader.plan, world_size=run.ranks.world_size)
         self.automation.check(facts)
         if run.ranks.is_first:
             self._reports.start(*self._described(run))
+        say_what_was_learned(run, self.loss)
         predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
         choose_first_plan(run)
 

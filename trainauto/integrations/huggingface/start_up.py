@@ -15,7 +15,7 @@ from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.probe import measure
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import put_limit_in_force
-from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, learn_weighing
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, learn_weighing, telling_samples
 from trainauto.integrations.huggingface.train_data import TrainData
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 OBJECTIVE = "train"
 
-LOOKED_AT = 3
-"""Samples by which is found out how losses of parts make up that of the whole."""
 
 
 def build_training(
@@ -68,10 +66,9 @@ def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss) -> NestedSam
     if not isinstance(workload, NestedSamples):
         raise TypeError("a Trainer's batches are nested samples")
     device = next(module.parameters()).device
-    some = data.samples.first(LOOKED_AT)
+    some = telling_samples(loss, data.samples, data.structure)
     on_device = {name: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for name, leaf in some.items()}
     weighing = learn_weighing(loss, module, workload, data.structure, on_device)
-    logger.info("the loss of a batch is %s", weighing.value)
     return workload.weighed(loss.weigh_by(weighing))
 
 
@@ -97,8 +94,12 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
         )
 
 
-def say_limits(run: Training) -> None:
-    """Say where nothing limits memory, and where the process is not set up for the limit it gets."""
+def say_what_was_learned(run: Training, loss: TrainerLoss) -> None:
+    """Say what parts weigh, where nothing limits memory, and where the process is not set up for the limit it gets.
+
+    After reports have begun: before, nobody hears.
+    """
+    logger.info("the loss of a batch is %s", loss.weighing.value)
     if run.limit_bytes is None:
         logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
     elif run.model.device.type == "cpu":

@@ -30,6 +30,7 @@ from trainauto.integrations.huggingface.lengths import (
     lengths_of,
     longest_sample,
 )
+from trainauto.integrations.huggingface.refusals import about_the_collator
 from trainauto.integrations.loop_axes import Growth, Range
 from trainauto.integrations.loop_parts import LOOKAHEAD, LoopLoader, teach_workload
 from trainauto.integrations.map_samples import MapSamples, seeded
@@ -46,6 +47,7 @@ class TrainData:
         growth: what grows, and between which bounds.
         loader: draws batches.
         step_samples: samples of every step, where ``gradient_accumulation_steps`` fixes them.
+        mean_length: tokens of a row, where batches go by that.
     """
 
     samples: MapSamples
@@ -53,6 +55,15 @@ class TrainData:
     growth: Growth
     loader: LoopLoader
     step_samples: int | None
+    mean_length: float | None = None
+
+    @property
+    def first_step_samples(self) -> float:
+        """Samples of a step that a run begins with, on one rank; a mean where steps are budgets of tokens."""
+        plan = self.loader.plan
+        if BATCH_SIZE in plan or self.mean_length is None:
+            return plan.batch_size
+        return max(1.0, plan.size / self.mean_length)
 
 
 def build_train_data(trainer: Any, passes: int) -> TrainData:
@@ -77,11 +88,13 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
         longest = (
             int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
         )
-    structure = teach_workload(samples, growth, lengths, example=longest)
+    with about_the_collator():
+        structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, lengths)
     step_samples = _step_samples(args, passes, growth)
     loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples)
-    return TrainData(samples, structure, growth, loader, step_samples)
+    mean_length = float(np.mean(lengths)) if lengths is not None else None
+    return TrainData(samples, structure, growth, loader, step_samples, mean_length)
 
 
 def _lengths(trainer: Any) -> NDArray[np.int64] | None:

@@ -16,8 +16,8 @@ from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.callback import MemoryCallback
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
-from trainauto.integrations.huggingface.refusals import check_trainer
-from trainauto.integrations.huggingface.schedule import counts_samples
+from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
+from trainauto.integrations.huggingface.schedule import in_samples, say_what_it_counts
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, build_train_data
 from trainauto.integrations.loop_controller import settings_of
@@ -70,6 +70,7 @@ class MemoryAwareTraining:
             NothingFitsError: memory runs out, and there is no smaller plan.
         """
         check_trainer(self)
+        check_train_dataset(self)
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
         named = None if isinstance(resume_from_checkpoint, bool | None) else os.fspath(resume_from_checkpoint)
@@ -110,16 +111,21 @@ class MemoryAwareTraining:
         The Trainer takes as many steps as there are samples, so that shares of them are right; steps of warm-up are
         taken to be of the samples that steps begin with.
         """
-        given, memory = self.args.warmup_steps, self.memory
-        counted = memory is not None and memory.samples_to_train is not None
-        if counted and memory is not None and given >= 1:
-            self.args.warmup_steps = given * memory.data.loader.plan.batch_size * self.args.world_size
+        args, memory = self.args, self.memory
+        samples = memory.samples_to_train if memory is not None else None
+        if memory is None or samples is None:
+            return super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
+        warmup, arguments = args.warmup_steps, args.lr_scheduler_kwargs
+        is_given = self.lr_scheduler is not None and not getattr(self, "_created_lr_scheduler", False)
+        step_samples = memory.data.first_step_samples * args.world_size
+        if warmup >= 1:
+            args.warmup_steps = round(warmup * step_samples)
+        args.lr_scheduler_kwargs = in_samples(arguments, step_samples)
         try:
             scheduler = super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
         finally:
-            self.args.warmup_steps = given
-        if counted and not counts_samples(scheduler):
-            logger.info("%s counts steps, whatever they train: only LambdaLR can count samples", type(scheduler))
+            args.warmup_steps, args.lr_scheduler_kwargs = warmup, arguments
+        say_what_it_counts(scheduler, samples, is_given=is_given)
         return scheduler
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
@@ -162,12 +168,12 @@ class MemoryAwareTraining:
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
         """Evaluate as the Trainer does; the loss is a mean over labels (or samples), whatever the batches are."""
-        self._evaluation.begin()
-        output = super().evaluation_loop(  # type: ignore[misc]
-            *arguments, metric_key_prefix=metric_key_prefix, **options
-        )
+        loop = super().evaluation_loop  # type: ignore[misc]
         if self.args.world_size > 1:
-            return output
+            return loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
+        self._evaluation.begin()
+        with self._evaluation.whole_loop():
+            output = loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
         self._evaluation.end(metric_key_prefix, output.metrics)
         if self.memory is not None:
             record = self._evaluation.record(self.state.global_step, metric_key_prefix, output.metrics)

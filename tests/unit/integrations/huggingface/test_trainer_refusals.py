@@ -1,6 +1,8 @@
 """What a memory-aware Trainer refuses in words, and former names of arguments."""
 
+import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,15 @@ class Endless(IterableDataset[Any]):
         ({"torch_compile": True}, "torch_compile compiles anew for each batch size"),
         ({"dataloader_drop_last": True}, "every sample comes exactly once an epoch"),
         ({"train_sampling_strategy": "batch_rebalance"}, "makes batches of a fixed size"),
+        ({"optim": "galore_adamw_layerwise"}, "optim='galore_adamw_layerwise' changes weights in the backward pass"),
+        (
+            {"per_device_train_batch_size": 8, "max_batch_size": 4},
+            "per_device_train_batch_size=8 is above max_batch_size=4",
+        ),
+        ({"per_device_train_batch_size": 2, "min_batch_size": 4}, "min_batch_size=4 must lie between 1 and .* 2"),
+        ({"eval_samples": 10}, "eval_samples asks for evaluations, of nothing"),
+        ({"max_tokens_per_batch": 64}, "max_tokens_per_batch bounds tokens_per_batch"),
+        ({"tokens_per_batch": 64, "max_tokens_per_batch": 32}, "tokens_per_batch begins with 64, above"),
     ],
 )
 def test_what_batches_by_memory_do_not_go_with(tmp_path: Path, options: dict[str, Any], words: str) -> None:
@@ -46,6 +57,8 @@ def test_datasets_that_can_only_be_iterated(tmp_path: Path) -> None:
         ("trainer", "is_model_parallel", True, "device_map has spread the model"),
         ("model", "hf_device_map", {"layers.0": 0, "layers.1": 1}, "device_map has spread the model"),
         ("args", "_n_gpu", 2, "2 cards in one process"),
+        ("trainer", "is_distributed_loading_by_transformers", True, "divided among processes"),
+        ("args", "parallelism_config", SimpleNamespace(tp_size=2), "divided among processes"),
     ],
 )
 def test_other_owners_of_memory(tmp_path: Path, where: str, name: str, value: Any, words: str) -> None:
@@ -58,7 +71,8 @@ def test_other_owners_of_memory(tmp_path: Path, where: str, name: str, value: An
 
 def test_former_names_are_mapped(tmp_path: Path) -> None:
     args = arguments(tmp_path, warmup_ratio=0.1, group_by_length=True, overwrite_output_dir=True)
-    assert (args.warmup_steps, args.train_sampling_strategy) == (0.1, "group_by_length")
+    for same in (args, dataclasses.replace(args)):
+        assert (same.warmup_steps, same.train_sampling_strategy) == (0.1, "group_by_length")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +102,7 @@ def test_arguments_come_from_a_command_line(tmp_path: Path) -> None:
 
 def test_unknown_settings_name_the_nearest(tmp_path: Path) -> None:
     trainer = watched(tmp_path, tiny_model(), rows(), memory_settings={"target_vram": 0.9})
-    with pytest.raises(InputError, match="did you mean 'target_vram_usage'"):
+    with pytest.raises(InputError, match="Did you mean 'target_vram_usage'"):
         trainer.train()
 
 
@@ -102,3 +116,26 @@ def test_plain_arguments_will_do(tmp_path: Path) -> None:
     assert trainer.state.epoch == 1
     assert (tmp_path / "memory" / "current" / "training_log.jsonl").exists()
     assert torch.isfinite(next(trainer.model.parameters())).all()
+
+
+@pytest.mark.parametrize(("dataset", "words"), [(None, "there is nothing to train on"), ([], "train_dataset is empty")])
+def test_nothing_to_train_on(tmp_path: Path, dataset: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        watched(tmp_path, tiny_model(), dataset).train()
+
+
+def one_long_row(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    return {name: torch.cat([sample[name] for sample in samples])[None] for name in samples[0]}
+
+
+def many_patches(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    whole = {name: torch.stack([sample[name] for sample in samples]) for name in samples[0]}
+    return {**whole, "pixel_values": torch.zeros(4 * len(samples), 3)}
+
+
+@pytest.mark.parametrize("collate", [one_long_row, many_patches])
+def test_collators_whose_batches_cannot_be_divided(tmp_path: Path, collate: Any) -> None:
+    trainer = watched(tmp_path, tiny_model(), rows(), more={"data_collator": collate}, remove_unused_columns=False)
+    with pytest.raises(InputError, match="the batches that data_collator makes cannot be divided") as caught:
+        trainer.train()
+    assert "workload" not in str(caught.value)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau, StepLR
 
 from tests.trainers import Regression, Watched, points, rows, tiny_model, watched, weights
 from trainauto.core.plan import Plan
@@ -123,7 +123,7 @@ def test_the_stock_loss_is_the_one_that_is_logged(tmp_path: Path) -> None:
     assert trainer.state.global_step == 1
 
 
-def test_a_schedule_of_ones_own_counts_samples(tmp_path: Path) -> None:
+def test_a_schedule_of_ones_own_counts_samples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A LambdaLR is a function of samples; so is warm-up, as a share or in steps."""
     net = tiny_model()
     sgd = torch.optim.SGD(net.parameters(), 0.5)
@@ -134,6 +134,45 @@ def test_a_schedule_of_ones_own_counts_samples(tmp_path: Path) -> None:
     trainer.train()
     rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
     assert rates == [0.5 / (1 + samples) for samples in range(0, 40, 5)]
+    assert "the LambdaLR given counts samples, 40 in this run" in caplog.text
+
+
+def test_schedules_that_count_steps_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One that follows a metric counts nothing."""
+    for kind, more in ((StepLR, {"step_size": 5}), (ReduceLROnPlateau, {})):
+        net = tiny_model()
+        sgd = torch.optim.SGD(net.parameters(), 0.5)
+        optimizers = {"optimizers": (sgd, kind(sgd, **more))}
+        trainer = watched(tmp_path, net, rows(), more=optimizers, num_train_epochs=1)
+        trainer.create_scheduler(20)
+        trainer.get_train_dataloader()
+        trainer.create_scheduler(20)
+    assert "StepLR counts steps" in caplog.text
+    assert "ReduceLROnPlateau" not in caplog.text
+
+
+def test_numbers_of_steps_in_schedules_are_of_the_first_steps_samples(tmp_path: Path) -> None:
+    """Decay in steps of five samples; warm-up in steps of budgets of tokens, here five rows of 16."""
+    phases = {"lr_scheduler_type": "warmup_stable_decay", "warmup_steps": 2}
+    decay = {"lr_scheduler_kwargs": {"num_decay_steps": 4}, **phases}
+    results = []
+    for options in ({"per_device_train_batch_size": 5}, {"tokens_per_batch": 80}):
+        trainer = watched(tmp_path, tiny_model(), rows(), num_train_epochs=3, **decay, **options)
+        trainer.train()
+        results.append([entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry])
+        assert trainer.args.lr_scheduler_kwargs == decay["lr_scheduler_kwargs"]
+    shares = [rate / 1e-2 for rate in results[0]]
+    assert shares[:9] == pytest.approx([0, 0.5, *[1.0] * 7])
+    assert 1 > shares[9] > shares[10] > shares[11] > 0
+    assert results[1] == pytest.approx(results[0])
+
+
+def test_what_was_learned_is_said_once_somebody_hears(tmp_path: Path) -> None:
+    """Reports of a run directory hear what is logged after they have begun."""
+    folder = tmp_path / "runs"
+    watched(tmp_path, tiny_model(), rows(), max_steps=1, run_directory=str(folder)).train()
+    texts = [path.read_text() for path in folder.rglob("*") if path.is_file() and path.suffix in (".log", ".txt")]
+    assert any("the loss of a batch is" in text for text in texts)
 
 
 @pytest.mark.parametrize("warmup", [{"warmup_ratio": 0.25}, {"warmup_steps": 3}])
