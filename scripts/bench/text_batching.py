@@ -119,7 +119,7 @@ def packing_rows(lengths: Sequence[int], python: Path, repeats: int) -> list[Row
 
 TASKS = {"embed": (1200, 256, 32), "generate": (600, 256, 32), "train": (600, 256, 16)}
 """Texts, the longest, and how many of those surely fit."""
-TURNS = 3
+TURNS = 5
 """Of the methods in a process."""
 ROOM = 1.15
 """The budget of a task is what its largest fixed batch takes, and a little more."""
@@ -237,7 +237,7 @@ def main() -> int:
         "--runs",
         type=int,
         default=3,
-        help="processes of each task of the throughput part, with three turns of each method",
+        help="processes of each task of the throughput part, with five turns of each method",
     )
     parser.add_argument("--threads", type=int, default=1, help="torch's threads")
     parser.add_argument("--part", choices=["packing", "throughput", "classifier", "all"], default="all")
