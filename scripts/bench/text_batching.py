@@ -119,8 +119,8 @@ def packing_rows(lengths: Sequence[int], python: Path, repeats: int) -> list[Row
 
 TASKS = {"embed": (1200, 256, 32), "generate": (600, 256, 32), "train": (600, 256, 16)}
 """Texts, the longest, and how many of those surely fit."""
-PASSES = 3
-"""Over the texts of tasks that take few seconds, where the methods' differences are those of the machine otherwise."""
+TURNS = 5
+"""Of the methods in a process."""
 ROOM = 1.15
 """The budget of a task is what its largest fixed batch takes, and a little more."""
 METHODS = ("fixed, shuffled", "fixed, sorted", "max tokens", "dynabatch", "ours")
@@ -135,11 +135,11 @@ class Throughput:
         method: who made the batches.
         batches: how many ran.
         failures: times that memory ran out.
-        tokens_per_s: of the texts, without padding, by CPU time; the median of all repeats.
-        to_shuffled: against fixed shuffled batches of the same repeat, the median of the ratios.
+        tokens_per_s: of the texts, without padding, by CPU time; the median of all turns.
+        to_shuffled: against fixed shuffled batches of the same turn, the median of the ratios.
         to_max_tokens: against batches by most tokens.
         budget_mib: memory there was.
-        peak_mib: highest measured, the median of all repeats.
+        peak_mib: highest measured, the median of all turns.
     """
 
     task: str
@@ -153,8 +153,8 @@ class Throughput:
     peak_mib: float
 
 
-def throughput_rows(python: Path, repeats: int, threads: int) -> list[Throughput]:
-    """Return a row for each task and method; methods take turns."""
+def throughput_rows(python: Path, processes: int, threads: int) -> list[Throughput]:
+    """Return a row for each task and method; methods take turns in every process."""
     rows = []
     for task, (texts, longest, count) in TASKS.items():
         lengths = lognormal_lengths(texts, longest)
@@ -163,12 +163,11 @@ def throughput_rows(python: Path, repeats: int, threads: int) -> list[Throughput
             batches = {method: in_random_order(made) for method, made in batches.items()}
         budget = budget_of(task, lengths, count, threads)
         runs: dict[str, list[dict[str, float]]] = {method: [] for method in METHODS}
-        for _ in range(repeats):
-            for method in METHODS:
-                is_long = task == "train" or method == "fixed, shuffled"
-                passes = 1 if is_long else PASSES
-                runs[method].append(run_child(task, lengths, count, batches.get(method), budget, threads, passes))
-                print(task, method, runs[method][-1], flush=True)
+        for _ in range(processes):
+            asked = {method: batches.get(method) for method in METHODS}
+            for method, turns in run_child(task, lengths, count, asked, budget, threads, TURNS).items():
+                runs[method] += turns
+                print(task, method, turns, flush=True)
         for method in METHODS:
             seconds = {name: np.array([run["seconds"] for run in runs[name]]) for name in METHODS}
             rows.append(
@@ -200,22 +199,23 @@ def batches_of_rivals(lengths: list[int], count: int, longest: int, python: Path
 def budget_of(task: str, lengths: list[int], count: int, threads: int) -> int:
     """Return the bytes that the batch of the longest texts needs, measured, and some room."""
     first = [fixed_sorted(lengths, count)[0]]
-    return int(ROOM * run_child(task, lengths, count, first, 16 * 2**30, threads)["peak_bytes"])
+    (alone,) = run_child(task, lengths, count, {"first": first}, 16 * 2**30, threads, 1)["first"]
+    return int(ROOM * alone["peak_bytes"])
 
 
 def run_child(
     task: str,
     lengths: list[int],
     count: int,
-    batches: Batches | None,
+    batches: dict[str, Batches | None],
     budget_bytes: int,
     threads: int,
-    passes: int = 1,
-) -> dict[str, float]:
-    """Run a method in a process of its own, over all texts so many times; no batches are given for ours."""
+    turns: int,
+) -> dict[str, list[dict[str, float]]]:
+    """Run methods by turns in a process of their own; no batches are given for ours."""
     question = {
-        "task": task, "lengths": lengths, "count": count, "batches": batches, "threads": threads,
-        "budget": f"{budget_bytes / 2**20:.3f}MiB", "passes": passes,
+        "task": task, "lengths": lengths, "count": count, "batches": batches, "threads": threads, "turns": turns,
+        "budget": f"{budget_bytes / 2**20:.3f}MiB",
     }  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(Path(__file__).parent / "text_throughput.py")]
@@ -224,7 +224,7 @@ def run_child(
     )
     if done.returncode:
         raise RuntimeError(done.stderr)
-    answer: dict[str, float] = json.loads(done.stdout)
+    answer: dict[str, list[dict[str, float]]] = json.loads(done.stdout)
     return answer
 
 
@@ -233,7 +233,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=20_000, help="lengths of the packing part")
     parser.add_argument("--repeats", type=int, default=5, help="builds of a packing")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each method of the throughput part")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=3,
+        help="processes of each task of the throughput part, with five turns of each method",
+    )
     parser.add_argument("--threads", type=int, default=1, help="torch's threads")
     parser.add_argument("--part", choices=["packing", "throughput", "classifier", "all"], default="all")
     parser.add_argument("--peers", type=Path, default=ROOT / "build" / "text_peers")

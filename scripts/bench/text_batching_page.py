@@ -88,11 +88,11 @@ def _throughput(results: dict[str, Any]) -> list[str]:
         return []
     lines = [
         "## Tokens a second under one memory budget\n\n"
-        "Small networks on this CPU, each method in a process of its own, in turns: mean vectors of an encoder\n"
+        "Small networks on this CPU, methods by turns in the same processes: mean vectors of an encoder\n"
         "(`embed`), 16 more tokens of an encoder with a decoder (`generate`), an epoch of a language model (`train`).\n"
         "The budget is what the batch of the longest texts takes, and 15 % more, enforced; a batch that runs\n"
         "out of memory is counted and tried again in halves. Tokens are those of the texts, unpadded; seconds are CPU\n"
-        "time of one thread, which others on the machine change little. Ratios are medians of those of a repeat.\n",
+        "time of one thread, which others on the machine change little. Ratios are medians of those of a turn.\n",
         "| task | method | batches | out of memory | peak of budget, MiB | tokens/s | to shuffled | to max tokens |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -104,10 +104,7 @@ def _throughput(results: dict[str, Any]) -> list[str]:
             f"| {row['to_max_tokens']:.2f} |"
         )
     if results.get("training_order") == "random":
-        lines.append(
-            "\nIn training everybody's batches come in random order, as fairseq and ours give them; before, those of\n"
-            "others came sorted."
-        )
+        lines.append("\nIn training everybody's batches come in random order, as fairseq and ours give them.")
     faster = [
         f"{row['task']} ({row['to_max_tokens']:.2f} of max tokens)"
         for row in results["throughput"]

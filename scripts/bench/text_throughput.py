@@ -1,10 +1,10 @@
-"""One method's batches through one small network under a memory budget; text_batching.py starts it.
+"""Methods' batches through one small network under a memory budget, by turns; text_batching.py starts it.
 
     python scripts/bench/text_throughput.py < QUESTION.json > ANSWER.json
 
-The question holds the task, the lengths, the budget, the method and, where others made them, its batches. A batch that
-runs out of memory is counted and tried again in halves, for every method. Seconds are of CPU time, which others on the
-machine change little, of one pass where there are several: few seconds differ more from run to run.
+The question holds the task, the lengths, the budget, and each method's batches; none where our loader makes them as it
+goes. A batch that runs out of memory is counted and tried again in halves, for every method. Seconds are of CPU time,
+which others on the machine change little; processes differ by a tenth, so that methods are compared within one.
 """
 
 import json
@@ -101,8 +101,8 @@ def texts_of(lengths: list[int]) -> TokenizedTexts:
 
 def in_halves(
     function: Function, texts: TokenizedTexts, batches: list[list[int]], meter: MemoryMeter
-) -> tuple[int, int]:
-    """Run batches; return how often memory ran out, and the highest peak."""
+) -> dict[str, int]:
+    """Run batches; return how many, how often memory ran out, and the highest peak."""
     failures, peak_bytes, left = 0, 0, batches[::-1]
     while left:
         indices = left.pop()
@@ -120,45 +120,46 @@ def in_halves(
             failures += 1
             half = len(indices) // 2
             left += [indices[half:], indices[:half]]
-    return failures, peak_bytes
+    return {"failures": failures, "batches": len(batches) + failures, "peak_bytes": peak_bytes}
 
 
-def main(question: dict[str, Any]) -> dict[str, Any]:
-    """Return seconds and failures."""
+def main(question: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return what came of each method in each turn."""
     torch.set_num_threads(question["threads"])
     torch.manual_seed(0)
     function = {"embed": embed, "generate": generate, "train": train}[question["task"]]()
-    lengths, count = question["lengths"], question["count"]
+    lengths, batches = question["lengths"], question["batches"]
     texts = texts_of(lengths)
     function(texts.batch([int(np.argmin(lengths))]))  # what is loaded and made at first is in nobody's time
+    if "ours" in batches and question["task"] == "train":
+        sizes, rule = SampleSizes(texts.lengths), FewestBatches(TokenCost(), question["count"] * max(lengths))
+        batches["ours"] = list(PackedBatchSampler(sizes, rule, Bucketed()))
     meter = MemoryMeter.of_this_process()
-    if question["batches"] is None and question["task"] == "train":
-        sizes, rule = SampleSizes(texts.lengths), FewestBatches(TokenCost(), count * max(lengths))
-        question["batches"] = list(PackedBatchSampler(sizes, rule, Bucketed()))
-    if question["batches"] is None:
-        rule = CandidateCounts(TokenCost(), count * max(lengths), candidate_counts(count), count)
-        loader = TextDataLoader(texts, rule, PackedBatchSampler(SampleSizes(texts.lengths), rule, LongestFirst()))
-        with limited_memory(meter, parse_size_bytes(question["budget"])):
-            start = time.process_time()
-            reports = [loader.map(function).report for _ in range(question["passes"])]
-            seconds = time.process_time() - start
-        return {
-            "seconds": seconds / question["passes"],
-            "failures": reports[0].out_of_memory,
-            "batches": reports[0].batches,
-            "peak_bytes": reports[0].peak_bytes,
-        }
+    turns: dict[str, list[dict[str, Any]]] = {method: [] for method in batches}
     with limited_memory(meter, parse_size_bytes(question["budget"])):
-        start = time.process_time()
-        runs = [in_halves(function, texts, question["batches"], meter) for _ in range(question["passes"])]
-        seconds = time.process_time() - start
-    failures, peak_bytes = runs[0]
-    return {
-        "seconds": seconds / question["passes"],
-        "failures": failures,
-        "batches": len(question["batches"]) + failures,
-        "peak_bytes": peak_bytes,
-    }
+        for turn in range(question["turns"]):
+            for method, made in rotated(list(batches.items()), turn):
+                start = time.process_time()
+                came_of_it = (
+                    mapped(function, texts, question["count"])
+                    if made is None
+                    else in_halves(function, texts, made, meter)
+                )
+                turns[method].append({"seconds": time.process_time() - start, **came_of_it})
+    return turns
+
+
+def rotated(methods: list[tuple[str, Any]], turn: int) -> list[tuple[str, Any]]:
+    """Return the methods in another order every turn: what came before has left its mark on the heap and the caches."""
+    return methods[turn % len(methods) :] + methods[: turn % len(methods)]
+
+
+def mapped(function: Function, texts: TokenizedTexts, count: int) -> dict[str, int]:
+    """Run our loader's map; return what came of it."""
+    rule = CandidateCounts(TokenCost(), count * int(max(texts.lengths)), candidate_counts(count), count)
+    loader = TextDataLoader(texts, rule, PackedBatchSampler(SampleSizes(texts.lengths), rule, LongestFirst()))
+    report = loader.map(function).report
+    return {"failures": report.out_of_memory, "batches": report.batches, "peak_bytes": report.peak_bytes}
 
 
 if __name__ == "__main__":

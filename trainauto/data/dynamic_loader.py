@@ -294,7 +294,7 @@ class DynamicDataLoader(DocumentedSetters):
 
     def _batch(self, draw: PlannedBatch, tensors: dict[str, Tensor]) -> Batch:
         positions = positions_of(draw, self.sharding, self._rank)
-        names = tuple(self.dataset.sample_name(self._stream.index_at(position)) for position in positions)
+        names = tuple(map(self.dataset.sample_name, self._stream.indices(positions)))
         workload = self.dataset.workload
         shape, units = workload.shape(tensors), workload.units(tensors)
         draw_samples = 0 if draw.is_as_counted else self.sharding.total(draw.batch_size)

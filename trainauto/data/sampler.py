@@ -170,20 +170,30 @@ class ShuffledStream:
             raise ValueError("a stream needs at least one sample")
         self.samples = samples
         self.seed = seed
+        self._seed_hash = splitmix64(seed)
         self._orders: dict[int, NDArray[np.int64]] = {}
 
     def index_at(self, position: int) -> int:
         """Return which sample stands at a position of the stream."""
         return int(self.order(position // self.samples)[position % self.samples])
 
+    def indices(self, positions: Sequence[int]) -> list[int]:
+        """Return which samples stand at positions of the stream."""
+        epochs = {position // self.samples for position in positions}
+        if len(epochs) != 1:
+            return [self.index_at(position) for position in positions]
+        indices: list[int] = self.order(epochs.pop())[np.asarray(positions) % self.samples].tolist()
+        return indices
+
     def seed_at(self, position: int) -> int:
         """Return the seed for place, flips and rotation at a position of the stream."""
-        return splitmix64(splitmix64(self.seed) ^ position)
+        return splitmix64(self._seed_hash ^ position)
 
     def keys(self, draw: PlannedBatch, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0) -> list[SampleKey]:
         """Return what the workers need to make a rank's samples of a draw."""
         positions = positions_of(draw, sharding, rank)
-        return [SampleKey.under(draw.plan, self.index_at(p), self.seed_at(p)) for p in positions]
+        size, samples = SampleKey.under(draw.plan, 0, 0).size, self.indices(positions)
+        return [SampleKey(sample, size, self.seed_at(p)) for sample, p in zip(samples, positions, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold of it: nothing, for it is a function of the seed."""

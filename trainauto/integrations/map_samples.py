@@ -2,7 +2,8 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -34,16 +35,15 @@ class MapStyle(Protocol):
         """Return a sample."""
 
 
-class Drawn(list[Any]):
-    """Samples of a draw.
+@dataclass(frozen=True)
+class Drawn:
+    """Samples of a draw, put together where they were drawn: both are random.
 
     Attributes:
-        seed: of what is random about making them a batch.
+        leaves: of the batch.
     """
 
-    def __init__(self, samples: Iterable[Any], seed: int) -> None:
-        super().__init__(samples)
-        self.seed = seed
+    leaves: dict[str, Tensor]
 
 
 class MapSamples(DynamicDataset):
@@ -94,10 +94,11 @@ class MapSamples(DynamicDataset):
         seed = keys[0].seed if keys else 0
         with seeded(seed):
             try:
-                # Another seed, or what is drawn in collating would be what was drawn for the first sample.
-                return Drawn((self[key] for key in keys), splitmix64(seed))
+                samples = [self[key] for key in keys] if self._resize else [self._dataset[key.sample] for key in keys]
             except InputError as error:
                 return error
+            seed_generators(splitmix64(seed))  # or what is drawn in collating would be what the first sample drew
+            return Drawn(self._leaves(samples))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a worker needs: not the workload, whose functions need not be sendable."""
@@ -111,14 +112,16 @@ class MapSamples(DynamicDataset):
         """Return samples as a batch, in the shape in which losses get it."""
         return self._collate_fn(list(samples))
 
-    def first(self, count: int) -> dict[str, Tensor]:
-        """Return a batch of the first samples, as they are; fewer where there are no more."""
-        return self.collate(self.__getitems__([SampleKey(index, 0, 0) for index in range(min(count, len(self)))]))
+    def some(self, indices: Iterable[int]) -> dict[str, Tensor]:
+        """Return a batch of these samples, as they are."""
+        return self.collate(self.__getitems__([SampleKey(index, 0, 0) for index in indices]))
 
-    def collate(self, samples: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    def collate(self, samples: "Sequence[Mapping[str, Tensor]] | Drawn") -> dict[str, Tensor]:
         """Return the leaves of a batch."""
-        with seeded(samples.seed) if isinstance(samples, Drawn) else nullcontext():
-            return cast(dict[str, Tensor], leaves_of(self.batch(samples)))
+        return samples.leaves if isinstance(samples, Drawn) else self._leaves(samples)
+
+    def _leaves(self, samples: Sequence[Any]) -> dict[str, Tensor]:
+        return cast(dict[str, Tensor], leaves_of(self.batch(samples)))
 
     def largest_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
         """Return a batch as large as a plan allows, without loading any: of a budget of tokens, the longest rows."""
@@ -127,14 +130,19 @@ class MapSamples(DynamicDataset):
         return self.workload.dummy(samples, plan.size)
 
 
+def seed_generators(seed: int) -> None:
+    """Have the generators that datasets and collating draw from begin with a seed."""
+    random.seed(seed)
+    np.random.seed(seed % LARGEST_NUMPY_SEED)
+    torch.default_generator.manual_seed(seed)
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Have the generators that datasets and collating draw from begin with a seed, and put them back."""
     python, numpy = random.getstate(), np.random.get_state()
     cpu = torch.default_generator.get_state()
-    random.seed(seed)
-    np.random.seed(seed % LARGEST_NUMPY_SEED)
-    torch.default_generator.manual_seed(seed)
+    seed_generators(seed)
     try:
         yield
     finally:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.integrations.huggingface.rehearsal import rehearsed
 from trainauto.integrations.map_samples import MapSamples
@@ -126,13 +125,12 @@ def telling_samples(loss: TrainerLoss, samples: MapSamples, structure: Structure
 
     A mean over no labels is not a number, and says nothing of what parts weigh.
     """
-    first = samples.first(LOOKED_AT)
+    first = samples.some(range(min(LOOKED_AT, len(samples))))
     if _may_tell(loss, structure.rebuild(first)):
         return first
-    keys = [SampleKey(index, 0, 0) for index in range(LOOKED_AT, min(len(samples), MOST_SEARCHED))]
-    alone = (samples.__getitems__([key]) for key in keys)
-    chosen = [sample for sample in alone if _may_tell(loss, structure.rebuild(samples.collate(sample)))][:LOOKED_AT]
-    return samples.collate([row for sample in chosen for row in sample]) if chosen else first
+    others = range(LOOKED_AT, min(len(samples), MOST_SEARCHED))
+    chosen = [index for index in others if _may_tell(loss, structure.rebuild(samples.some([index])))][:LOOKED_AT]
+    return samples.some(chosen) if chosen else first
 
 
 def _may_tell(loss: TrainerLoss, batch: Any) -> bool:

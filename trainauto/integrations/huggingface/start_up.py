@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 OBJECTIVE = "train"
 
 
-
 def build_training(
     trainer: Any, data: TrainData, loss: TrainerLoss, automation: ControllerAutomation, budget_bytes: int | None
 ) -> Training:
