@@ -16,7 +16,7 @@ from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
 from trainauto.options.parameters import is_plain, parameters_of
-from trainauto.options.schema import Automations, AutomationSwitch
+from trainauto.options.run_options import Automations, AutomationSwitch, RunOptions
 
 CONTROLLER = "DynamicBatchSizeOptimizer"
 
@@ -52,7 +52,7 @@ class AutomationChoice:
         }
         return {**plain, **self.filled_in, **self.arguments}
 
-    def build(self, loaded: LoadedOptions) -> Automation:
+    def build(self, loaded: LoadedOptions[RunOptions]) -> Automation:
         """Return it.
 
         Raises:
@@ -70,7 +70,11 @@ def is_controller(name: str) -> bool:
 
 
 def choose_automation(
-    loaded: LoadedOptions, name: str, arguments: Mapping[str, Any], preset: CardPreset | None, facts: RunFacts
+    loaded: LoadedOptions[RunOptions],
+    name: str,
+    arguments: Mapping[str, Any],
+    preset: CardPreset | None,
+    facts: RunFacts,
 ) -> AutomationChoice:
     """Return an automation with what fills in for it on a card, or under a budget.
 
@@ -97,8 +101,8 @@ def choose_automation(
 
 
 def build_automations(
-    loaded: LoadedOptions, facts: RunFacts, device: torch.device
-) -> tuple[list[Automation], LoadedOptions]:
+    loaded: LoadedOptions[RunOptions], facts: RunFacts, device: torch.device
+) -> tuple[list[Automation], LoadedOptions[RunOptions]]:
     """Return the automations of a run in the order they are asked, and its options with all their arguments in force.
 
     Args:
@@ -124,7 +128,7 @@ def build_automations(
     return sorted(built, key=lambda automation: automation.priority), with_all_arguments(loaded, chosen)
 
 
-def _checked(loaded: LoadedOptions, chosen: AutomationChoice, facts: RunFacts) -> Automation:
+def _checked(loaded: LoadedOptions[RunOptions], chosen: AutomationChoice, facts: RunFacts) -> Automation:
     automation = chosen.build(loaded)
     with locate_errors(loaded, (SECTION, chosen.name)):
         try:
@@ -134,7 +138,7 @@ def _checked(loaded: LoadedOptions, chosen: AutomationChoice, facts: RunFacts) -
     return automation
 
 
-def with_all_arguments(loaded: LoadedOptions, chosen: list[AutomationChoice]) -> LoadedOptions:
+def with_all_arguments(loaded: LoadedOptions[RunOptions], chosen: list[AutomationChoice]) -> LoadedOptions[RunOptions]:
     """Return options in which automations have the names they are registered by, and those that run all arguments."""
     section = loaded.options.training_automations
     arguments = {choice.name: choice.in_force for choice in chosen}
