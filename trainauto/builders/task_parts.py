@@ -1,4 +1,4 @@
-"""What each task has of its own in a run: its network, samples and validation. The rest of a run is the same for all."""
+"""What each task has of its own in a run: network, samples and validation. The rest of a run is the same for all."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
