@@ -12,7 +12,7 @@ from transformers.utils import is_datasets_available
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.core.plan import BATCH_SIZE, TOKENS, Plan
 from trainauto.core.sharding import SampleSharding
 from trainauto.data.batcher import Batcher, EpochBatches, SharedEpochs
 from trainauto.data.dynamic_loader import DynamicDataLoader
@@ -29,7 +29,7 @@ from trainauto.integrations.huggingface.lengths import (
     lengths_of,
     longest_sample,
 )
-from trainauto.integrations.loop_axes import TOKENS, Growth, Range
+from trainauto.integrations.loop_axes import Growth, Range
 from trainauto.integrations.loop_parts import LOOKAHEAD, teach_workload
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.structure import Structure

@@ -1,0 +1,102 @@
+"""How texts of any length become rows of one width: padded, each in a row of its own, or packed, several in a row."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from trainauto.data.packing import IntArray
+
+
+class RowLayout(Protocol):
+    """Where the tokens of texts go; texts lie behind each other in one flat array."""
+
+    def tokens(self, lengths: IntArray) -> int:
+        """Return the tokens of a batch of texts of these lengths, padding included."""
+
+    def places(self, lengths: IntArray) -> IntArray:
+        """Return which token of the flat array stands where, shape (rows, width); their number where none does."""
+
+    def positions(self, lengths: IntArray) -> IntArray | None:
+        """Return the position of each token in its text, shape (rows, width); ``None`` where rows begin with theirs."""
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """A row for each text, filled at its end: what stands behind a text, a causal model never sees."""
+
+    def tokens(self, lengths: IntArray) -> int:
+        """Return texts times the longest of them."""
+        return len(lengths) * int(lengths.max(initial=0))
+
+    def places(self, lengths: IntArray) -> IntArray:
+        """Return which token stands where."""
+        starts, columns = np.cumsum(lengths) - lengths, np.arange(int(lengths.max(initial=0)))
+        return np.where(columns < lengths[:, None], starts[:, None] + columns, int(lengths.sum()))
+
+    def positions(self, lengths: IntArray) -> None:
+        """Every row begins with its text."""
+        del lengths
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Whole texts behind each other in rows of one width, each in the first row that has room for it.
+
+    Which row a text goes to depends on those before it alone, so that more texts never take fewer rows.
+
+    Attributes:
+        row_length: tokens of a row; no text is longer.
+    """
+
+    row_length: int
+
+    def tokens(self, lengths: IntArray) -> int:
+        """Return the rows that texts take, times their width."""
+        return self.row_length * (int(self._rows_of(lengths).max(initial=-1)) + 1)
+
+    def places(self, lengths: IntArray) -> IntArray:
+        """Return which token stands where."""
+        return self._laid_out(lengths)[0]
+
+    def positions(self, lengths: IntArray) -> IntArray:
+        """Return the place of each token in its text; what fills a row counts as a text of its own."""
+        return self._laid_out(lengths)[1]
+
+    def fitting(self, lengths: IntArray, rows: int) -> int:
+        """Return how many of these texts, from the first on, fit into so many rows; at least one."""
+        within = int(np.searchsorted(np.cumsum(lengths), rows * self.row_length, "right"))
+        beyond = self._rows_of(lengths[:within]) >= rows
+        return max(1, int(np.argmax(beyond)) if beyond.any() else within)
+
+    def _rows_of(self, lengths: IntArray) -> IntArray:
+        """Return the row that each text goes to."""
+        if lengths.max(initial=0) > self.row_length:
+            raise ValueError(f"a text of {lengths.max()} tokens fits no row of {self.row_length}")
+        # Rows of which none has more room than the shortest text needs are not looked at again.
+        room, rows = np.full(len(lengths), self.row_length), np.zeros(len(lengths), np.int64)
+        first, shortest = 0, int(lengths.min(initial=self.row_length))
+        for place, length in enumerate(lengths.tolist()):
+            while room[first] < shortest:
+                first += 1
+            row = first + int(np.argmax(room[first:] >= length))
+            rows[place] = row
+            room[row] -= length
+        return rows
+
+    def _laid_out(self, lengths: IntArray) -> tuple[IntArray, IntArray]:
+        rows = self._rows_of(lengths)
+        total, count = int(lengths.sum()), int(rows.max(initial=-1)) + 1
+        places = np.full((count, self.row_length), total)
+        positions = np.zeros((count, self.row_length), np.int64)
+        filled = np.zeros(count, np.int64)
+        start = 0
+        for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
+            span = slice(filled[row], filled[row] + length)
+            places[row, span] = np.arange(start, start + length)
+            positions[row, span] = np.arange(length)
+            filled[row] += length
+            start += length
+        for row, end in enumerate(filled.tolist()):
+            positions[row, end:] = np.arange(self.row_length - end)
+        return places, positions
