@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, checked_arguments, locate_errors
-from trainauto.builders.memory import BOUNDS, controller_defaults, log_bounds, preset_for
+from trainauto.builders.memory import BOUNDS, MAX_TOKENS, controller_defaults, log_bounds, preset_for
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BATCH_SIZE, TOKENS
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
@@ -30,12 +32,14 @@ class AutomationChoice:
         arguments: its arguments as they stand there.
         written: the same, as its constructor takes them.
         filled_in: its arguments that a preset gives, or that had to yield to what is written.
+        foreign: arguments that bound what the plans of this run have not.
     """
 
     name: str
     arguments: Mapping[str, Any]
     written: Mapping[str, Any]
     filled_in: Mapping[str, Any]
+    foreign: frozenset[str] = frozenset()
 
     @property
     def constructor(self) -> Callable[..., Automation]:
@@ -48,7 +52,7 @@ class AutomationChoice:
         plain = {
             parameter.name: parameter.default
             for parameter in parameters_of(self.constructor)
-            if is_plain(parameter.default)
+            if is_plain(parameter.default) and parameter.name not in self.foreign
         }
         return {**plain, **self.filled_in, **self.arguments}
 
@@ -88,16 +92,46 @@ def choose_automation(
     Raises:
         InputError: it is not known, or does not take these arguments.
     """
-    fillable = frozenset(BOUNDS).intersection(inspect.signature(AUTOMATIONS.get(name)).parameters)
+    foreign = _foreign_bounds(facts)
+    parameters = inspect.signature(AUTOMATIONS.get(name)).parameters
+    fillable = frozenset((*BOUNDS, MAX_TOKENS)).difference(foreign).intersection(parameters)
     if preset is None and not is_controller(name):
         fillable = frozenset()
     written = checked_arguments(loaded, AUTOMATIONS, (SECTION, name), name, arguments, filled_in=fillable)
+    if is_controller(name):
+        _check_axes(loaded, name, arguments, foreign, facts)
     # Controllers of plugins may take null where ours take a number.
     numbers = {key: written[key] for key in fillable & written.keys() if isinstance(written[key], int | float)}
     defaults = controller_defaults(preset, facts, numbers)
-    return AutomationChoice(
-        name, arguments, written, {key: defaults[key] for key in BOUNDS if key in fillable - arguments.keys()}
-    )
+    filled_in = {key: value for key, value in defaults.items() if key in fillable - arguments.keys()}
+    return AutomationChoice(name, arguments, written, filled_in, foreign)
+
+
+def _foreign_bounds(facts: RunFacts) -> frozenset[str]:
+    """Return arguments of controllers that bound axes which a run has not."""
+    names = {LQ_SIZE, BATCH_SIZE, TOKENS}.difference(axis.name for axis in facts.axes)
+    return frozenset(f"{end}_{name}" for name in names for end in ("min", "max"))
+
+
+def _check_axes(
+    loaded: LoadedOptions[RunOptions], name: str, arguments: Mapping[str, Any], foreign: frozenset[str], facts: RunFacts
+) -> None:
+    """Refuse bounds of what the plans of this run have not.
+
+    Raises:
+        InputError: they would be read by nobody.
+    """
+    counts_samples = any(axis.is_count for axis in facts.axes)
+    for key in arguments:
+        if key in foreign or (key == "target_batch_size" and not counts_samples):
+            axes = " and ".join(axis.name for axis in facts.axes)
+            own = ", ".join(f"min_{axis.name}, max_{axis.name}" for axis in facts.axes)
+            with locate_errors(loaded, (SECTION, name, key)):
+                raise InputError(
+                    Problem(
+                        f"'{key}' means nothing here: what changes in this run is {axes}", advice=f"There are {own}."
+                    )
+                )
 
 
 def build_automations(

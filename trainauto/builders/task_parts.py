@@ -87,6 +87,11 @@ class TaskParts(ABC):
         """Return lines of the start that only runs of this task have."""
         return ()
 
+    def finish(self, directory: RunDirectory) -> Sequence[tuple[str, str]]:
+        """Do what is done when a run has ended, with whatever length, but without an error; return lines of its end."""
+        del directory
+        return ()
+
     @abstractmethod
     def keep(self, directory: RunDirectory) -> None:
         """Keep in the run directory what a resume needs of it."""

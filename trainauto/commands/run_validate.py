@@ -219,8 +219,8 @@ def _off_by(predicted_bytes: int | None, peak_bytes: int) -> str:
 
 
 def _beside(validation: Mapping[str, Any], name: str) -> str:
-    bicubic = validation["bicubic"].get(name)
-    return "" if bicubic is None else f" (bicubic {bicubic:.4g})"
+    baseline = validation["baseline"].get(name)
+    return "" if baseline is None else f" ({validation['baseline_name']} {baseline:.4g})"
 
 
 def _step_pairs(step: Mapping[str, Any], limit_bytes: int | None, smaller: str) -> Iterator[Pair]:

@@ -54,6 +54,7 @@ def end_of(run: Run, *, was_complete: bool) -> RunEnd:
         return _end(
             run, "interrupted", f"{Signals(run.signals.agreed).name} received", facts, resume_command=run.resume_command
         )
+    facts = (*facts, *run.closing())
     if run.controls.stop_reason:
         return _end(run, "stopped", run.controls.stop_reason, facts)
     if was_complete:

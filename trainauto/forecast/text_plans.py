@@ -12,7 +12,7 @@ from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.options.cards import CardPreset, under_budget
 from trainauto.options.load import LoadedOptions
-from trainauto.options.text_options import TextOptions
+from trainauto.options.text_options import TextOptions, row_width
 
 LENGTH = "length"
 SHORTEST = 64
@@ -78,19 +78,13 @@ def words_of_model(options: TextOptions) -> str:
 
 def planned_axes(options: TextOptions) -> tuple[Axis, ...]:
     """Return what grows: rows become as long as samples may be, then more."""
-    longest = row_length(options)
+    longest = row_width(options)
     shortest = longest if options.train.packed else min(SHORTEST, longest)
     multiple = shortest if longest % shortest == 0 else 1
     return (
         Axis(LENGTH, "tokens", shortest, longest, multiple, capped_by="max_length"),
         Axis(BATCH_SIZE, "samples", 1, MOST_ROWS),
     )
-
-
-def row_length(options: TextOptions) -> int:
-    """Return the tokens of the widest row there can be."""
-    longest = options.datasets.train.max_length
-    return (options.train.row_length or longest) if options.train.packed else longest
 
 
 def _target(options: TextOptions) -> float | None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks, names_differ, warmup_ends
-from trainauto.options.source_locations import KeyPath
-from trainauto.options.text_options import TextDatasets, TextOptions, TextTrainDataset, TextValDataset
+from trainauto.options.source_locations import KeyPath, dotted
+from trainauto.options.text_options import TextDatasets, TextOptions, TextTrainDataset, TextValDataset, row_width
 from trainauto.options.validation_errors import Finding
 
 _CHECKS = CombinationChecks(TextOptions)
@@ -92,12 +92,13 @@ def rows_hold_samples(options: TextOptions) -> Iterator[Finding]:
     if train.packed and train.row_length is not None and train.row_length < longest:
         message = f"rows of {train.row_length} tokens cannot hold samples of {longest}"
         yield Finding(("train", "row_length"), message, "Write a larger row_length, or a smaller max_length.")
-    widest = max(longest, (train.row_length or 0) if train.packed else 0)
+    widest = row_width(options)
     if train.tokens_per_batch < widest:
         message = f"{train.tokens_per_batch} tokens hold no row of {widest}"
         advice = f"Write tokens_per_batch: {widest} or more, or a smaller max_length."
-        path: KeyPath = ("train", "tokens_per_batch" if "tokens_per_batch" in train.model_fields_set else "")
-        yield Finding(path if path[1] else ("datasets", "train", "max_length"), message, advice)
+        is_written = "tokens_per_batch" in train.model_fields_set
+        path: KeyPath = ("train", "tokens_per_batch") if is_written else ("datasets", "train", "max_length")
+        yield Finding(path, message, advice)
 
 
 @_reads("datasets")
@@ -112,13 +113,31 @@ def workers_within_lookahead(options: TextOptions) -> Iterator[Finding]:
 
 
 @_reads("datasets")
-def paths_name_something(options: TextOptions) -> Iterator[Finding]:
-    """Paths are there."""
+def texts_from_one_place(options: TextOptions) -> Iterator[Finding]:
+    """Sets have a path, or (one of those for validation) a share of the training texts."""
+    shared = [path for path, dataset in text_sets(options.datasets) if getattr(dataset, "share", None) is not None]
     for path, dataset in text_sets(options.datasets):
         names = [dataset.path] if isinstance(dataset.path, str) else dataset.path
-        if not (names and all(names)):
+        if path in shared and names is not None:
+            message = f"{dotted(path)} is given twice, as path and as share of the training texts"
+            yield Finding((*path, "share"), message, "Remove one.", at_key=True)
+        elif path not in shared and names is None:
+            advice = "Add path: a file or a folder, or share: 0.1, a tenth of the training texts."
+            yield Finding(path, f"{dotted(path)} has no texts", advice, at_key=True)
+        elif path not in shared and not all(names or [""]):
             advice = "Write the path of a file or a folder of texts."
             yield Finding((*path, "path"), "path names nothing", advice, at_key=True)
+    for path in shared[1:]:
+        message = f"{dotted(shared[0])} takes a share of the training texts already"
+        yield Finding((*path, "share"), message, "Give this set a path of its own.", at_key=True)
+
+
+@_reads("datasets", "model")
+def targets_have_a_decoder(options: TextOptions) -> Iterator[Finding]:
+    """Only encoder-decoders have targets."""
+    if options.datasets.train.max_target_length is not None and options.model.kind == "causal":
+        path = ("datasets", "train", "max_target_length")
+        yield Finding(path, "a causal model has no targets beside its texts", "Remove max_target_length.", at_key=True)
 
 
 @_reads("datasets")

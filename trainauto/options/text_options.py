@@ -27,10 +27,10 @@ class LoraOptions(Section):
         16, "Adapters count lora_alpha / r times.", reason="twice the rank, as in most published recipes"
     )
     lora_dropout: Fraction = option(0.0, "Dropout of what goes into adapters.", reason="off")
-    target_modules: list[str] | None = option(
-        None,
-        "Names of the modules that get adapters, e.g. [c_attn] of gpt2, [q_proj, v_proj] of llama.",
-        reason="null: peft's choice for this kind of model, where it knows one",
+    target_modules: list[str] = option(
+        [],
+        "Last parts of the names of layers that get adapters, e.g. [c_attn] of gpt2, [q_proj, v_proj] of llama.",
+        reason="all linear layers but the head, as in QLoRA",
     )
 
 
@@ -60,7 +60,7 @@ class LanguageModelOptions(Section):
 class TokenizerTraining(Section):
     """A byte-level BPE, trained on the training texts and kept in the run directory."""
 
-    vocab_size: Annotated[int, Field(ge=260)] = option(
+    vocab_size: PositiveInt = option(
         8192, "Entries of the vocabulary, at most: short texts give fewer.", unit="tokens", reason="small models"
     )
 
@@ -79,31 +79,38 @@ class TokenizerOptions(Section):
 class TextSource(Section):
     """Where texts come from."""
 
-    path: Roots = option(
-        ...,
-        "A file of texts (.txt, .py, .md, ... or .jsonl), a folder of them, or a list. `package:NAME/PATH` means PATH "
-        "inside the installed Python package NAME.",
-    )
-    format: Literal["auto", "txt", "jsonl"] = option(
+    format: Literal["auto", "txt", "jsonl", "strings"] = option(
         "auto",
         'txt: plain text; jsonl: an object a line with "text", "prompt" and "completion", "source" and "target", or '
-        '"messages" (the assistant\'s words are learned).',
+        '"messages" (the assistant\'s words are learned); strings: docstrings and other long strings of Python files.',
         reason="auto: by the file's name",
     )
-    split_by: Literal["paragraphs", "lines", "file"] = option(
-        "paragraphs", "What of a plain text is a sample: what empty lines part, a line, or the whole file."
+    split: Literal["paragraphs", "lines", "files"] = option(
+        "paragraphs", "What of a plain text is a sample: what stands between empty lines, a line, or the whole file."
     )
-    max_length: Annotated[int, Field(ge=2)] = option(
-        256, "Tokens of the longest sample.", unit="tokens", reason="small models"
+    too_long: Literal["cut", "drop", "split"] = option(
+        "cut",
+        "What becomes of samples above max_length: their first tokens, nothing, or (of plain texts) several samples; "
+        "the log says how many there were.",
     )
-    too_long: Literal["cut", "drop"] = option(
-        "cut", "What becomes of longer samples: their first max_length tokens, or nothing; the log says how many."
-    )
+
+
+_PATH = (
+    "A file of texts, a folder of them (.txt, .md, .rst, .jsonl, .ndjson), or a list. `package:NAME/PATH` means PATH "
+    "inside the installed Python package NAME."
+)
 
 
 class TextTrainDataset(TextSource):
     """Where training texts come from."""
 
+    path: Roots = option(..., _PATH)
+    max_length: Annotated[int, Field(ge=2)] = option(
+        256, "Tokens of the longest sample; of what an encoder reads.", unit="tokens", reason="small models"
+    )
+    max_target_length: Annotated[int, Field(ge=2)] | None = option(
+        None, "Tokens of the longest target of an encoder_decoder.", unit="tokens", reason="null: max_length"
+    )
     name: str = option("train", "Name of the set in messages.")
     num_worker_per_gpu: NonNegativeInt = option(
         0, "Processes that make batches; 0 makes them in the training process.", reason="texts are tokenized before"
@@ -117,8 +124,14 @@ class TextTrainDataset(TextSource):
 
 
 class TextValDataset(TextSource):
-    """Texts to validate on."""
+    """Texts to validate on: files of their own, or a share of the training texts."""
 
+    path: Roots | None = option(None, f"{_PATH} null: share says which.")
+    share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = option(
+        None,
+        "Share of the training texts that is set aside for this set and never trained on; manual_seed says which.",
+        unit="share of the samples",
+    )
     name: FolderName = option("val", "Name of the set in logs and curves.")
 
 
@@ -187,3 +200,16 @@ class TextOptions(RunOptions):
     datasets: TextDatasets = option(..., "Training and validation texts.")
     train: TextTrainOptions = option(..., "Batches, optimizer, schedule, length.")
     val: TextValOptions = option(TextValOptions(), "Validation.")
+
+
+def row_width(options: TextOptions) -> int:
+    """Return the tokens of the widest row there can be: what the tokens of a batch are multiples of, at most."""
+    train = options.datasets.train
+    if options.train.packed:
+        return options.train.row_length or train.max_length
+    return train.max_length + (_target_length(options) if options.model.kind == "encoder_decoder" else 0)
+
+
+def _target_length(options: TextOptions) -> int:
+    train = options.datasets.train
+    return train.max_target_length or train.max_length
