@@ -49,7 +49,7 @@ class RunTraining(Section):
     )
     scheduler: Component = option(
         Component(type="constant"),
-        "multistep, cosine, linear or constant; counted in steps with total_iter, in samples with total_samples.",
+        "multistep, cosine, linear or constant; counted in steps with total_iter, else in samples.",
     )
     warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
     warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
@@ -91,6 +91,7 @@ class RunOptions(Section):
     """One training run, whatever is trained; each task has its own keys beside these."""
 
     name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
+    task: str = option(..., "What is learned.")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to train; auto takes CUDA where there is one.")
     num_threads: PositiveInt | None = option(
         None,
@@ -99,7 +100,7 @@ class RunOptions(Section):
         reason="null: torch decides",
     )
     manual_seed: Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(whole)] = option(
-        0, "Seed of weights, order, crops and flips."
+        0, "Seed of weights, of the order of samples, of crops and flips."
     )
     deterministic: bool = option(False, "Only deterministic kernels; slower on CUDA.", reason="speed")
     use_amp: bool = option(False, "Run forward and loss under autocast.", reason="fp32 is the safe start")
@@ -109,7 +110,7 @@ class RunOptions(Section):
     plugins: list[str] = option(
         [], "Python modules to import first (beside this file, or installed); they register components of your own."
     )
-    path: RunPaths = option(RunPaths(), "Where runs go.")
+    path: RunPaths = option(RunPaths(), "Folders.")
     train: RunTraining = option(..., "Optimizer, schedule, length.")
     logger: RunLogger = option(RunLogger(), "Console, checkpoints, curves.")
     memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
