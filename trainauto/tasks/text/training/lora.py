@@ -3,6 +3,7 @@
 E. Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", https://arxiv.org/abs/2106.09685.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -65,7 +66,9 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
         fan_in_fan_out=all(not isinstance(layer, nn.Linear) for layer in chosen or layers.values()),
         task_type="CAUSAL_LM" if kind == "causal" else "SEQ_2_SEQ_LM",
     )
-    adapted: nn.Module = get_peft_model(network, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by names that transformers is to drop
+        adapted: nn.Module = get_peft_model(network, config)
     return adapted
 
 

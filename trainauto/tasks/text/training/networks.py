@@ -90,9 +90,9 @@ def make_network(
     config = make_config(settings, vocabulary)
     _check_attention(settings, device_type)
     _check_positions(config, longest)
-    network: Any = _made(settings, config, weights=weights)
+    network = _made(settings, config, weights=weights)
     if settings.kind == "causal" and getattr(network, "loss_type", None) is None:
-        network.loss_type = "ForCausalLM"  # GPT-2's; transformers takes it all the same, with a warning
+        vars(network)["loss_type"] = "ForCausalLM"  # GPT-2's; transformers takes it all the same, with a warning
     if blocks := _blocks_of(network):
         setattr(network, NAMED_BLOCKS, blocks)
     if settings.lora is not None:

@@ -109,12 +109,12 @@ class TokenSamples:
         return _batch(tokens, labels, {LENGTHS: left, LABEL_LENGTHS: kept, LEARNED: learned})
 
     def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
-        """Return samples of that size, of the first token of the vocabulary."""
+        """Return samples of that size."""
         source, target = self._sides(extent)
         lengths = np.full(samples, source)
         labels = lengths if self.kind == "causal" else np.full(samples, target)
         counts = {LENGTHS: lengths, LABEL_LENGTHS: labels, LEARNED: np.maximum(labels - 1, 1)}
-        return _batch(_zeros(lengths), _zeros(labels), counts)
+        return _batch(_same(lengths), _same(labels), counts)
 
     def largest(self, tokens: int) -> dict[str, Tensor]:
         """Return the largest batch of a budget of tokens: rows of the largest size, or full rows of two texts each."""
@@ -155,8 +155,9 @@ def _ids(tokens: Any) -> Tensor:
     return torch.as_tensor(tokens.astype(np.int64))
 
 
-def _zeros(lengths: IntArray) -> Tensor:
-    return torch.zeros(int(lengths.sum()), dtype=torch.int64)
+def _same(lengths: IntArray) -> Tensor:
+    """Return a token over and over; the first one of most vocabularies is for padding, which is no text."""
+    return torch.ones(int(lengths.sum()), dtype=torch.int64)
 
 
 def _of_samples(flat: Tensor, lengths: IntArray, start: int, stop: int) -> Tensor:
