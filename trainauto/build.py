@@ -176,6 +176,7 @@ def _assembled(
             checkpointing_fallback=CheckpointingFallback(
                 allowed=options.memory.allow_gradient_checkpointing, may_help=start.checkpointing_may_help
             ),
+            length_key=parts.task.length_key,
             closing=partial(parts.task.finish, directory),
             limit_bytes=parts.limit_bytes,
             memory_target_bytes=summary.memory_target_bytes,

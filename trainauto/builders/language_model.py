@@ -78,6 +78,7 @@ class LanguageModelParts(TaskParts):
         self.datasets = [self.train_set, *self._texts.val_sets]
         self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
         self.length = _length(options, len(self.train_set))
+        self.length_key = "total_epochs" if options.train.total_epochs is not None else ""
         self.validates_every = options.val.val_freq if self._texts.val_sets else 0
         self.best_metric = PERPLEXITY
         self.workers_and_lookahead = options.datasets.train.num_worker_per_gpu, options.datasets.train.lookahead

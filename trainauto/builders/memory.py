@@ -153,10 +153,10 @@ def _memory_facts(
     """Yield lines on how much memory there is, what fills it, and between which bounds."""
     limit = "no limit is known" if limit_bytes is None else size_text(limit_bytes)
     if controller is None:
-        yield "memory", f"{limit}; no controller fills it, batch and crop are the option file's"
+        yield "memory", f"{limit}; no controller fills it, {_knobs(axes)} are the option file's"
         return
     if limit_bytes is None:
-        yield "memory", f"{limit}, so there is nothing to fill: batch and crop stay as they are"
+        yield "memory", f"{limit}, so there is nothing to fill: {_knobs(axes)} stay as they are"
         return
     settings = controller.settings
     target, low = settings.target_vram_usage, settings.target_vram_usage - settings.safety_margin
@@ -165,6 +165,11 @@ def _memory_facts(
     bounds = ", ".join(_bounds_of(axis) for axis in controller.bounded(tuple(axes)))
     source = f" (file, else preset {preset.name})" if preset is not None else ""
     yield "bounds", f"{bounds}{source}"
+
+
+def _knobs(axes: Sequence[Axis]) -> str:
+    """Return in words what a controller changes."""
+    return "batches" if any(axis.name == TOKENS for axis in axes) else "batch and crop"
 
 
 def _bounds_of(axis: Axis) -> str:

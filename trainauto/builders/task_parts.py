@@ -29,6 +29,7 @@ class TaskParts(ABC):
         scans: of all sets, by name.
         smallest_px: smallest sample of the training set, px of the input; ``None`` where samples have no sides.
         length: of the run, and what it is counted in.
+        length_key: option that says it, where that is not the usual one of its unit.
         validates_every: steps between validations; 0 without any.
         best_metric: decides which checkpoint is the best.
         workers_and_lookahead: processes that make samples, and batches that are drawn ahead.
@@ -42,6 +43,7 @@ class TaskParts(ABC):
     scans: Mapping[str, DatasetScan]
     smallest_px: int | None = None
     length: tuple[int, LengthUnit]
+    length_key: str = ""
     validates_every: int
     best_metric: str | None
     rate_scaling: str = "none"

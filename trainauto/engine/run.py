@@ -55,6 +55,7 @@ class Run(Training):
         first_plan: the plan the option file starts with.
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
+        length_key: option that says how long it is; that of its unit where nobody says.
         closing: says what the end of a run says besides; called once, where no error has ended it.
         resume_command: the command that resumes it, said where it stops before its end; empty where nobody knows.
     """
@@ -70,6 +71,7 @@ class Run(Training):
     missed: Sequence[ValidationSet] = ()
     resume_command: str = ""
     closing: Closing = _no_more
+    length_key: str = ""
     _saved_state: str = field(init=False, default="")
     _saved_best: Best | None = field(init=False, default=None)
 

@@ -57,7 +57,7 @@ def _text_introduction() -> Iterator[str]:
 def _introduction() -> Iterator[str]:
     yield "# Options"
     yield ""
-    yield "Every key of an option file of super-resolution; those of language models: [options_text.md](options_text.md)."
+    yield "Every key of an option file of super-resolution; language models: [options_text.md](options_text.md)."
     yield "This page is generated from the schema; do not edit it."
     yield ""
     yield "Any key can be set on the command line: `--force_yml train:total_iter=500 train:losses:0:type=mseloss`."

@@ -35,12 +35,18 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
         ("device", f"{summary.device}, {summary.precision}"),
         ("data", ", ".join(_samples(summary))),
-        ("plan", f"{summary.plan} ({plan_text(summary.plan)}){_OPEN if summary.plan_is_open else ''}"),
+        ("plan", f"{_plan_words(summary.plan)}{_OPEN if summary.plan_is_open else ''}"),
         *summary.facts,
     ]
     if summary.resumed:
         pairs.append(("resumed", f"after step {summary.progress.steps}, {counted(summary.progress.samples, 'sample')}"))
     return pairs_lines(pairs, width)
+
+
+def _plan_words(plan: Plan) -> str:
+    """Return a plan in full, and as later lines write it where that is shorter."""
+    short = plan_text(plan)
+    return f"{plan} ({short})" if short != str(plan) else short
 
 
 def _samples(summary: RunSummary) -> Iterator[str]:

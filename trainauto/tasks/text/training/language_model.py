@@ -106,7 +106,15 @@ class LanguageModel(BaseModel):
     def save_for_transformers(self, folder: Any) -> None:
         """Write the finished model for ``from_pretrained``: of LoRA the adapter alone."""
         network: Any = self.averages[NETWORK].network if NETWORK in self.averages else self._network
-        network.save_pretrained(str(folder))
+        from transformers.utils import logging
+
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            network.save_pretrained(str(folder))
+        finally:
+            if shown:
+                logging.enable_progress_bar()
 
     def _loss(self, micro_batch: MicroBatch) -> LossTerms:
         with self._precision.autocast():
