@@ -37,6 +37,7 @@ def table(answer: CardPlans) -> str:
                 size_text(card.target_bytes),
             )
         )
+    headings = "expected", f"of {whole}", "99 % bound", "target"
     traced = counted(len(answer.forecast.traced), "size")
     lines = [
         *wrapped(f"{answer.name}: {answer.network}, {traced} followed in {answer.forecast.seconds:.1f} s", WIDTH, ""),
@@ -93,7 +94,8 @@ class _SizeWords:
 
     def cells(self, plan: Plan | str) -> tuple[str, ...]:
         """Return the cell of a plan in a row, or one in its place; none where there is no column."""
-        return tuple(plan if isinstance(plan, str) else self.text(plan.size) for _ in self.headings)
+        in_words = str if self.token_headings else self.text  # where tokens have a column there is no room for units
+        return tuple(plan if isinstance(plan, str) else in_words(plan.size) for _ in self.headings)
 
     def tokens(self, plan: Plan | str) -> tuple[str, ...]:
         """Return the cell of a batch's tokens, or one in its place; none where there is no column."""

@@ -58,7 +58,7 @@ def test_a_task_that_there_is_not(problems: Problems) -> None:
         (
             True,
             "scale=2",
-            "an option of super-resolution (task: super_resolution), and this file is of language models",
+            "an option of super-resolution (task: super_resolution), and this file is of langu",
         ),
         (True, "datasets:train:dataroot_gt=x", "Write path."),
         (True, "datasets:train:batch_size_per_gpu=4", "Write tokens_per_batch under train"),
