@@ -44,19 +44,7 @@ def table(answer: CardPlans) -> str:
         f"weights, optimizer state and averages hold {size_text(answer.forecast.persistent_bytes)} between steps",
         "",
         "the plan that a run would take: its 99 % bound stays within the target",
-        *aligned(
-            (
-                "card",
-                *sizes.headings,
-                "batch",
-                *sizes.token_headings,
-                "expected",
-                f"of {whole}",
-                "99 % bound",
-                "target",
-            ),
-            rows,
-        ),
+        *aligned(("card", *sizes.headings, "batch", *sizes.token_headings, *headings), rows),
         *_explained(
             f"{sizes.explained}expected: likely peak of a step's memory, and its share of the "
             f"{whole}. 99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
