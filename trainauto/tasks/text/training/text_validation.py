@@ -74,12 +74,14 @@ class TextValidation:
         tokens_per_batch: budget of a batch, padding included; a text that is longer comes alone.
         unigram: mean loss of a unigram model; ``None`` where nobody compares.
         tokens: tokens that are predicted in a validation.
+        last: of its validations.
     """
 
     dataset: TextDataset
     tokens_per_batch: int
     unigram: float | None = None
     tokens: int = field(init=False)
+    last: ValidationRecord | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.tokens = len(self.dataset.samples.learned)
@@ -111,7 +113,10 @@ class TextValidation:
             tile_px=0,
             better_is_higher=BETTER_IS_HIGHER,
             ooms=ooms,
+            baseline_name="unigram",
+            seen=counted(self.tokens, "token"),
         )
+        self.last = record
         return record, []
 
     def lack_of_room(self, model: BaseModel, limited: Limited) -> str:
