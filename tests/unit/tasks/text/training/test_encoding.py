@@ -134,6 +134,14 @@ def test_pairs_are_cut_on_both_sides() -> None:
     assert encoded(Completion("a", "b"), kind="encoder_decoder").label_lengths.tolist() == [2]
 
 
+def test_a_plain_text_may_be_a_pair_of_its_halves() -> None:
+    samples = encoded(PlainText("one two three four five"), PlainText("word"), kind="encoder_decoder", halves=True)
+    decode, end = small_tokenizer().decode, "<|endoftext|>"
+    assert decode(samples.tokens.tolist()) == f"one two three{end}"
+    assert decode(samples.labels.tolist()) == f"four five{end}"
+    assert (len(samples), samples.counts.empty) == (1, 1)
+
+
 def test_samples_of_another_kind_are_refused() -> None:
     with pytest.raises(InputError, match=r"dataset 'texts': a.txt:2 is a pair of source and target\n.*encoder_decoder"):
         encoded(PlainText("a b"), TextPair("a", "b"))
