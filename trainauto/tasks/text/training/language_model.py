@@ -16,10 +16,10 @@ from trainauto.data.packing import IntArray
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
-from trainauto.tasks.text.training.encoding import NOT_LEARNED, ModelKind
 from trainauto.tasks.text.training.hub import without_progress_bars
 from trainauto.tasks.text.training.row_layouts import PaddedRows, RowLayout
 from trainauto.tasks.text.training.token_samples import INPUT_IDS, LABEL_LENGTHS, LABELS, LENGTHS
+from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, ModelKind
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 

@@ -15,9 +15,9 @@ from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKe
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import IntArray, SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
-from trainauto.tasks.text.training.encoding import ModelKind, TokenizedSamples
 from trainauto.tasks.text.training.row_layouts import PackedRows, PaddedRows, RowLayout
 from trainauto.tasks.text.training.token_samples import TokenSamples, samples_as_batch
+from trainauto.tasks.text.training.tokenized_samples import ModelKind, TokenizedSamples
 
 
 class TextDataset(DynamicDataset):

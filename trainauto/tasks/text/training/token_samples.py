@@ -10,8 +10,8 @@ from torch import Tensor
 from trainauto.core.plan import BatchShape
 from trainauto.core.workload import Tensors
 from trainauto.data.packing import IntArray
-from trainauto.tasks.text.training.encoding import NOT_LEARNED, ModelKind, TokenizedSamples
 from trainauto.tasks.text.training.row_layouts import PackedRows, PaddedRows, RowLayout
+from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, ModelKind, TokenizedSamples
 
 INPUT_IDS, LABELS = "input_ids", "labels"
 LENGTHS, LABEL_LENGTHS, LEARNED = "lengths", "label_lengths", "learned"
