@@ -122,16 +122,14 @@ class LanguageModel(BaseModel):
         A causal model gets no mask: padding stands behind texts, where it sees nothing, and an all-ones mask would let
         packed texts see each other.
         """
-        tokens, lengths = tensors[INPUT_IDS], tensors[LENGTHS]
-        places = self._on_device(layout.places(lengths))
+        tokens = tensors[INPUT_IDS]
+        own_places, positions = layout.lay_out(tensors[LENGTHS])
+        places = self._on_device(own_places)
         if self._kind == "causal":
-            rows = {
-                INPUT_IDS: _taken(tokens, places, self._filling),
-                LABELS: _taken(tensors[LABELS], places, NOT_LEARNED),
-            }
-            positions = layout.positions(lengths)
+            labels = _taken(tensors[LABELS], places, NOT_LEARNED)
+            rows = {INPUT_IDS: _taken(tokens, places, self._filling), LABELS: labels}
             return rows if positions is None else {**rows, "position_ids": self._on_device(positions)}
-        targets = self._on_device(layout.places(tensors[LABEL_LENGTHS]))
+        targets = self._on_device(layout.lay_out(tensors[LABEL_LENGTHS])[0])
         return {
             INPUT_IDS: _taken(tokens, places, self._filling),
             "attention_mask": (places < len(tokens)).long(),

@@ -68,6 +68,13 @@ class TokenizedSamples:
         """Where in the labels each sample ends."""
         return np.cumsum(self.label_lengths)
 
+    @cached_property
+    def learned_counts(self) -> IntArray:
+        """How many tokens of each sample are learned."""
+        sums = np.concatenate([[0], np.cumsum(self.labels != NOT_LEARNED)])
+        counts: IntArray = sums[self.label_ends] - sums[self.label_ends - self.label_lengths]
+        return counts
+
     @property
     def learned(self) -> NDArray[np.int32]:
         """All tokens that are learned, flat."""
