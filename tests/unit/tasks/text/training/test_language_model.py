@@ -13,6 +13,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
 from trainauto.core.workload import split
 from trainauto.engine.step import optimize_parameters
+from trainauto.engine.step_outcome import Stepped
 from trainauto.engine.traced_training import FakeTraining, TracedModel
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.lora import LoraSettings
@@ -95,6 +96,30 @@ def test_a_step_in_pieces_is_the_step_as_a_whole(kind: str, pieces: int) -> None
         weights.append(list(model.networks["model"].parameters()))
     for whole, parts in zip(*weights, strict=True):
         torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)  # losses are summed in float32
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed", "pairs"])
+def test_a_step_that_runs_out_of_memory_is_the_same_step(kind: str) -> None:
+    dataset, plan, weights = dataset_of(kind), Plan.of(tokens=512), []
+    tensors = dataset.batch(range(len(LENGTHS)))
+    whole = dataset.workload.shape(tensors)
+    for room in (whole.tokens, whole.tokens // 2):
+        model = language_model(dataset, T5 if kind == "pairs" else GPT2)
+
+        def refuse(_network: Any, _args: Any, rows: dict[str, Tensor], room: int = room) -> None:
+            tokens = rows["input_ids"].numel() + (rows["labels"].numel() if kind == "pairs" else 0)
+            if tokens > room:
+                raise MemoryError("no room")
+
+        model.networks["model"].register_forward_pre_hook(refuse, with_kwargs=True)
+        outcome = optimize_parameters(
+            model, Batch(tensors, dataset.workload, ("",) * len(LENGTHS), 0, plan, plan, whole)
+        )
+        assert isinstance(outcome, Stepped)
+        weights.append((len(outcome.failures), list(model.networks["model"].parameters())))
+    assert weights[0][0] == 0 < weights[1][0]
+    for plain, recovered in zip(weights[0][1], weights[1][1], strict=True):
+        torch.testing.assert_close(recovered, plain, rtol=0, atol=1e-6)
 
 
 def test_parts_of_equal_weights_would_differ() -> None:
