@@ -102,6 +102,7 @@ class Encoder:
         max_length: most tokens of a sample; of what an encoder reads.
         max_target_length: most tokens of what a decoder is to write.
         too_long: see :data:`TooLong`.
+        halves: whether plain texts are pairs of their halves.
         set_name: of the dataset, for messages.
     """
 
@@ -111,6 +112,7 @@ class Encoder:
     max_length: int
     max_target_length: int
     too_long: TooLong
+    halves: bool
     set_name: str
 
     def run(self, samples: Sequence[TextSample]) -> TokenizedSamples:
@@ -137,7 +139,9 @@ class Encoder:
             pairs = [self._pair_of(sample) for sample in samples]
             sources = self._ids([source for source, _ in pairs])
             targets = self._ids([target for _, target in pairs], as_targets=True)
-            yield from zip(map(self._ended, sources), map(self._ended, targets), strict=True)
+            for source, target, (_, words) in zip(sources, targets, pairs, strict=True):
+                # An empty target teaches nothing but the end.
+                yield self._ended(source), self._ended(target) if words.strip() else []
             return
         texts = [sample.content.text for sample in samples if isinstance(sample.content, PlainText)]
         plain = iter(self._ids(texts))
@@ -160,8 +164,14 @@ class Encoder:
         match sample.content:
             case TextPair(source, target) | Completion(source, target):
                 return source, target
+            case PlainText(text) if self.halves:
+                middle = text.find(" ", len(text) // 2)
+                return (text[:middle], text[middle + 1 :]) if middle >= 0 else (text, "")
         kind = "a chat" if isinstance(sample.content, Chat) else "a plain text"
-        advice = 'An encoder-decoder model learns from {"source": ..., "target": ...}; take kind: causal for others.'
+        advice = (
+            'An encoder-decoder model learns from {"source": ..., "target": ...}, or from both halves of plain texts '
+            "(halves: true); take kind: causal for others."
+        )
         raise self._error(sample, f"is {kind}", advice)
 
     def _error(self, sample: TextSample, what: str, advice: str) -> InputError:
@@ -271,6 +281,7 @@ def encode_samples(
     max_length: int,
     max_target_length: int | None = None,
     too_long: TooLong = "cut",
+    halves: bool = False,
     set_name: str = "texts",
 ) -> TokenizedSamples:
     """Tokenize samples once; what was cut or left out is counted and said.
@@ -286,10 +297,11 @@ def encode_samples(
         max_length: most tokens of a sample; of an encoder-decoder's sources.
         max_target_length: most tokens of targets; ``max_length`` where nobody says.
         too_long: what becomes of longer ones.
+        halves: of an encoder-decoder's plain texts the first half is read, the second is to be written.
         set_name: of the dataset, for messages.
 
     Raises:
         InputError: a sample is of a kind that the model does not learn from, or none is left.
     """
     targets = max_length if max_target_length is None else max_target_length
-    return Encoder(tokenizer, vocabulary, kind, max_length, targets, too_long, set_name).run(samples)
+    return Encoder(tokenizer, vocabulary, kind, max_length, targets, too_long, halves, set_name).run(samples)

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainauto.core.errors import InputError, Problem, TrainautoError
+from trainauto.memory.monitor.oom import is_out_of_memory
 
 PACKAGES = ("transformers", "tokenizers")
 
@@ -38,8 +39,22 @@ def require_transformers() -> None:
 
 
 @contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Have transformers draw none: a run's own lines say what takes long."""
+    from transformers.utils import logging
+
+    were_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_enabled:
+            logging.enable_progress_bar()
+
+
+@contextmanager
 def hub_errors(source: str | Path, what: str, argument: str) -> Iterator[None]:
-    """Say what is wrong with a source in one line: libraries raise OSError, ValueError and more, of many lines.
+    """Say what is wrong with a source in one line: libraries raise what they like, in many lines.
 
     Raises:
         InputError: what is asked for cannot be loaded.
@@ -49,10 +64,13 @@ def hub_errors(source: str | Path, what: str, argument: str) -> Iterator[None]:
         advice = f"Looked for {Path(source).expanduser().resolve()}."
         raise InputError(Problem(f"there is no {what} {source}", advice=advice, argument=argument))
     try:
-        yield
+        with without_progress_bars():
+            yield
     except TrainautoError:
         raise
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
         lines = str(error).strip().splitlines()
         where = "that folder" if is_local(source) else f"the hub, or of its local copy, by the name {source}"
         raise InputError(

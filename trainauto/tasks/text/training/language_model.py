@@ -1,6 +1,7 @@
 """A language model as the engine trains models."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
 from trainauto.tasks.text.training.encoding import NOT_LEARNED, ModelKind
+from trainauto.tasks.text.training.hub import without_progress_bars
 from trainauto.tasks.text.training.row_layouts import PaddedRows, RowLayout
 from trainauto.tasks.text.training.token_samples import INPUT_IDS, LABEL_LENGTHS, LABELS, LENGTHS
 
@@ -103,18 +105,11 @@ class LanguageModel(BaseModel):
         finally:
             network.train(was_training)
 
-    def save_for_transformers(self, folder: Any) -> None:
+    def save_for_transformers(self, folder: Path) -> None:
         """Write the finished model for ``from_pretrained``: of LoRA the adapter alone."""
         network: Any = self.averages[NETWORK].network if NETWORK in self.averages else self._network
-        from transformers.utils import logging
-
-        shown = logging.is_progress_bar_enabled()
-        logging.disable_progress_bar()
-        try:
+        with without_progress_bars():
             network.save_pretrained(str(folder))
-        finally:
-            if shown:
-                logging.enable_progress_bar()
 
     def _loss(self, micro_batch: MicroBatch) -> LossTerms:
         with self._precision.autocast():

@@ -120,11 +120,11 @@ def _strings_of(file: Path, source: str) -> Iterator[tuple[int, str]]:
     """Yield the long strings of a Python file with the lines they begin in; the file is not run."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # of others' code, which is only read
+            warnings.simplefilter("ignore")  # of others' code, which is only read
             tree = ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 0
-        raise InputError(Problem(f"{file} is no Python file: {error}", place=Place(str(file), line))) from error
+    except SyntaxError as error:
+        place = Place(str(file), error.lineno or 1, error.offset or 1, (error.text or "").rstrip("\n"))
+        raise InputError(Problem(f"this is no Python file: {error.msg}", place=place)) from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) >= SHORTEST_STRING:
             yield node.lineno, node.value
