@@ -1,7 +1,6 @@
 """Language models from option files: a whole run, its resume, the commands that know such files, and the others."""
 
 import json
-import random
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -14,12 +13,12 @@ from tests.acceptance import only_in_acceptance
 from tests.integration.commands import (
     command,
     latest_weights,
-    merged,
     run_directory,
     step_records,
     train,
     write_options,
 )
+from tests.integration.text_runs import text_options, write_texts
 from trainauto.build import build_run
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import Stop
@@ -27,42 +26,6 @@ from trainauto.core.errors import InputError
 from trainauto.core.records import StepRecord
 from trainauto.engine.loop import train as train_run
 from trainauto.options.load import load_options
-
-WORDS = ("the", "cat", "dog", "ran", "sat", "flew", "on", "under", "a", "red", "blue", "mat", "slowly", "home")
-
-
-def write_texts(folder: Path, count: int = 80, seed: int = 1) -> Path:
-    generator = random.Random(seed)
-    lines = [" ".join(generator.choice(WORDS) for _ in range(generator.randint(3, 24))) for _ in range(count)]
-    file = folder / "texts.txt"
-    file.write_text("\n".join(lines))
-    return file
-
-
-def text_options(texts: Path, **changes: Any) -> dict[str, Any]:
-    """Return options of a run that takes a second; ``changes`` are merged in, section by section."""
-    base: dict[str, Any] = {
-        "name": "tiny",
-        "task": "text",
-        "device": "cpu",
-        "num_threads": 1,
-        "manual_seed": 3,
-        "model": {"config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}},
-        "tokenizer": {"train": {"vocab_size": 300}},
-        "datasets": {
-            "train": {"path": str(texts), "split": "lines", "max_length": 32},
-            "val": {"share": 0.1},
-        },
-        "train": {
-            "total_epochs": 3,
-            "optim": {"type": "AdamW", "lr": 1e-2},
-            "scheduler": {"type": "cosine"},
-            "tokens_per_batch": 256,
-        },
-        "val": {"val_freq": 5},
-        "logger": {"print_freq": 4, "save_checkpoint_freq": 5, "use_tb_logger": False},
-    }
-    return merged(base, changes)
 
 
 class StopsAfter(Automation):
