@@ -34,8 +34,6 @@ from trainauto.tasks.sr.data import DATASETS
 OPTIONS = Path(schema.__file__).parent
 MODULES = (schema, dataset_options, training_options, resource_options)
 PROPERTIES = {Path(module.__file__) for module in (*MODULES, text_options)}  # read for their callers
-    Path(module.__file__) for module in (*MODULES, text_options)
-}  # properties of the sections read for their callers
 # Whoever reads there does not use it.
 TELLING = (run_summary.__code__, _facts.__code__, _warn_of_many_workers.__code__, _given.__code__)
 HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
