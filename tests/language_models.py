@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from trainauto.optim.precision import Precision
-from trainauto.tasks.text.training.encoding import NOT_LEARNED, EncodingCounts, TokenizedSamples
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.networks import NetworkSettings, make_network
 from trainauto.tasks.text.training.text_dataset import TextDataset
+from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, EncodingCounts, TokenizedSamples
 from trainauto.tasks.text.training.tokenizers import Vocabulary, train_tokenizer
 
 WORDS = 512

@@ -1,24 +1,18 @@
-"""Texts as tokens in flat arrays: what a model reads, and what of it is learned."""
+"""Texts as tokens: what a model reads, and what of it is learned."""
 
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import counted
-from trainauto.data.packing import IntArray
 from trainauto.tasks.text.training.chats import chat_tokens
 from trainauto.tasks.text.training.text_samples import Chat, Completion, PlainText, TextPair, TextSample
+from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, ModelKind, SampleCollector, TokenizedSamples
 from trainauto.tasks.text.training.tokenizers import Vocabulary
 
 logger = logging.getLogger(__name__)
-
-ModelKind = Literal["causal", "encoder_decoder"]
 
 TooLong = Literal["cut", "drop", "split"]
 """What becomes of a text that is too long: its beginning, nothing, or (of plain texts) several samples."""
@@ -26,73 +20,11 @@ TooLong = Literal["cut", "drop", "split"]
 TEXTS_AT_ONCE = 1024
 """Fast tokenizers work on so many side by side; the lists of numbers that they return are short-lived."""
 
-NOT_LEARNED = -100
-"""Label of what losses leave out, in torch and in transformers."""
-
 Ids = list[int]
 
 
 @dataclass(frozen=True)
-class EncodingCounts:
-    """What became of samples.
-
-    Attributes:
-        read: samples of the files.
-        cut: those of which only the beginning is kept.
-        split: those that became several.
-        dropped: those that were too long.
-        empty: those of which nothing could be learned.
-    """
-
-    read: int = 0
-    cut: int = 0
-    split: int = 0
-    dropped: int = 0
-    empty: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class TokenizedSamples:
-    """Samples as tokens, one behind the other.
-
-    Attributes:
-        places: file and line of each sample.
-        tokens: what the model reads, flat.
-        lengths: tokens of each sample.
-        labels: what it is to predict, flat: of causal models as many as tokens, else those of the targets.
-        label_lengths: labels of each sample.
-        counts: what became of the samples of the files.
-    """
-
-    places: Sequence[str]
-    tokens: NDArray[np.int32]
-    lengths: IntArray
-    labels: NDArray[np.int32]
-    label_lengths: IntArray
-    counts: EncodingCounts
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    @cached_property
-    def ends(self) -> IntArray:
-        """Where in the tokens each sample ends."""
-        return np.cumsum(self.lengths)
-
-    @cached_property
-    def label_ends(self) -> IntArray:
-        """Where in the labels each sample ends."""
-        return np.cumsum(self.label_lengths)
-
-    @property
-    def learned(self) -> NDArray[np.int32]:
-        """All tokens that are learned, flat."""
-        learned: NDArray[np.int32] = self.labels[self.labels != NOT_LEARNED]
-        return learned
-
-
-@dataclass(frozen=True)
-class Encoder:
+class _Encoder:
     """Makes samples tokens.
 
     Attributes:
@@ -116,12 +48,7 @@ class Encoder:
     set_name: str
 
     def run(self, samples: Sequence[TextSample]) -> TokenizedSamples:
-        """Tokenize samples.
-
-        Raises:
-            InputError: a sample is of a kind that the model does not learn from, or none is left.
-        """
-        collected = _Collected()
+        collected = SampleCollector()
         for start in range(0, len(samples), TEXTS_AT_ONCE):
             some = samples[start : start + TEXTS_AT_ONCE]
             for sample, (tokens, labels) in zip(some, self._encoded(some), strict=True):
@@ -196,11 +123,11 @@ class Encoder:
     def _ended(self, ids: Ids) -> Ids:
         return ids if ids and ids[-1] == self.vocabulary.end else [*ids, self.vocabulary.end]
 
-    def _keep(self, sample: TextSample, tokens: Ids, labels: Ids, collected: "_Collected") -> None:
+    def _keep(self, sample: TextSample, tokens: Ids, labels: Ids, collected: SampleCollector) -> None:
         is_pair = self.kind == "encoder_decoder"
         is_long = len(tokens) > self.max_length or (is_pair and len(labels) > self.max_target_length)
         if not is_long:
-            collected.add(sample.place, tokens, labels, is_pair)
+            collected.add(sample.place, tokens, labels, is_pair=is_pair)
         elif self.too_long == "drop":
             collected.dropped += 1
         elif self.too_long == "split" and isinstance(sample.content, PlainText):
@@ -208,7 +135,7 @@ class Encoder:
             for start in range(0, len(tokens), self.max_length):
                 part = tokens[start : start + self.max_length]
                 if len(part) > 1:  # a last token alone has nothing before it
-                    collected.add(sample.place, part, part, is_pair)
+                    collected.add(sample.place, part, part, is_pair=is_pair)
         else:
             collected.cut += 1
             if is_pair:
@@ -217,40 +144,10 @@ class Encoder:
                 labels = labels[: self.max_target_length]
             else:
                 tokens, labels = tokens[: self.max_length], labels[: self.max_length]
-            collected.add(sample.place, tokens, labels, is_pair)
+            collected.add(sample.place, tokens, labels, is_pair=is_pair)
 
 
-class _Collected:
-    """Samples while they are tokenized."""
-
-    def __init__(self) -> None:
-        self.cut = self.split = self.dropped = self._empty = 0
-        self._places: list[str] = []
-        self._tokens: list[NDArray[np.int32]] = []
-        self._labels: list[NDArray[np.int32]] = []
-
-    def add(self, place: str, tokens: Ids, labels: Ids, is_pair: bool) -> None:
-        # The first token of a causal text has nothing before it that it could be predicted from.
-        labels = labels if is_pair else [NOT_LEARNED, *labels[1:]]
-        if all(label == NOT_LEARNED for label in labels):
-            self._empty += 1
-            return
-        self._places.append(place)
-        self._tokens.append(np.array(tokens, np.int32))
-        self._labels.append(np.array(labels, np.int32))
-
-    def result(self, read: int) -> TokenizedSamples:
-        counts = EncodingCounts(read, self.cut, self.split, self.dropped, self._empty)
-        tokens, lengths = _flat(self._tokens)
-        return TokenizedSamples(self._places, tokens, lengths, *_flat(self._labels), counts)
-
-
-def _flat(rows: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], IntArray]:
-    lengths = np.array([len(row) for row in rows], np.int64)
-    return np.concatenate([*rows, np.zeros(0, np.int32)]), lengths
-
-
-def _say(result: TokenizedSamples, encoder: Encoder) -> None:
+def _say(result: TokenizedSamples, encoder: _Encoder) -> None:
     """Log what the samples are, and warn of what was lost."""
     counts, limit = result.counts, counted(encoder.max_length, "token")
     lost = [
@@ -304,4 +201,4 @@ def encode_samples(
         InputError: a sample is of a kind that the model does not learn from, or none is left.
     """
     targets = max_length if max_target_length is None else max_target_length
-    return Encoder(tokenizer, vocabulary, kind, max_length, targets, too_long, halves, set_name).run(samples)
+    return _Encoder(tokenizer, vocabulary, kind, max_length, targets, too_long, halves, set_name).run(samples)

@@ -16,10 +16,10 @@ from trainauto.data.packing import IntArray
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.ema import Ema
 from trainauto.optim.precision import Precision
-from trainauto.tasks.text.training.encoding import NOT_LEARNED, ModelKind
 from trainauto.tasks.text.training.hub import without_progress_bars
 from trainauto.tasks.text.training.row_layouts import PaddedRows, RowLayout
 from trainauto.tasks.text.training.token_samples import INPUT_IDS, LABEL_LENGTHS, LABELS, LENGTHS
+from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, ModelKind
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -122,16 +122,14 @@ class LanguageModel(BaseModel):
         A causal model gets no mask: padding stands behind texts, where it sees nothing, and an all-ones mask would let
         packed texts see each other.
         """
-        tokens, lengths = tensors[INPUT_IDS], tensors[LENGTHS]
-        places = self._on_device(layout.places(lengths))
+        tokens = tensors[INPUT_IDS]
+        own_places, positions = layout.lay_out(tensors[LENGTHS])
+        places = self._on_device(own_places)
         if self._kind == "causal":
-            rows = {
-                INPUT_IDS: _taken(tokens, places, self._filling),
-                LABELS: _taken(tensors[LABELS], places, NOT_LEARNED),
-            }
-            positions = layout.positions(lengths)
+            labels = _taken(tensors[LABELS], places, NOT_LEARNED)
+            rows = {INPUT_IDS: _taken(tokens, places, self._filling), LABELS: labels}
             return rows if positions is None else {**rows, "position_ids": self._on_device(positions)}
-        targets = self._on_device(layout.places(tensors[LABEL_LENGTHS]))
+        targets = self._on_device(layout.lay_out(tensors[LABEL_LENGTHS])[0])
         return {
             INPUT_IDS: _taken(tokens, places, self._filling),
             "attention_mask": (places < len(tokens)).long(),

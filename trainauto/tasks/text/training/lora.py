@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from torch import nn
 
 from trainauto.core.errors import InputError, Problem, nearest
-from trainauto.tasks.text.training.encoding import ModelKind
+from trainauto.tasks.text.training.tokenized_samples import ModelKind
 
 ALL_LINEAR = "all-linear"
 

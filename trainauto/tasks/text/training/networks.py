@@ -10,9 +10,9 @@ from torch import nn
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.models.activation_checkpointing import NAMED_BLOCKS
-from trainauto.tasks.text.training.encoding import ModelKind
 from trainauto.tasks.text.training.hub import as_written_for_hub, hub_errors, is_local, require_transformers
 from trainauto.tasks.text.training.lora import LoraSettings, with_lora
+from trainauto.tasks.text.training.tokenized_samples import ModelKind
 from trainauto.tasks.text.training.tokenizers import Vocabulary, special_ids
 
 Attention = Literal["sdpa", "eager", "flex_attention"]

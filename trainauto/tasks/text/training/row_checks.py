@@ -35,9 +35,9 @@ def check_rows(network: nn.Module, layout: RowLayout) -> None:
     tried = PackedRows(int(lengths.sum())) if packs else PaddedRows()
     words = network.get_input_embeddings().num_embeddings  # type: ignore[operator]
     tokens = (torch.arange(int(lengths.sum()), device=device) * 37 + 11) % words
-    places = torch.tensor(tried.places(lengths), device=device)
+    own_places, positions = tried.lay_out(lengths)
+    places = torch.tensor(own_places, device=device)
     rows = torch.cat([tokens, tokens[:1]])[places]  # any token will do behind a text
-    positions = tried.positions(lengths)
     extra = {} if positions is None else {"position_ids": torch.tensor(positions, device=device)}
     was_training = network.training
     network.eval()

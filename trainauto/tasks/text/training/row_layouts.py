@@ -14,11 +14,11 @@ class RowLayout(Protocol):
     def tokens(self, lengths: IntArray) -> int:
         """Return the tokens of a batch of texts of these lengths, padding included."""
 
-    def places(self, lengths: IntArray) -> IntArray:
-        """Return which token of the flat array stands where, shape (rows, width); their number where none does."""
+    def lay_out(self, lengths: IntArray) -> tuple[IntArray, IntArray | None]:
+        """Return which token stands where, and each token's position in its text; both of shape (rows, width).
 
-    def positions(self, lengths: IntArray) -> IntArray | None:
-        """Return the position of each token in its text, shape (rows, width); ``None`` where rows begin with theirs."""
+        Where no token stands, the first says how many there are; positions are ``None`` where rows begin with theirs.
+        """
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,10 @@ class PaddedRows:
         """Return texts times the longest of them."""
         return len(lengths) * int(lengths.max(initial=0))
 
-    def places(self, lengths: IntArray) -> IntArray:
-        """Return which token stands where."""
+    def lay_out(self, lengths: IntArray) -> tuple[IntArray, None]:
+        """Return which token stands where; every row begins with its text."""
         starts, columns = np.cumsum(lengths) - lengths, np.arange(int(lengths.max(initial=0)))
-        return np.where(columns < lengths[:, None], starts[:, None] + columns, int(lengths.sum()))
-
-    def positions(self, lengths: IntArray) -> None:
-        """Every row begins with its text."""
-        del lengths
+        return np.where(columns < lengths[:, None], starts[:, None] + columns, int(lengths.sum())), None
 
 
 @dataclass(frozen=True)
@@ -55,13 +51,23 @@ class PackedRows:
         """Return the rows that texts take, times their width."""
         return self.row_length * (int(self._rows_of(lengths).max(initial=-1)) + 1)
 
-    def places(self, lengths: IntArray) -> IntArray:
-        """Return which token stands where."""
-        return self._laid_out(lengths)[0]
-
-    def positions(self, lengths: IntArray) -> IntArray:
-        """Return the place of each token in its text; what fills a row counts as a text of its own."""
-        return self._laid_out(lengths)[1]
+    def lay_out(self, lengths: IntArray) -> tuple[IntArray, IntArray]:
+        """Return which token stands where, and its position in its text; what fills a row is a text of its own."""
+        rows = self._rows_of(lengths)
+        total, count = int(lengths.sum()), int(rows.max(initial=-1)) + 1
+        places = np.full((count, self.row_length), total)
+        positions = np.zeros((count, self.row_length), np.int64)
+        filled = np.zeros(count, np.int64)
+        start = 0
+        for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
+            span = slice(filled[row], filled[row] + length)
+            places[row, span] = np.arange(start, start + length)
+            positions[row, span] = np.arange(length)
+            filled[row] += length
+            start += length
+        for row, end in enumerate(filled.tolist()):
+            positions[row, end:] = np.arange(self.row_length - end)
+        return places, positions
 
     def fitting(self, lengths: IntArray, rows: int) -> int:
         """Return how many of these texts, from the first on, fit into so many rows; at least one."""
@@ -83,20 +89,3 @@ class PackedRows:
             rows[place] = row
             room[row] -= length
         return rows
-
-    def _laid_out(self, lengths: IntArray) -> tuple[IntArray, IntArray]:
-        rows = self._rows_of(lengths)
-        total, count = int(lengths.sum()), int(rows.max(initial=-1)) + 1
-        places = np.full((count, self.row_length), total)
-        positions = np.zeros((count, self.row_length), np.int64)
-        filled = np.zeros(count, np.int64)
-        start = 0
-        for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
-            span = slice(filled[row], filled[row] + length)
-            places[row, span] = np.arange(start, start + length)
-            positions[row, span] = np.arange(length)
-            filled[row] += length
-            start += length
-        for row, end in enumerate(filled.tolist()):
-            positions[row, end:] = np.arange(self.row_length - end)
-        return places, positions

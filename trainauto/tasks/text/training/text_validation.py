@@ -19,9 +19,9 @@ from trainauto.engine.signals import StopSignals
 from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
-from trainauto.tasks.text.training.encoding import TokenizedSamples
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.text_dataset import TextDataset
+from trainauto.tasks.text.training.tokenized_samples import TokenizedSamples
 
 logger = logging.getLogger(__name__)
 

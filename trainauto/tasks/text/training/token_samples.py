@@ -1,17 +1,18 @@
 """Texts as a workload: tokens of all samples lie behind each other, and become rows where a model reads them."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainauto.core.plan import BatchShape
 from trainauto.core.workload import Tensors
 from trainauto.data.packing import IntArray
-from trainauto.tasks.text.training.encoding import NOT_LEARNED, ModelKind, TokenizedSamples
 from trainauto.tasks.text.training.row_layouts import PackedRows, PaddedRows, RowLayout
+from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, ModelKind, TokenizedSamples
 
 INPUT_IDS, LABELS = "input_ids", "labels"
 LENGTHS, LABEL_LENGTHS, LEARNED = "lengths", "label_lengths", "learned"
@@ -132,14 +133,23 @@ class TokenSamples:
         return max(1, size * self.longest_source // self.longest), max(1, size * self.longest_target // self.longest)
 
 
-def samples_as_batch(samples: TokenizedSamples, index: int) -> dict[str, Tensor]:
-    """Return a sample as a batch of one."""
-    stop, label_stop = samples.ends[index], samples.label_ends[index]
-    length, labels = samples.lengths[index], samples.label_lengths[index]
-    targets = samples.labels[label_stop - labels : label_stop]
-    counts = {LENGTHS: length, LABEL_LENGTHS: labels, LEARNED: int((targets != NOT_LEARNED).sum())}
-    tokens = samples.tokens[stop - length : stop]
-    return _batch(_ids(tokens), _ids(targets), {name: np.array([count], np.int64) for name, count in counts.items()})
+def batch_of(samples: TokenizedSamples, indices: Sequence[int]) -> dict[str, Tensor]:
+    """Return some samples as a batch."""
+    places = np.asarray(indices, np.int64)
+    tokens = _gathered(samples.tokens, samples.ends, samples.lengths, places)
+    labels = _gathered(samples.labels, samples.label_ends, samples.label_lengths, places)
+    counts = {
+        LENGTHS: samples.lengths[places],
+        LABEL_LENGTHS: samples.label_lengths[places],
+        LEARNED: samples.learned_counts[places],
+    }
+    return _batch(tokens, labels, counts)
+
+
+def _gathered(flat: NDArray[np.int32], ends: IntArray, lengths: IntArray, places: IntArray) -> Tensor:
+    spans = zip((ends - lengths)[places].tolist(), ends[places].tolist(), strict=True)
+    gathered = np.concatenate([flat[start:end] for start, end in spans])
+    return torch.from_numpy(gathered.astype(np.int64))
 
 
 def _batch(tokens: Tensor, labels: Tensor, counts: dict[str, IntArray]) -> dict[str, Tensor]:
@@ -149,10 +159,6 @@ def _batch(tokens: Tensor, labels: Tensor, counts: dict[str, IntArray]) -> dict[
 
 def _array(tensors: Tensors, name: str) -> IntArray:
     return cast(IntArray, tensors[name])
-
-
-def _ids(tokens: Any) -> Tensor:
-    return torch.as_tensor(tokens.astype(np.int64))
 
 
 def _same(lengths: IntArray) -> Tensor:

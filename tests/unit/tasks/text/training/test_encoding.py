@@ -8,8 +8,9 @@ import pytest
 from tests import tokenizers
 from tests.language_models import SENTENCES, small_tokenizer
 from trainauto.core.errors import InputError
-from trainauto.tasks.text.training.encoding import NOT_LEARNED, TokenizedSamples, encode_samples
+from trainauto.tasks.text.training.encoding import encode_samples
 from trainauto.tasks.text.training.text_samples import Chat, Completion, Content, PlainText, TextPair, TextSample
+from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED, TokenizedSamples
 from trainauto.tasks.text.training.tokenizers import END_OF_TURN, Vocabulary
 
 CHAT = (

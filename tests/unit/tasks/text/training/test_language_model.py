@@ -47,7 +47,7 @@ def test_packed_texts_do_not_see_each_other(config: dict[str, Any], attention: A
     whole = dataset.batch(range(len(LENGTHS)))
     lengths, layout = whole["lengths"], dataset.workload.layout
     rows = model._rows(whole, layout)
-    places, total = torch.tensor(layout.places(lengths)), sum(LENGTHS)
+    places, total = torch.tensor(layout.lay_out(lengths)[0]), sum(LENGTHS)
     with torch.no_grad():
         packed = network(**rows, use_cache=False).logits
         leaking = network(**rows, attention_mask=torch.ones_like(places), use_cache=False).logits

@@ -12,7 +12,7 @@ LENGTHS = st.lists(st.integers(1, 16), min_size=1, max_size=40).map(lambda value
 
 @given(LENGTHS, st.sampled_from([PaddedRows(), PackedRows(16), PackedRows(23)]))
 def test_every_token_stands_in_one_place(lengths: np.ndarray, layout: PaddedRows | PackedRows) -> None:
-    places, total = layout.places(lengths), int(lengths.sum())
+    places, total = layout.lay_out(lengths)[0], int(lengths.sum())
     assert sorted(places[places < total]) == list(range(total))
     assert (places <= total).all()
     assert places.size == layout.tokens(lengths)
@@ -20,8 +20,7 @@ def test_every_token_stands_in_one_place(lengths: np.ndarray, layout: PaddedRows
 
 @given(LENGTHS)
 def test_packed_texts_are_whole_and_have_positions_of_their_own(lengths: np.ndarray) -> None:
-    layout = PackedRows(16)
-    places, positions = layout.places(lengths), layout.positions(lengths)
+    places, positions = PackedRows(16).lay_out(lengths)
     starts, total = np.cumsum(lengths) - lengths, int(lengths.sum())
     for start, length in zip(starts, lengths, strict=True):
         (row,), (column,) = np.where(places == start)

@@ -9,10 +9,10 @@ import torch
 from tests.language_models import causal_samples, pair_samples
 from trainauto.core.plan import BatchShape
 from trainauto.core.workload import split
-from trainauto.tasks.text.training.encoding import NOT_LEARNED
 from trainauto.tasks.text.training.row_layouts import PackedRows, PaddedRows
 from trainauto.tasks.text.training.text_dataset import TextDataset
 from trainauto.tasks.text.training.token_samples import TokenSamples
+from trainauto.tasks.text.training.tokenized_samples import NOT_LEARNED
 
 LENGTHS = [5, 9, 2, 7, 7, 3]
 TARGETS = [3, 1, 4, 6, 2, 2]
