@@ -119,6 +119,7 @@ def _encoded(
     options = loaded.options
     train = options.datasets.train
     chosen = train if key == "train" else options.datasets.validation_sets[key]
+    source = train if getattr(chosen, "share", None) is not None else chosen
     with locate_errors(loaded, ("datasets", key)):
         encoded = encode_samples(
             samples,
@@ -127,7 +128,8 @@ def _encoded(
             kind=options.model.kind,
             max_length=train.max_length,
             max_target_length=train.max_target_length,
-            too_long=chosen.too_long,
+            too_long=source.too_long,
+            halves=source.halves,
             set_name=chosen.name,
         )
     with locate_errors(loaded, ("train",)):

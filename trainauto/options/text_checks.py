@@ -5,13 +5,22 @@ from collections.abc import Iterator
 from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks, names_differ, warmup_ends
 from trainauto.options.source_locations import KeyPath, dotted
-from trainauto.options.text_options import TextDatasets, TextOptions, TextTrainDataset, TextValDataset, row_width
+from trainauto.options.text_options import (
+    TextDatasets,
+    TextOptions,
+    TextSource,
+    TextTrainDataset,
+    TextValDataset,
+    row_width,
+)
 from trainauto.options.validation_errors import Finding
 
 _CHECKS = CombinationChecks(TextOptions)
 _reads = _CHECKS.reads
 impossible_texts = _CHECKS.findings
 
+OF_FILES = frozenset(TextSource.model_fields)
+"""Keys of a set that say how its files are read."""
 LENGTHS = ("total_epochs", "total_samples", "total_iter")
 
 
@@ -121,6 +130,10 @@ def texts_from_one_place(options: TextOptions) -> Iterator[Finding]:
         if path in shared and names is not None:
             message = f"{dotted(path)} is given twice, as path and as share of the training texts"
             yield Finding((*path, "share"), message, "Remove one.", at_key=True)
+        elif path in shared and (own := OF_FILES & dataset.model_fields_set):
+            key = next(key for key in type(dataset).model_fields if key in own)
+            message = f"{key} is that of files, and {dotted(path)} is a share of the training texts"
+            yield Finding((*path, key), message, "Remove it: what holds for these holds for their share.", at_key=True)
         elif path not in shared and names is None:
             advice = "Add path: a file or a folder, or share: 0.1, a tenth of the training texts."
             yield Finding(path, f"{dotted(path)} has no texts", advice, at_key=True)
@@ -130,6 +143,15 @@ def texts_from_one_place(options: TextOptions) -> Iterator[Finding]:
     for path in shared[1:]:
         message = f"{dotted(shared[0])} takes a share of the training texts already"
         yield Finding((*path, "share"), message, "Give this set a path of its own.", at_key=True)
+
+
+@_reads("datasets", "model")
+def halves_have_a_decoder(options: TextOptions) -> Iterator[Finding]:
+    """Only encoder-decoders read a half and write the other."""
+    for path, dataset in text_sets(options.datasets):
+        if dataset.halves and options.model.kind == "causal":
+            message = "a causal model learns whole texts, not one half from the other"
+            yield Finding((*path, "halves"), message, "Remove halves, or write kind: encoder_decoder.")
 
 
 @_reads("datasets", "model")

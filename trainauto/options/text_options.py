@@ -93,6 +93,9 @@ class TextSource(Section):
         "What becomes of samples above max_length: their first tokens, nothing, or (of plain texts) several samples; "
         "the log says how many there were.",
     )
+    halves: bool = option(
+        False, "For an encoder_decoder: the first half of a plain text is its source, the second its target."
+    )
 
 
 _PATH = (

@@ -92,6 +92,8 @@ def test_keys_of_another_task(problems: Problems, text: bool, override: str, adv
         (["train:tokens_per_batch=100"], "100 tokens hold no row of 128"),
         (["datasets:train:num_worker_per_gpu=5"], "5 workers cannot all be busy"),
         (["datasets:val:path=x"], "datasets.val is given twice, as path and as share"),
+        (["datasets:val:too_long=drop"], "too_long is that of files, and datasets.val is a share"),
+        (["datasets:train:halves=true"], "a causal model learns whole texts"),
         (["datasets:val={}"], "datasets.val has no texts"),
         (["datasets:train:path=[]"], "path names nothing"),
         (["datasets:val_2={share: 0.1, name: b}"], "datasets.val takes a share of the training texts already"),
