@@ -15,6 +15,7 @@ from trainauto.core.workload import split
 from trainauto.engine.step import optimize_parameters
 from trainauto.engine.step_outcome import Stepped
 from trainauto.engine.traced_training import FakeTraining, TracedModel
+from trainauto.optim.precision import Precision
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.lora import LoraSettings
 from trainauto.tasks.text.training.text_dataset import TextDataset, largest_batch
@@ -178,6 +179,21 @@ def test_lora_trains_its_matrices_alone_and_is_kept(tmp_path: Path) -> None:
     assert loaded.mean_loss(tensors) == model.mean_loss(tensors)
     model.save_for_transformers(tmp_path / "adapter")
     assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
+
+
+def test_in_bfloat16_weights_stay_as_they_are() -> None:
+    dataset = dataset_of("packed")
+    exact, tensors = language_model(dataset, LLAMA, dtype=torch.float32), dataset.batch(range(len(LENGTHS)))
+    (network,) = exact.networks.values()
+    precision = Precision(torch.device("cpu"), torch.bfloat16)
+    half = LanguageModel(
+        network, "causal", dataset.workload.layout, 0, lambda weights: torch.optim.SGD(weights, lr=0.1), precision
+    )
+    loss = loss_of(half, tensors)
+    assert loss.dtype == torch.float32
+    expected = float(loss_of(exact, tensors).detach())
+    assert 0 < abs(float(loss.detach()) - expected) < 0.02 * expected
+    assert {weight.dtype for weight in network.parameters()} == {torch.float32}
 
 
 def test_what_was_saved_comes_back_and_transformers_reads_it(tmp_path: Path) -> None:
