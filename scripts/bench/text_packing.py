@@ -3,7 +3,7 @@
     python scripts/bench/text_packing.py
 
 Help texts that ship with Python, in tokens of their own vocabulary, cut into samples of at most 128. Batches have a
-budget of 8,192 tokens, padding included. Each way steps in turns (forward, backward, AdamW); seconds are the process's
+budget of 4,096 tokens, padding included. Each way steps in turns (forward, backward, AdamW); seconds are the process's
 own CPU time, and figures are tokens of the texts, without padding, by the median turn.
 """
 
@@ -33,9 +33,9 @@ from trainauto.tasks.text.training.text_files import read_texts
 from trainauto.tasks.text.training.tokenizers import Vocabulary, train_tokenizer
 
 LONGEST = 128
-BUDGET = 8192
+BUDGET = 4096
 ROWS = (128, 256, 512, 2048)
-STEPS = 4
+STEPS = 2
 SEED = 0
 MODEL = {"model_type": "gpt2", "n_embd": 128, "n_layer": 2, "n_head": 4, "n_positions": max(ROWS)}
 
