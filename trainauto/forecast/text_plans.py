@@ -53,7 +53,7 @@ def plan_language_model(
     with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
         return plan_traced(
             options.name,
-            words_of_model(options),
+            _words_of(options),
             tracer,
             planned_axes(options),
             chosen,
@@ -69,7 +69,7 @@ _NOTE = (
 )
 
 
-def words_of_model(options: TextOptions) -> str:
+def _words_of(options: TextOptions) -> str:
     """Return the model in words."""
     model = options.model
     kind = str((model.config or {}).get("model_type", "")) or str(model.pretrained)
