@@ -72,11 +72,13 @@ def hub_errors(source: str | Path, what: str, argument: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         lines = str(error).strip().splitlines()
-        where = "that folder" if is_local(source) else f"the hub, or of its local copy, by the name {source}"
+        where = "It was asked of that folder."
+        if not is_local(source):
+            where = f"There is no folder {source}, so it was asked of the hub by that name."
         raise InputError(
             Problem(
                 f"cannot load the {what} {source}: {lines[0] if lines else type(error).__name__}",
-                advice=f"It was asked of {where}.",
+                advice=where,
                 argument=argument,
             )
         ) from error

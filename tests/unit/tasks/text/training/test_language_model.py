@@ -13,7 +13,9 @@ from trainauto.core.batch import Batch
 from trainauto.core.plan import Plan
 from trainauto.core.workload import split
 from trainauto.engine.step import optimize_parameters
+from trainauto.engine.step_outcome import Stepped
 from trainauto.engine.traced_training import FakeTraining, TracedModel
+from trainauto.optim.precision import Precision
 from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.lora import LoraSettings
 from trainauto.tasks.text.training.text_dataset import TextDataset, largest_batch
@@ -97,6 +99,30 @@ def test_a_step_in_pieces_is_the_step_as_a_whole(kind: str, pieces: int) -> None
         torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)  # losses are summed in float32
 
 
+@pytest.mark.parametrize("kind", ["padded", "packed", "pairs"])
+def test_a_step_that_runs_out_of_memory_is_the_same_step(kind: str) -> None:
+    dataset, plan, weights = dataset_of(kind), Plan.of(tokens=512), []
+    tensors = dataset.batch(range(len(LENGTHS)))
+    whole = dataset.workload.shape(tensors)
+    for room in (whole.tokens, whole.tokens // 2):
+        model = language_model(dataset, T5 if kind == "pairs" else GPT2)
+
+        def refuse(_network: Any, _args: Any, rows: dict[str, Tensor], room: int = room) -> None:
+            tokens = rows["input_ids"].numel() + (rows["labels"].numel() if kind == "pairs" else 0)
+            if tokens > room:
+                raise MemoryError("no room")
+
+        model.networks["model"].register_forward_pre_hook(refuse, with_kwargs=True)
+        outcome = optimize_parameters(
+            model, Batch(tensors, dataset.workload, ("",) * len(LENGTHS), 0, plan, plan, whole)
+        )
+        assert isinstance(outcome, Stepped)
+        weights.append((len(outcome.failures), list(model.networks["model"].parameters())))
+    assert weights[0][0] == 0 < weights[1][0]
+    for plain, recovered in zip(weights[0][1], weights[1][1], strict=True):
+        torch.testing.assert_close(recovered, plain, rtol=0, atol=1e-6)
+
+
 def test_parts_of_equal_weights_would_differ() -> None:
     """The comparison above would see a mean of means."""
     dataset = dataset_of("padded")
@@ -153,6 +179,21 @@ def test_lora_trains_its_matrices_alone_and_is_kept(tmp_path: Path) -> None:
     assert loaded.mean_loss(tensors) == model.mean_loss(tensors)
     model.save_for_transformers(tmp_path / "adapter")
     assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
+
+
+def test_in_bfloat16_weights_stay_as_they_are() -> None:
+    dataset = dataset_of("packed")
+    exact, tensors = language_model(dataset, LLAMA, dtype=torch.float32), dataset.batch(range(len(LENGTHS)))
+    (network,) = exact.networks.values()
+    precision = Precision(torch.device("cpu"), torch.bfloat16)
+    half = LanguageModel(
+        network, "causal", dataset.workload.layout, 0, lambda weights: torch.optim.SGD(weights, lr=0.1), precision
+    )
+    loss = loss_of(half, tensors)
+    assert loss.dtype == torch.float32
+    expected = float(loss_of(exact, tensors).detach())
+    assert 0 < abs(float(loss.detach()) - expected) < 0.02 * expected
+    assert {weight.dtype for weight in network.parameters()} == {torch.float32}
 
 
 def test_what_was_saved_comes_back_and_transformers_reads_it(tmp_path: Path) -> None:
