@@ -119,7 +119,7 @@ class DryRun:
             TrainautoError: as a run would.
         """
         run, recorder = self._run, _Recorder()
-        run.reporter = recorder
+        run.reporter, run.closing = recorder, tuple  # nothing is made of what was trained
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
             if isinstance(validator, Validator):
