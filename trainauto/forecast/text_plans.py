@@ -58,15 +58,18 @@ def plan_language_model(
             planned_axes(options),
             chosen,
             _target(options),
-            notes=(*notes, _NOTE),
+            notes=(*notes, _note(options)),
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
         )
 
 
-_NOTE = (
-    "length: tokens of the longest sample of a batch. A run counts its batches in tokens (tokens_per_batch): so many "
-    "rows of max_length, or more that are shorter."
-)
+def _note(options: TextOptions) -> str:
+    """Say what lengths mean."""
+    pairs = ", source and target together" if options.model.kind == "encoder_decoder" else ""
+    return (
+        f"length: tokens of the longest sample of a batch{pairs}. A run counts its batches in tokens "
+        "(tokens_per_batch): so many rows of the longest, or more that are shorter."
+    )
 
 
 def _words_of(options: TextOptions) -> str:
