@@ -37,55 +37,52 @@ class PaddedRows:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Whole texts behind each other in rows of one width, each in the first row that has room for it.
+    """Whole texts behind each other in rows, each in the first row that has room for it.
 
     Which row a text goes to depends on those before it alone, so that more texts never take fewer rows.
 
     Attributes:
-        row_length: tokens of a row; no text is longer.
+        row_length: most tokens of a row; no text is longer.
     """
 
     row_length: int
 
     def tokens(self, lengths: IntArray) -> int:
-        """Return the rows that texts take, times their width."""
-        return self.row_length * (int(self._rows_of(lengths).max(initial=-1)) + 1)
+        """Return the rows that texts take, times the fullest of them: no row has to be wider."""
+        rows, columns = self._corners(lengths)
+        return (int(rows.max(initial=-1)) + 1) * int((columns + lengths).max(initial=0))
 
     def lay_out(self, lengths: IntArray) -> tuple[IntArray, IntArray]:
         """Return which token stands where, and its position in its text; what fills a row is a text of its own."""
-        rows = self._rows_of(lengths)
-        total, count = int(lengths.sum()), int(rows.max(initial=-1)) + 1
-        places = np.full((count, self.row_length), total)
-        positions = np.zeros((count, self.row_length), np.int64)
-        filled = np.zeros(count, np.int64)
-        start = 0
-        for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
-            span = slice(filled[row], filled[row] + length)
-            places[row, span] = np.arange(start, start + length)
-            positions[row, span] = np.arange(length)
-            filled[row] += length
-            start += length
-        for row, end in enumerate(filled.tolist()):
-            positions[row, end:] = np.arange(self.row_length - end)
+        rows, columns = self._corners(lengths)
+        filled = np.zeros(int(rows.max(initial=-1)) + 1, np.int64)
+        np.maximum.at(filled, rows, columns + lengths)
+        shape, total = (len(filled), int(filled.max(initial=0))), int(lengths.sum())
+        in_text = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        standing = np.repeat(rows, lengths), np.repeat(columns, lengths) + in_text
+        places, positions = np.full(shape, total), np.arange(shape[1]) - filled[:, None]
+        places[standing] = np.arange(total)
+        positions[standing] = in_text
         return places, positions
 
     def fitting(self, lengths: IntArray, rows: int) -> int:
         """Return how many of these texts, from the first on, fit into so many rows; at least one."""
         within = int(np.searchsorted(np.cumsum(lengths), rows * self.row_length, "right"))
-        beyond = self._rows_of(lengths[:within]) >= rows
+        beyond = self._corners(lengths[:within])[0] >= rows
         return max(1, int(np.argmax(beyond)) if beyond.any() else within)
 
-    def _rows_of(self, lengths: IntArray) -> IntArray:
-        """Return the row that each text goes to."""
+    def _corners(self, lengths: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the row that each text goes to, and the column it begins in."""
         if lengths.max(initial=0) > self.row_length:
             raise ValueError(f"a text of {lengths.max()} tokens fits no row of {self.row_length}")
+        room = np.full(len(lengths), self.row_length)
+        rows, columns = np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.int64)
         # Rows of which none has more room than the shortest text needs are not looked at again.
-        room, rows = np.full(len(lengths), self.row_length), np.zeros(len(lengths), np.int64)
         first, shortest = 0, int(lengths.min(initial=self.row_length))
         for place, length in enumerate(lengths.tolist()):
             while room[first] < shortest:
                 first += 1
             row = first + int(np.argmax(room[first:] >= length))
-            rows[place] = row
+            rows[place], columns[place] = row, self.row_length - room[row]
             room[row] -= length
-        return rows
+        return rows, columns

@@ -35,8 +35,9 @@ def test_packed_texts_are_whole_and_have_positions_of_their_own(lengths: np.ndar
 def test_what_fits_into_rows_is_as_many_as_possible_and_parts_of_it_fit(lengths: np.ndarray, rows: int) -> None:
     layout = PackedRows(16)
     count = layout.fitting(lengths, rows)
+    assert len(layout.lay_out(lengths[:count])[0]) <= rows
+    assert count == len(lengths) or len(layout.lay_out(lengths[: count + 1])[0]) > rows
     assert layout.tokens(lengths[:count]) <= 16 * rows
-    assert count == len(lengths) or layout.tokens(lengths[: count + 1]) > 16 * rows
     counted = [layout.tokens(lengths[:some]) for some in range(count + 1)]
     assert counted == sorted(counted)
 
@@ -44,6 +45,12 @@ def test_what_fits_into_rows_is_as_many_as_possible_and_parts_of_it_fit(lengths:
 def test_rows_are_nearly_full() -> None:
     lengths = np.random.default_rng(0).integers(4, 128, 500)
     assert lengths.sum() / PackedRows(256).tokens(lengths) > 0.9
+
+
+def test_rows_are_no_wider_than_the_fullest() -> None:
+    """A text that is tried alone, after running out of memory, takes no more than itself."""
+    assert PackedRows(256).tokens(np.array([7])) == 7
+    assert PackedRows(8).lay_out(np.array([3, 4, 2]))[0].shape == (2, 7)
 
 
 def test_a_text_longer_than_a_row_is_refused() -> None:

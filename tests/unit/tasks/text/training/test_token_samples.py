@@ -48,7 +48,7 @@ def test_weights_are_the_tokens_that_are_learned() -> None:
 def test_shapes_count_padding_and_units_do_not() -> None:
     padded, packed, pairs = datasets()
     assert padded.workload.shape(padded.batch([0, 1])) == BatchShape(2, 9, tokens=18)
-    assert packed.workload.shape(packed.batch([0, 1, 2])) == BatchShape(3, 9, tokens=24)
+    assert packed.workload.shape(packed.batch([0, 1, 2])) == BatchShape(3, 9, tokens=18)
     assert pairs.workload.shape(pairs.batch([0, 1])).tokens == 2 * 9 + 2 * 3
     assert [d.workload.units(d.batch([0, 1])) for d in (padded, packed, pairs)] == [14, 14, 18]
 
