@@ -107,17 +107,19 @@ def _build_model(
     """Build the model and its schedule, and have the first rank learn meanwhile what is known of its memory."""
     loaded, ranks, device = parts.loaded, parts.ranks, parts.precision.device
     steered = any(automation.steers_memory for automation in parts.automations)
+    known, world_size = parts.task.trace_facts(), ranks.world_size
+    kind = kind_of_run(loaded, parts.task.network, device, world_size) if steered and ranks.is_first else {}
     tell = partial(
         prepare_warm_start,
         loaded,
-        kind_of_run(loaded, parts.task.network, device, ranks.world_size) if steered and ranks.is_first else {},
+        {**kind, "known": known} if known else kind,
         parts.facts,
         device,
         parts.limit_bytes,
         parts.automations,
         calibrated=loaded.options.memory.calibration,
         tracer=tracer,
-        known=parts.task.trace_facts(),
+        known=known,
     )
     with ThreadPoolExecutor(1) as beside:
         # The process that traces has loaded what it needs by now; here torch loads its compiler meanwhile.

@@ -1,6 +1,7 @@
 """Language models from option files: a whole run, its resume, the commands that know such files, and the others."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.acceptance import only_in_acceptance
 from tests.integration.commands import (
     command,
     latest_weights,
+    merged,
     run_directory,
     step_records,
     train,
@@ -180,3 +182,37 @@ def test_validate_and_doctor_know_the_file(here: Path) -> None:
     assert "tiny can be trained; nothing of this was kept" in " ".join(validated.stdout.split())
     looked = command("doctor", "-opt", "run.yml", cwd=here)
     assert "it can be built: gpt2" in " ".join(looked.stdout.split()), looked.stdout
+
+
+LLAMA_1B = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 8192,
+}
+
+
+@only_in_acceptance
+def test_a_billion_parameters_are_planned_for_a_card_in_25_seconds(here: Path) -> None:
+    """Without weights and without texts; precision, LoRA and gradient checkpointing as in the file."""
+    base = text_options(
+        here / "none",
+        model={"config": None},
+        tokenizer={"train": {"vocab_size": 32_000}},
+        datasets={"train": {"max_length": 2048}},
+        train={"tokens_per_batch": 2048},
+        use_amp=True,
+    )
+    base["model"]["config"] = LLAMA_1B
+    rows = []
+    for changes in ({"model": {"lora": {"r": 8}}, "memory": {"gradient_checkpointing": True}}, {}):
+        file = write_options(here / "billion.yml", merged(base, changes))
+        start = time.perf_counter()
+        done = command("plan", "-opt", file.name, "--card", "RTX 4090 24GB", "--json", cwd=here, afresh=True)
+        assert done.returncode == 0, done.stderr
+        assert time.perf_counter() - start < 25
+        (card,) = json.loads(done.stdout)["cards"]
+        rows.append(card["plan"]["batch_size"] if card["plan"] else 0)
+    assert rows[0] > 4 * rows[1]

@@ -1,20 +1,16 @@
 """Runs of language models: what they consist of, from options."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from math import ceil
 from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.model import checkpoint_gradients, optimizer_maker
+from trainauto.builders.language_networks import build_language_model, build_network
 from trainauto.builders.task_parts import TaskParts
-from trainauto.builders.texts import Loaded, build_texts, kept_model, planned_vocabulary, vocabulary_facts
-from trainauto.core.batch import Batch
-from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
+from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary_facts
+from trainauto.core.plan import TOKENS, Axis, Plan
 from trainauto.core.run_events import LengthUnit
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data import DynamicDataLoader, DynamicDataset
@@ -22,21 +18,18 @@ from trainauto.engine.validation_set import ValidationSet
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.optim.precision import Precision
-from trainauto.options.text_options import TextOptions, row_width
+from trainauto.options.text_options import TextOptions
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.text.training.language_model import LanguageModel
-from trainauto.tasks.text.training.lora import LoraSettings
-from trainauto.tasks.text.training.networks import NetworkSettings, make_network
 from trainauto.tasks.text.training.row_checks import check_rows
-from trainauto.tasks.text.training.text_dataset import draws_of, largest_batch, layout_of, refuse_ranks, token_axis
+from trainauto.tasks.text.training.text_dataset import draws_of, refuse_ranks, token_axis
 from trainauto.tasks.text.training.text_validation import (
     PERPLEXITY,
     TextValidation,
     describe_perplexity,
     unigram_loss,
 )
-from trainauto.tasks.text.training.token_samples import TokenSamples
-from trainauto.tasks.text.training.tokenizers import Vocabulary, save_tokenizer
+from trainauto.tasks.text.training.tokenizers import save_tokenizer
 
 
 class LanguageModelParts(TaskParts):
@@ -70,11 +63,11 @@ class LanguageModelParts(TaskParts):
         self._texts = build_texts(loaded, earlier)
         self._train_set = self.train_set = self._texts.train_set
         check_samples(self.train_set)
-        self.network = _network(loaded, self._texts.vocabulary, precision, weights=pretrained)
+        self.network = build_network(loaded, self._texts.vocabulary, precision, weights=pretrained)
         with locate_errors(loaded, ("train" if options.train.packed else "model",)):
             if options.model.kind == "causal":
                 check_rows(self.network, self._train_set.workload.layout)
-        self.network_words = words_of_model(options, self.network)
+        self.network_words = _words_of(options, self.network)
         self.datasets = [self.train_set, *self._texts.val_sets]
         self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
         self.length = _length(options, len(self.train_set))
@@ -103,7 +96,7 @@ class LanguageModelParts(TaskParts):
         """Return the network with its optimizer."""
         del pretrained, parallel
         layout = self._train_set.workload.layout
-        self._model = _model(self._loaded, self.network, layout, self._texts.vocabulary, precision)
+        self._model = build_language_model(self._loaded, self.network, layout, self._texts.vocabulary, precision)
         return self._model
 
     def build_loader(
@@ -173,95 +166,11 @@ class LanguageModelParts(TaskParts):
         return facts
 
 
-def words_of_model(options: TextOptions, network: nn.Module) -> str:
+def _words_of(options: TextOptions, network: nn.Module) -> str:
     """Return the model in words."""
     configuration: Any = network.config
     lora = options.model.lora
     return f"{configuration.model_type}{f', LoRA of rank {lora.r}' if lora is not None else ''}"
-
-
-def fake_language_model(
-    loaded: Loaded, precision: Precision, known: Mapping[str, Any]
-) -> tuple[Callable[[FakeTensorMode], BaseModel], Callable[[Plan], Batch]]:
-    """Return what makes the model of an option file on fake tensors, and its batches under any plan; no text is read.
-
-    Args:
-        loaded: the option file.
-        precision: number format, and the device.
-        known: ``trace_facts`` of its run; without them, what the option file says.
-
-    Raises:
-        InputError: options cannot be used.
-    """
-    options = loaded.options
-    vocabulary = planned_vocabulary(loaded, known.get("vocabulary"))
-    train = options.datasets.train
-    targets = train.max_target_length or train.max_length
-    longest = known.get("longest") or {"source": train.max_length, "target": targets}
-    row = row_width(options) if options.train.packed else None
-    layout = layout_of(options.model.kind, row)
-    workload = TokenSamples(options.model.kind, layout, longest["source"], longest["target"])
-
-    def build(_mode: FakeTensorMode) -> BaseModel:
-        network = _network(loaded, vocabulary, precision, weights=False)
-        return _model(loaded, network, layout, vocabulary, precision)
-
-    return build, partial(_fake_batch, workload)
-
-
-def _fake_batch(workload: TokenSamples, plan: Plan) -> Batch:
-    """Return the largest batch of a plan of tokens, or rows of a length where a plan counts them."""
-    if BATCH_SIZE not in plan:
-        return largest_batch(workload, plan)
-    rows = TokenSamples(workload.kind, workload.layout, *_sides(workload, plan.size))
-    return largest_batch(rows, Plan.of(**{TOKENS: plan.batch_size * rows_tokens(rows, plan.size)}))
-
-
-def _sides(workload: TokenSamples, size: int) -> tuple[int, int]:
-    """Return source and target of rows of a size: of pairs both in the proportion of the longest."""
-    if workload.kind == "causal":
-        return size, 0
-    source = max(1, ceil(size * workload.longest_source / workload.longest))
-    return source, max(1, size - source)
-
-
-def rows_tokens(workload: TokenSamples, size: int) -> int:
-    """Return the tokens of one row of samples of a size."""
-    return size if workload.kind == "causal" else workload.longest
-
-
-def _network(loaded: Loaded, vocabulary: Vocabulary, precision: Precision, *, weights: bool) -> nn.Module:
-    chosen = loaded.options.model
-    lora = chosen.lora
-    settings = NetworkSettings(
-        chosen.kind,
-        chosen.config,
-        chosen.pretrained,
-        chosen.attention,
-        LoraSettings(lora.r, lora.lora_alpha, lora.lora_dropout, lora.target_modules) if lora is not None else None,
-    )
-    train = loaded.options.datasets.train
-    with locate_errors(loaded, ("model",)):
-        longest = row_width(loaded.options) if loaded.options.train.packed else train.max_length
-        return make_network(settings, vocabulary, longest=longest, device_type=precision.device.type, weights=weights)
-
-
-def _model(
-    loaded: Loaded, network: nn.Module, layout: Any, vocabulary: Vocabulary, precision: Precision
-) -> LanguageModel:
-    train = loaded.options.train
-    model = LanguageModel(
-        network,
-        loaded.options.model.kind,
-        layout,
-        vocabulary.pad,
-        optimizer_maker(loaded, "optim", train.optim),
-        precision,
-        ema_decay=train.ema_decay,
-    )
-    if loaded.options.memory.gradient_checkpointing:
-        checkpoint_gradients(loaded, model)
-    return model
 
 
 def _length(options: TextOptions, samples: int) -> tuple[int, LengthUnit]:

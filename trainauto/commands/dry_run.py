@@ -27,6 +27,7 @@ from trainauto.options.run_options import RunOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.formatting import decision_lines
 from trainauto.tasks.sr.models.validation import Validator
+from trainauto.tasks.text.training.text_validation import TextValidation
 
 _SMALLER = "a smaller batch_size_per_gpu or lq_size"
 _SMALLER_TEXTS = "smaller tokens_per_batch or max_length"
@@ -118,11 +119,13 @@ class DryRun:
             TrainautoError: as a run would.
         """
         run, recorder = self._run, _Recorder()
-        run.reporter = recorder
+        run.reporter, run.closing = recorder, tuple  # nothing is made of what was trained
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
             if isinstance(validator, Validator):
                 keep_first(validator)
+            elif isinstance(validator, TextValidation):
+                validator.is_rehearsal = True
         every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
         run.frequencies = replace(run.frequencies, validate=every, save=0)
         with self._stack:

@@ -77,13 +77,17 @@ class _SizeWords:
         self._unit = f" {axis.unit}" if axis and axis.unit else ""
         is_crop = axis is not None and axis.unit == "px"
         self.many = "crop" if is_crop else axis.name if axis else ""
+        self.many += " in tokens" if self.token_headings else ""
         self.explained = "lq_size: side of a crop of the input. " if is_crop else ""
         self.bound = "max_batch_size" if is_crop else "its bounds"
 
     def cells(self, plan: Plan | str) -> tuple[str, ...]:
         """Return the cell of a plan in a row, or one in its place; none where there is no column."""
-        in_words = str if self.token_headings else self.text  # where tokens have a column there is no room for units
-        return tuple(plan if isinstance(plan, str) else in_words(plan.size) for _ in self.headings)
+        return tuple(plan if isinstance(plan, str) else self.short(plan.size) for _ in self.headings)
+
+    def short(self, size: int) -> str:
+        """Return a size with its unit, where there is room for that."""
+        return str(size) if self.token_headings else self.text(size)
 
     def tokens(self, plan: Plan | str) -> tuple[str, ...]:
         """Return the cell of a batch's tokens, or one in its place; none where there is no column."""
@@ -120,7 +124,7 @@ def _frontiers(answer: CardPlans, sizes: _SizeWords) -> list[str]:
         rows.append((card.preset.name, *(largest.get(crop, "-") for crop in some)))
     return [
         f"largest batch by {sizes.many}, within the same target:",
-        *aligned(("card", *map(sizes.text, some)), rows),
+        *aligned(("card", *map(sizes.short, some)), rows),
         "",
     ]
 

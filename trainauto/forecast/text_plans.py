@@ -53,23 +53,26 @@ def plan_language_model(
     with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
         return plan_traced(
             options.name,
-            words_of_model(options),
+            _words_of(options),
             tracer,
             planned_axes(options),
             chosen,
             _target(options),
-            notes=(*notes, _NOTE),
+            notes=(*notes, _note(options)),
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
         )
 
 
-_NOTE = (
-    "length: tokens of the longest sample of a batch. A run counts its batches in tokens (tokens_per_batch): so many "
-    "rows of max_length, or more that are shorter."
-)
+def _note(options: TextOptions) -> str:
+    """Say what lengths mean."""
+    pairs = ", source and target together" if options.model.kind == "encoder_decoder" else ""
+    return (
+        f"length: tokens of the longest sample of a batch{pairs}. A run counts its batches in tokens "
+        "(tokens_per_batch): so many rows of the longest, or more that are shorter."
+    )
 
 
-def words_of_model(options: TextOptions) -> str:
+def _words_of(options: TextOptions) -> str:
     """Return the model in words."""
     model = options.model
     kind = str((model.config or {}).get("model_type", "")) or str(model.pretrained)

@@ -43,7 +43,7 @@ def fake_run(
     """
     if (texts := texts_of(loaded)) is None:
         return FakeRun.of(images_of(loaded), like_cuda=like_cuda, world_size=world_size)
-    from trainauto.builders.language_model import fake_language_model
+    from trainauto.builders.language_networks import fake_language_model
 
     precision = choose_precision(texts)
     build, batch_of = fake_language_model(texts, precision, known or {})

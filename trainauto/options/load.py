@@ -279,7 +279,7 @@ def _hint_or_nearest(path: KeyPath, tree: dict[str, Any], keys: list[str], model
         return "Remove it: it is an option of runs, and a test does not train."
     advice = (own or TASKS[SUPER_RESOLUTION]).hint(path, tree) or nearest(key, keys)
     others = [task for task in TASKS.values() if own not in (None, task) and _knows(task, key)]
-    if own is not None and others and not advice.startswith(("Write", "Remove", "Did")):
+    if own is not None and others and not homes and not advice.startswith(("Write", "Remove", "Did")):
         return f"It is an option of {others[0].words} (task: {others[0].name}), and this file is of {own.words}."
     return advice
 

@@ -18,7 +18,7 @@ from trainauto.options.text_options import TextOptions
 KINDS = {
     "network": ("Networks", "network_g, network_d"),
     "loss": ("Losses", "items of train.losses"),
-    "optimizer": ("Optimizers", "train.optim_g, train.optim_d; of texts train.optim"),
+    "optimizer": ("Optimizers", "train.optim_g, optim_d, optim"),
     "schedule": ("Schedules", "train.scheduler"),
     "metric": ("Metrics", "values of val.metrics"),
     "dataset": ("Datasets", "type of datasets.train, val and val_*"),

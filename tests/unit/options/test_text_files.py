@@ -1,9 +1,11 @@
 """Option files of `task: text`: what they take, and what is said of what they do not."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
@@ -113,3 +115,16 @@ def test_commands_for_images_refuse_texts(load: Callable[..., LoadedOptions]) ->
     assert super_resolution_only(load(), "export", "-").options.network_g.type
     with pytest.raises(InputError, match="export is for networks of super-resolution, and this file is of lang"):
         super_resolution_only(load(text=TEXT), "export", "Take from_pretrained.")
+
+
+def test_the_page_shows_a_file_that_loads(load: Callable[..., LoadedOptions]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "text.md").read_text(encoding="utf-8")
+    whole, adapters = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    options = load(text=whole).options
+    assert isinstance(options, TextOptions)
+    assert options.train.tokens_per_batch == 4096
+    model = yaml.safe_load(adapters)["model"]
+    adapted = load(f"model={yaml.safe_dump(model, default_flow_style=True, width=1000).strip()}", text=whole).options
+    assert isinstance(adapted, TextOptions)
+    assert adapted.model.lora is not None
+    assert adapted.model.lora.target_modules == ["c_attn"]

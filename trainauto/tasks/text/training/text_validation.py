@@ -75,6 +75,7 @@ class TextValidation:
         unigram: mean loss of a unigram model; ``None`` where nobody compares.
         tokens: tokens that are predicted in a validation.
         last: of its validations.
+        is_rehearsal: only its first batch is run, to see that it can be: the longest texts.
     """
 
     dataset: TextDataset
@@ -82,6 +83,7 @@ class TextValidation:
     unigram: float | None = None
     tokens: int = field(init=False)
     last: ValidationRecord | None = field(init=False, default=None)
+    is_rehearsal: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.tokens = len(self.dataset.samples.learned)
@@ -149,6 +151,8 @@ class TextValidation:
                 continue
             total += loss
             place += len(batch)
+            if self.is_rehearsal:
+                return total / self.dataset.workload.weight(self.dataset.batch(batch)), ooms
         return total / self.tokens, ooms
 
     def _count(self, longest: int) -> int:
