@@ -88,7 +88,8 @@ def test_the_trained_model_is_one_of_transformers(here: Path) -> None:
     )
     assert train(options).returncode == 0
     run = run_directory(options)
-    assert all(record["tokens"] % 48 == 0 for record in step_records(run))
+    # Five rows of at most 48 tokens, of which texts fill most.
+    assert all(record["tokens"] <= 240 and record["units"] > 0.7 * record["tokens"] for record in step_records(run))
     model = AutoModelForCausalLM.from_pretrained(run / "model", local_files_only=True)
     tokenizer = AutoTokenizer.from_pretrained(run / "model", local_files_only=True)
     with torch.no_grad():
@@ -150,6 +151,7 @@ def test_what_cannot_be_used(here: Path, changes: dict[str, Any], where: str, wo
     assert not (here / "experiments").exists()
 
 
+@only_in_acceptance
 def test_a_budget_is_filled_by_tokens(here: Path) -> None:
     """The first plan comes from a trace, within the target; the tokens of a batch grow to it."""
     options = write_options(
@@ -162,13 +164,13 @@ def test_a_budget_is_filled_by_tokens(here: Path) -> None:
             training_automations={"DynamicBatchSizeOptimizer": {"adjustment_frequency": 4}},
         ),
     )
-    done = train(options, own_process=True, afresh=True)
+    done = train(options, own_process=True, afresh=True, timeout_s=250)
     assert done.returncode == 0, done.stderr
     run = run_directory(options)
     records = step_records(run)
     assert sum(record["samples"] for record in records) == 2 * 360
     assert records[-1]["plan"]["tokens"] > 256
-    forecast = json.loads((run / "forecast.json").read_text())
+    forecast = json.loads((run / "foresight.json").read_text())
     assert len(forecast["traced"]) >= 3
     limit = 64 * 2**20
     assert max(record["peak"]["allocated"] for record in records) <= limit
