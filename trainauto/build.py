@@ -9,9 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from trainauto.builders.data import build_loader, build_validator
 from trainauto.builders.distributed_setup import checkpoints_of, earlier_run, new_run, parallel_of
-from trainauto.builders.model import build_model, build_schedule, load_compiler
+from trainauto.builders.model import build_schedule, load_compiler
 from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
 from trainauto.builders.summary import run_summary
@@ -35,7 +34,7 @@ from trainauto.models.base_model import BaseModel
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
-from trainauto.options.schema import Options
+from trainauto.options.run_options import RunOptions
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
@@ -43,14 +42,13 @@ from trainauto.reporting.startup_log import StartupLog
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import write_run_metadata
-from trainauto.tasks.sr.models.run_validator import RunValidator
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def build_run(
-    loaded: LoadedOptions,
+    loaded: LoadedOptions[RunOptions],
     *,
     auto_resume: bool = False,
     restarted: bool = False,
@@ -82,7 +80,7 @@ def build_run(
             loaded.options, ranks, lock, auto_resume=auto_resume, restarted=restarted
         )
         is_new = checkpoint is None  # else its weights replace pretrained ones, which need not exist any more
-        parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples)
+        parts = build_parts(loaded, ranks, pretrained=is_new, check_samples=check_samples, earlier=earlier)
         model, schedule, start = _build_model(parts, tracer, pretrained=is_new)
         directory = earlier or new_run(loaded, ranks, lock)
         checkpoints = checkpoints or checkpoints_of(directory, loaded.options, ranks)
@@ -109,16 +107,19 @@ def _build_model(
     """Build the model and its schedule, and have the first rank learn meanwhile what is known of its memory."""
     loaded, ranks, device = parts.loaded, parts.ranks, parts.precision.device
     steered = any(automation.steers_memory for automation in parts.automations)
+    known, world_size = parts.task.trace_facts(), ranks.world_size
+    kind = kind_of_run(loaded, parts.task.network, device, world_size) if steered and ranks.is_first else {}
     tell = partial(
         prepare_warm_start,
         loaded,
-        kind_of_run(loaded, parts.network, device, ranks.world_size) if steered and ranks.is_first else {},
+        {**kind, "known": known} if known else kind,
         parts.facts,
         device,
         parts.limit_bytes,
         parts.automations,
         calibrated=loaded.options.memory.calibration,
         tracer=tracer,
+        known=known,
     )
     with ThreadPoolExecutor(1) as beside:
         # The process that traces has loaded what it needs by now; here torch loads its compiler meanwhile.
@@ -126,8 +127,8 @@ def _build_model(
         try:
             load_compiler()
             parallel = parallel_of(loaded.options, ranks)
-            model = build_model(loaded, parts.network, parts.precision, pretrained=pretrained, parallel=parallel)
-            schedule = build_schedule(loaded, model)
+            model = parts.task.build_model(parts.precision, pretrained=pretrained, parallel=parallel)
+            schedule = build_schedule(loaded, model, *parts.task.length)
         except BaseException:
             if tracer is not None:
                 tracer.end()  # nobody wants its answers now
@@ -151,7 +152,7 @@ def _assembled(
 ) -> Iterator[Run]:
     """Yield the run in its directory, with its loader and its reporter at work."""
     ranks, options = parts.ranks, parts.loaded.options
-    loader = build_loader(options, parts.train_set, start.plan, parts.precision, parts.sharding, ranks.rank)
+    loader = parts.task.build_loader(start.plan, parts.precision, parts.sharding, ranks.rank)
     configured_samples = parts.sharding.total(start.configured_samples)
     controls = Controls(loader, options.train.grad_clip)
     with Reporter(_sinks(options, directory, ranks)) as reporter, loader:
@@ -164,17 +165,21 @@ def _assembled(
             axes=parts.facts.axes,
             schedule=schedule,
             journal=DecisionJournal(controls, parts.automations if ranks.is_first else (), ranks),
-            validators=_validators(parts, directory, in_step=model.is_sharded),
+            validators=parts.task.build_validators(directory, parts.precision.device, in_step=model.is_sharded),
             checkpoints=checkpoints,
             reporter=reporter,
             meter=parts.meter,
-            frequencies=_frequencies(options),
+            frequencies=Frequencies(
+                parts.task.validates_every, options.logger.save_checkpoint_freq, parts.task.best_metric
+            ),
             budget_bytes=parts.budget_bytes,
             first_plan=parts.facts.plan,
-            batch_scaling=BatchScaling(options.train.lr_scaling, configured_samples),
+            batch_scaling=BatchScaling(parts.task.rate_scaling, configured_samples),
             checkpointing_fallback=CheckpointingFallback(
                 allowed=options.memory.allow_gradient_checkpointing, may_help=start.checkpointing_may_help
             ),
+            length_key=parts.task.length_key,
+            closing=partial(parts.task.finish, directory),
             limit_bytes=parts.limit_bytes,
             memory_target_bytes=summary.memory_target_bytes,
             ranks=ranks,
@@ -185,30 +190,16 @@ def _assembled(
         yield run
 
 
-def _sinks(options: Options, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:
+def _sinks(options: RunOptions, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:
     if not ranks.is_first:
         return ()
     return default_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
-
-
-def _validators(parts: RunParts, directory: RunDirectory, *, in_step: bool) -> list[RunValidator]:
-    device = parts.precision.device
-    return [
-        build_validator(parts.loaded, dataset, parts.metrics, parts.network, device, directory, in_step=in_step)
-        for dataset in parts.val_sets
-    ]
 
 
 def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunDirectory) -> None:
     """Write what later commands read of the run besides its logs."""
     configured = run.batch_scaling.configured_samples, start.configured_samples
     steps, world_size = run.progress.steps, parts.ranks.world_size
-    write_run_metadata(directory, parts.resolved, parts.train_set, configured, steps, world_size)
+    write_run_metadata(directory, parts.resolved, parts.task.train_set, configured, steps, world_size)
+    parts.task.keep(directory)
     keep_forecast(directory, start.forecast, parts.limit_bytes, parts.precision.device)
-
-
-def _frequencies(options: Options) -> Frequencies:
-    best = options.logger.best_metric or next(iter(options.val.metrics), None)
-    return Frequencies(
-        options.val.val_freq if options.val.val_enabled else 0, options.logger.save_checkpoint_freq, best
-    )

@@ -12,7 +12,11 @@ import pytest
         ("import trainauto.reporting.default_sinks", {"torch", "tensorboard"}),
         ("from trainauto.cli import main; assert main(['list', 'cards']) == 0", {"torch"}),
         ("import trainauto.data.packing", {"torch", "transformers"}),
-        ("import trainauto; trainauto.build_dynamic_batch_dataloader, trainauto.train", {"transformers", "tokenizers"}),
+        (
+            "import trainauto, trainauto.commands.dry_run, trainauto.forecast.option_plans\n"
+            "trainauto.build_dynamic_batch_dataloader, trainauto.train",
+            {"transformers", "tokenizers", "peft"},
+        ),
         ("import trainauto.huggingface", {"torch", "transformers", "accelerate"}),
     ],
     ids=["sinks of a run", "list of cards", "packing", "texts", "Trainer"],

@@ -4,13 +4,15 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from tests.integration.commands import gan_options, tiny_options, write_options
+from tests.integration.text_runs import text_options as options_of_texts
+from tests.integration.text_runs import write_texts
 from trainauto.build import build_run
 from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.builders.discriminator import _given
@@ -18,22 +20,42 @@ from trainauto.builders.distributed_setup import limit_and_sharding, parallel_of
 from trainauto.builders.summary import _facts, run_summary
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
-from trainauto.options import dataset_options, resource_options, schema, training_options
+from trainauto.options import (
+    dataset_options,
+    resource_options,
+    run_options,
+    schema,
+    text_options,
+    training_options,
+)
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.data import DATASETS
 
 OPTIONS = Path(schema.__file__).parent
 MODULES = (schema, dataset_options, training_options, resource_options)
-PROPERTIES = {Path(module.__file__) for module in MODULES}  # properties of the sections read for their callers
+PROPERTIES = {Path(module.__file__) for module in (*MODULES, text_options)}  # read for their callers
 # Whoever reads there does not use it.
 TELLING = (run_summary.__code__, _facts.__code__, _warn_of_many_workers.__code__, _given.__code__)
 HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
 FOR_DATASETS = {name for kind in DATASETS for name in inspect.signature(DATASETS.get(kind)).parameters}
-SECTIONS = [
-    section
-    for module in MODULES
-    for section in vars(module).values()
-    if isinstance(section, type) and issubclass(section, BaseModel) and section.__module__ == module.__name__
+
+
+def sections_of(*modules: ModuleType) -> list[type[BaseModel]]:
+    return [
+        section
+        for module in modules
+        for section in vars(module).values()
+        if isinstance(section, type) and issubclass(section, BaseModel) and section.__module__ == module.__name__
+    ]
+
+
+SECTIONS = sections_of(*MODULES)
+# Some of what all tasks share are sections of texts as they are, others bases of their sections.
+TEXT_SECTIONS = [
+    *(section for section in sections_of(text_options) if section is not text_options.TextSource),
+    run_options.RunLogger,
+    run_options.RunPaths,
+    resource_options.MemoryOptions,
 ]
 
 Read = set[tuple[str, str]]
@@ -69,7 +91,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
                 seen.add((type(self).__name__, name))
         return plain(self, name)
 
-    for section in SECTIONS:
+    for section in {*SECTIONS, *TEXT_SECTIONS}:
         monkeypatch.setattr(section, "__getattribute__", reading, raising=False)
     return seen
 
@@ -99,5 +121,27 @@ def test_every_key_is_read_by_a_run(
     limit_and_sharding(loaded, Pair(), 1)
     parallel_of(loaded.options, Pair())
     every = {(section.__name__, key) for section in SECTIONS for key in section.model_fields}
-    assert every - read == set()
+    assert every - read == {("Options", "task")}  # read before: it says which options these are
     assert len(every) > 50
+
+
+def test_every_key_of_texts_is_read_by_a_run(tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = write_texts(tmp_path, 20)
+    from_scratch = options_of_texts(texts, train={"packed": True, "total_epochs": 1}, use_amp=True)
+    adapted = options_of_texts(
+        texts,
+        model={"config": None, "pretrained": str(tmp_path / "experiments" / "tiny" / "current" / "model")},
+        tokenizer=None,
+        datasets={"val": {"share": None, "path": str(texts)}},
+        train={"total_epochs": 1},
+        training_automations={"PlanSchedule": {"changes": []}},
+    )
+    del adapted["tokenizer"]
+    adapted["model"]["lora"] = {"target_modules": ["c_attn"]}
+    for number, options in enumerate((from_scratch, adapted)):
+        loaded = load_options(write_options(tmp_path / f"{number}.yml", options))
+        with build_run(loaded) as run:
+            train(run)
+    every = {(section.__name__, key) for section in TEXT_SECTIONS for key in section.model_fields}
+    assert every - read == {("TextOptions", "task")}

@@ -12,7 +12,7 @@ from trainauto.control.controller import Controller
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.own_loop import OwnLoop
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.plan import BATCH_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import PeakReading
 
 LQ_SIZE = "lq_size"
@@ -67,6 +67,8 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
         target_batch_size: samples of every optimizer step, run in as many micro-batches as memory asks for; ``None``
             lets the step grow with the batch.
         warmup_period: train the first period under the option file's plan, whatever is predicted.
+        min_tokens: fewest tokens of a batch of texts it goes down to; ``None`` is one row.
+        max_tokens: most tokens of a batch of texts it goes up to; ``None`` is 16 times those it begins with.
     """
 
     def __init__(
@@ -84,6 +86,8 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
         objective: Literal["memory", "throughput"] = "memory",
         target_batch_size: int | None = None,
         warmup_period: bool = False,
+        min_tokens: int | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         settings = ControlSettings(
             target_vram_usage=target_vram_usage,
@@ -95,7 +99,11 @@ class DynamicBatchSizeOptimizer(ControllerAutomation):
             objective=objective,
             warmup_period=warmup_period,
         )
-        limits = {BATCH_SIZE: (min_batch_size, max_batch_size), LQ_SIZE: (min_lq_size, max_lq_size)}
+        limits = {
+            BATCH_SIZE: (min_batch_size, max_batch_size),
+            LQ_SIZE: (min_lq_size, max_lq_size),
+            TOKENS: (1 if min_tokens is None else min_tokens, ANY if max_tokens is None else max_tokens),
+        }
         bounds = Bounds(limits, AXES).at_most(BATCH_SIZE, target_batch_size)
         super().__init__(Controller(self.name, settings, bounds, EffectiveBatch(target_batch_size)))
         self._loop = OwnLoop(

@@ -1,6 +1,6 @@
 """Plan changes at fixed steps: progressive training with growing crops, or a trial of an automatic run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
@@ -8,7 +8,7 @@ from trainauto.automations.registry import AUTOMATIONS
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import PlanChange, RunFacts
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.plan import BATCH_SIZE, Plan
+from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 from trainauto.core.records import StepRecord
 
 
@@ -20,16 +20,18 @@ class PlannedChange:
         step: the change is asked for after this optimizer step.
         lq_size: new crop size in pixels of the low-quality image; ``None`` keeps it.
         batch_size: new number of samples an optimizer step; ``None`` keeps it.
+        tokens: of texts, new tokens of a batch, rounded down to whole rows of the longest; ``None`` keeps them.
     """
 
     step: int
     lq_size: int | None = None
     batch_size: int | None = None
+    tokens: int | None = None
 
 
 @AUTOMATIONS.register("PlanSchedule")
 class PlanSchedule(Automation):
-    """Changes crop and batch at the steps the option file names.
+    """Changes crop and batch, or the tokens of a batch, at the steps the option file names.
 
     Larger plans act after the loader's lookahead, smaller ones with the next batch.
 
@@ -45,17 +47,22 @@ class PlanSchedule(Automation):
             raise ValueError(f"steps must be different and at least 1, got {steps}")
         self._changes = {change.step: change for change in changes}
         self._plan: Plan | None = None
+        self._axes: Mapping[str, Axis] = {}
 
     def check(self, facts: RunFacts) -> None:
         """Check every change against the bounds of the run.
 
         Raises:
-            InputError: a value is out of bounds or off the network's multiple.
+            InputError: a value is out of bounds or off the network's multiple, or the run has nothing of that name.
         """
+        axes = {axis.name: axis for axis in facts.axes}
         for change in self._changes.values():
-            for axis in facts.axes:
-                value = _values(change).get(axis.name)
-                if value is not None and not axis.admits(value):
+            for name, value in _values(change).items():
+                if name not in axes:
+                    message = f"PlanSchedule: {name} at step {change.step} is nothing that this run's batches have"
+                    raise InputError(Problem(message, advice=f"What may change is {' and '.join(axes)}."))
+                axis = axes[name]
+                if not axis.admits(axis.clamp(value) if name == TOKENS and value >= axis.minimum else value):
                     raise InputError(
                         Problem(
                             f"PlanSchedule: {axis.name} {value} at step {change.step} is not admissible",
@@ -65,17 +72,20 @@ class PlanSchedule(Automation):
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up the plan the run stands at."""
-        self._plan = facts.plan
+        self._plan, self._axes = facts.plan, {axis.name: axis for axis in facts.axes}
 
     def on_step_end(self, record: StepRecord) -> PlanChange | None:
         """Ask for the change planned for this step."""
         change = self._changes.get(record.step)
         if change is None or self._plan is None:
             return None
-        self._plan = self._plan.changed(**_values(change))
+        values = _values(change)
+        if TOKENS in values and TOKENS in self._axes:
+            values[TOKENS] = self._axes[TOKENS].clamp(values[TOKENS])
+        self._plan = self._plan.changed(**values)
         return PlanChange(self._plan, f"planned for step {record.step}")
 
 
 def _values(change: PlannedChange) -> dict[str, int]:
-    sizes = {LQ_SIZE: change.lq_size, BATCH_SIZE: change.batch_size}
+    sizes = {LQ_SIZE: change.lq_size, BATCH_SIZE: change.batch_size, TOKENS: change.tokens}
     return {name: value for name, value in sizes.items() if value is not None}

@@ -8,15 +8,17 @@ from typing import Any
 import torch
 
 from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.builders.components import build_component, checked_arguments, locate_errors
-from trainauto.builders.memory import BOUNDS, controller_defaults, log_bounds, preset_for
+from trainauto.builders.memory import BOUNDS, MAX_TOKENS, controller_defaults, log_bounds, preset_for
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BATCH_SIZE, TOKENS
 from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.nested import SECTION
 from trainauto.options.parameters import is_plain, parameters_of
-from trainauto.options.schema import Automations, AutomationSwitch
+from trainauto.options.run_options import Automations, AutomationSwitch, RunOptions
 
 CONTROLLER = "DynamicBatchSizeOptimizer"
 
@@ -30,12 +32,14 @@ class AutomationChoice:
         arguments: its arguments as they stand there.
         written: the same, as its constructor takes them.
         filled_in: its arguments that a preset gives, or that had to yield to what is written.
+        foreign: arguments that bound what the plans of this run have not.
     """
 
     name: str
     arguments: Mapping[str, Any]
     written: Mapping[str, Any]
     filled_in: Mapping[str, Any]
+    foreign: frozenset[str] = frozenset()
 
     @property
     def constructor(self) -> Callable[..., Automation]:
@@ -48,11 +52,11 @@ class AutomationChoice:
         plain = {
             parameter.name: parameter.default
             for parameter in parameters_of(self.constructor)
-            if is_plain(parameter.default)
+            if is_plain(parameter.default) and parameter.name not in self.foreign
         }
         return {**plain, **self.filled_in, **self.arguments}
 
-    def build(self, loaded: LoadedOptions) -> Automation:
+    def build(self, loaded: LoadedOptions[RunOptions]) -> Automation:
         """Return it.
 
         Raises:
@@ -70,7 +74,11 @@ def is_controller(name: str) -> bool:
 
 
 def choose_automation(
-    loaded: LoadedOptions, name: str, arguments: Mapping[str, Any], preset: CardPreset | None, facts: RunFacts
+    loaded: LoadedOptions[RunOptions],
+    name: str,
+    arguments: Mapping[str, Any],
+    preset: CardPreset | None,
+    facts: RunFacts,
 ) -> AutomationChoice:
     """Return an automation with what fills in for it on a card, or under a budget.
 
@@ -84,21 +92,51 @@ def choose_automation(
     Raises:
         InputError: it is not known, or does not take these arguments.
     """
-    fillable = frozenset(BOUNDS).intersection(inspect.signature(AUTOMATIONS.get(name)).parameters)
+    foreign = _foreign_bounds(facts)
+    parameters = inspect.signature(AUTOMATIONS.get(name)).parameters
+    fillable = frozenset((*BOUNDS, MAX_TOKENS)).difference(foreign).intersection(parameters)
     if preset is None and not is_controller(name):
         fillable = frozenset()
     written = checked_arguments(loaded, AUTOMATIONS, (SECTION, name), name, arguments, filled_in=fillable)
+    if is_controller(name):
+        _check_axes(loaded, name, arguments, foreign, facts)
     # Controllers of plugins may take null where ours take a number.
     numbers = {key: written[key] for key in fillable & written.keys() if isinstance(written[key], int | float)}
     defaults = controller_defaults(preset, facts, numbers)
-    return AutomationChoice(
-        name, arguments, written, {key: defaults[key] for key in BOUNDS if key in fillable - arguments.keys()}
-    )
+    filled_in = {key: value for key, value in defaults.items() if key in fillable - arguments.keys()}
+    return AutomationChoice(name, arguments, written, filled_in, foreign)
+
+
+def _foreign_bounds(facts: RunFacts) -> frozenset[str]:
+    """Return arguments of controllers that bound axes which a run has not."""
+    names = {LQ_SIZE, BATCH_SIZE, TOKENS}.difference(axis.name for axis in facts.axes)
+    return frozenset(f"{end}_{name}" for name in names for end in ("min", "max"))
+
+
+def _check_axes(
+    loaded: LoadedOptions[RunOptions], name: str, arguments: Mapping[str, Any], foreign: frozenset[str], facts: RunFacts
+) -> None:
+    """Refuse bounds of what the plans of this run have not.
+
+    Raises:
+        InputError: they would be read by nobody.
+    """
+    counts_samples = any(axis.is_count for axis in facts.axes)
+    for key in arguments:
+        if key in foreign or (key == "target_batch_size" and not counts_samples):
+            axes = " and ".join(axis.name for axis in facts.axes)
+            own = ", ".join(f"min_{axis.name}, max_{axis.name}" for axis in facts.axes)
+            with locate_errors(loaded, (SECTION, name, key)):
+                raise InputError(
+                    Problem(
+                        f"'{key}' means nothing here: what changes in this run is {axes}", advice=f"There are {own}."
+                    )
+                )
 
 
 def build_automations(
-    loaded: LoadedOptions, facts: RunFacts, device: torch.device
-) -> tuple[list[Automation], LoadedOptions]:
+    loaded: LoadedOptions[RunOptions], facts: RunFacts, device: torch.device
+) -> tuple[list[Automation], LoadedOptions[RunOptions]]:
     """Return the automations of a run in the order they are asked, and its options with all their arguments in force.
 
     Args:
@@ -124,7 +162,7 @@ def build_automations(
     return sorted(built, key=lambda automation: automation.priority), with_all_arguments(loaded, chosen)
 
 
-def _checked(loaded: LoadedOptions, chosen: AutomationChoice, facts: RunFacts) -> Automation:
+def _checked(loaded: LoadedOptions[RunOptions], chosen: AutomationChoice, facts: RunFacts) -> Automation:
     automation = chosen.build(loaded)
     with locate_errors(loaded, (SECTION, chosen.name)):
         try:
@@ -134,7 +172,7 @@ def _checked(loaded: LoadedOptions, chosen: AutomationChoice, facts: RunFacts) -
     return automation
 
 
-def with_all_arguments(loaded: LoadedOptions, chosen: list[AutomationChoice]) -> LoadedOptions:
+def with_all_arguments(loaded: LoadedOptions[RunOptions], chosen: list[AutomationChoice]) -> LoadedOptions[RunOptions]:
     """Return options in which automations have the names they are registered by, and those that run all arguments."""
     section = loaded.options.training_automations
     arguments = {choice.name: choice.in_force for choice in chosen}

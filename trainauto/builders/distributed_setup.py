@@ -14,6 +14,8 @@ from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.parallel import Parallel, overlapped, sharded
 from trainauto.options.load import LoadedOptions
+from trainauto.options.resource_options import DistributedOptions
+from trainauto.options.run_options import RunOptions
 from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
@@ -24,7 +26,10 @@ OF_ONE_MACHINE: Any = {"memory": {"budget", "cpu_budget"}, "num_threads": True}
 
 
 def check_same_everywhere(
-    ranks: Communicator, loaded: LoadedOptions, datasets: Sequence[DynamicDataset], scans: Mapping[str, DatasetScan]
+    ranks: Communicator,
+    loaded: LoadedOptions[RunOptions],
+    datasets: Sequence[DynamicDataset],
+    scans: Mapping[str, DatasetScan],
 ) -> None:
     """Refuse ranks that would train different things: other options, or other images under the same folder's name.
 
@@ -51,7 +56,7 @@ def check_same_everywhere(
 
 
 def limit_and_sharding(
-    loaded: LoadedOptions, ranks: Communicator, limit_bytes: int | None
+    loaded: LoadedOptions[RunOptions], ranks: Communicator, limit_bytes: int | None
 ) -> tuple[int | None, SampleSharding]:
     """Return the memory that plans are made for, and how samples are divided among ranks.
 
@@ -64,7 +69,7 @@ def limit_and_sharding(
         return limit_bytes, SampleSharding()
     limits = [facts["limit"] for facts in ranks.all_gather_object({"limit": limit_bytes})]
     known_limits = [limit for limit in limits if limit is not None]
-    if loaded.options.distributed.batches == "equal":
+    if _together(loaded.options).batches == "equal":
         return min(known_limits) if len(known_limits) == len(limits) else None, SampleSharding.equal(ranks.world_size)
     with locate_errors(loaded, ("distributed", "batches")):
         if any(
@@ -79,16 +84,21 @@ def limit_and_sharding(
     return max(known_limits), SampleSharding.by_memory(known_limits)
 
 
-def parallel_of(options: Options, ranks: Communicator) -> Parallel | None:
+def parallel_of(options: RunOptions, ranks: Communicator) -> Parallel | None:
     """Return how the network becomes one of several ranks where they meet in its backward pass; ``None`` elsewhere."""
-    chosen = options.distributed
+    chosen = _together(options)
     ranks.reduces_in_backward = ranks.world_size > 1 and (chosen.ddp_overlap or chosen.fully_shard)
     if not ranks.reduces_in_backward:
         return None
     return sharded if chosen.fully_shard else overlapped
 
 
-def new_run(loaded: LoadedOptions, ranks: Communicator, lock: RunLock) -> RunDirectory:
+def _together(options: RunOptions) -> DistributedOptions:
+    """Return how ranks train together; by its defaults where a task has no options for that."""
+    return options.distributed if isinstance(options, Options) else DistributedOptions()
+
+
+def new_run(loaded: LoadedOptions[RunOptions], ranks: Communicator, lock: RunLock) -> RunDirectory:
     """Have the first rank make the run's folder and take it; return it."""
 
     def make() -> str:
@@ -104,7 +114,7 @@ def new_run(loaded: LoadedOptions, ranks: Communicator, lock: RunLock) -> RunDir
 
 
 def earlier_run(
-    options: Options, ranks: Communicator, lock: RunLock, *, auto_resume: bool, restarted: bool
+    options: RunOptions, ranks: Communicator, lock: RunLock, *, auto_resume: bool, restarted: bool
 ) -> tuple[RunDirectory | None, Checkpoints | None, Path | None]:
     """Return the run to resume, its checkpoints, and the newest of them, where there are such.
 
@@ -150,6 +160,6 @@ def earlier_run(
     return directory, checkpoints, paths[1] if len(paths) > 1 else None
 
 
-def checkpoints_of(directory: RunDirectory, options: Options, ranks: Communicator) -> Checkpoints:
+def checkpoints_of(directory: RunDirectory, options: RunOptions, ranks: Communicator) -> Checkpoints:
     """Return the checkpoints of a run; ranks other than the first look at them only."""
     return Checkpoints(directory.checkpoints, options.logger.keep_checkpoints if ranks.is_first else 0)

@@ -5,9 +5,10 @@ from pathlib import Path
 from trainauto.builders.components import locate_errors
 from trainauto.core.plugins import import_installed_plugins, import_plugin
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
 
 
-def load_plugins(loaded: LoadedOptions) -> None:
+def load_plugins(loaded: LoadedOptions[RunOptions]) -> None:
     """Import installed plugins and those the option file names.
 
     Raises:

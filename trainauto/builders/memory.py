@@ -12,7 +12,7 @@ import torch
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
-from trainauto.core.plan import Axis
+from trainauto.core.plan import TOKENS, Axis
 from trainauto.core.run_events import DETAIL, RunSummary
 from trainauto.core.units import size_text
 from trainauto.options.cards import CardPreset, cpu_preset, find_card
@@ -20,8 +20,12 @@ from trainauto.options.cards import CardPreset, cpu_preset, find_card
 logger = logging.getLogger(__name__)
 
 BAND = TARGET, MARGIN = "target_vram_usage", "safety_margin"
+MAX_TOKENS = "max_tokens"
 BOUNDS = (*BAND, "min_batch_size", "max_batch_size", "min_lq_size", "max_lq_size")
 """Arguments of a controller that presets know."""
+
+GROWTH = 16
+"""How many times the tokens of the first batch a controller goes up to where nobody says: beyond, steps are few."""
 
 _PARAMETERS = inspect.signature(AUTOMATIONS.get("DynamicBatchSizeOptimizer")).parameters
 
@@ -47,6 +51,9 @@ def controller_defaults(preset: CardPreset | None, facts: RunFacts, written: Map
     """
     suggested = bounds_of(preset)
     defaults = {**suggested, **_band(suggested, written)}
+    if TOKENS in facts.plan:
+        band = {name: defaults[name] for name in BAND if name not in written}
+        return band if MAX_TOKENS in written else {**band, MAX_TOKENS: GROWTH * facts.plan[TOKENS]}
     for axis in facts.axes:
         low, high, first = f"min_{axis.name}", f"max_{axis.name}", facts.plan[axis.name]
         defaults[low] = min(suggested[low], first)
@@ -92,7 +99,7 @@ def log_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any],
         )
         return
     suggested, values = bounds_of(preset), {**filled_in, **written}
-    shown = [bound for bound in (*BOUNDS, "target_batch_size") if values.get(bound) is not None]
+    shown = [bound for bound in (*BOUNDS, MAX_TOKENS, "target_batch_size") if values.get(bound) is not None]
     bounds_text = [f"{bound} {values[bound]} ({_source(bound, suggested, written, filled_in)})" for bound in shown]
     if filled_in.get(TARGET, 0.0) > suggested[TARGET]:
         logger.warning(
@@ -109,6 +116,8 @@ def log_bounds(name: str, preset: CardPreset | None, written: Mapping[str, Any],
 def _source(bound: str, suggested: Mapping[str, Any], written: Mapping[str, Any], filled_in: Mapping[str, Any]) -> str:
     if bound in written:
         return "file"
+    if bound == MAX_TOKENS:
+        return f"{GROWTH} times the first"
     return "preset" if filled_in[bound] == suggested[bound] else f"preset {suggested[bound]}, moved to suit the file"
 
 
@@ -144,10 +153,10 @@ def _memory_facts(
     """Yield lines on how much memory there is, what fills it, and between which bounds."""
     limit = "no limit is known" if limit_bytes is None else size_text(limit_bytes)
     if controller is None:
-        yield "memory", f"{limit}; no controller fills it, batch and crop are the option file's"
+        yield "memory", f"{limit}; no controller fills it, {_knobs(axes)} are the option file's"
         return
     if limit_bytes is None:
-        yield "memory", f"{limit}, so there is nothing to fill: batch and crop stay as they are"
+        yield "memory", f"{limit}, so there is nothing to fill: {_knobs(axes)} stay as they are"
         return
     settings = controller.settings
     target, low = settings.target_vram_usage, settings.target_vram_usage - settings.safety_margin
@@ -156,6 +165,11 @@ def _memory_facts(
     bounds = ", ".join(_bounds_of(axis) for axis in controller.bounded(tuple(axes)))
     source = f" (file, else preset {preset.name})" if preset is not None else ""
     yield "bounds", f"{bounds}{source}"
+
+
+def _knobs(axes: Sequence[Axis]) -> str:
+    """Return in words what a controller changes."""
+    return "batches" if any(axis.name == TOKENS for axis in axes) else "batch and crop"
 
 
 def _bounds_of(axis: Axis) -> str:

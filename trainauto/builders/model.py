@@ -29,6 +29,7 @@ from trainauto.optim import OPTIMIZERS, SCHEDULES
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
 from trainauto.options.schema import Component, Options
 from trainauto.tasks.sr.archs import ARCHS, is_discriminator
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 COMPILER = "torch._dynamo"
 
 
-def choose_precision(loaded: LoadedOptions, ranks: Communicator = SINGLE_PROCESS) -> Precision:
+def choose_precision(loaded: LoadedOptions[RunOptions], ranks: Communicator = SINGLE_PROCESS) -> Precision:
     """Choose device and number format, and set torch up accordingly."""
     options = loaded.options
     if options.num_threads is not None:
@@ -68,7 +69,7 @@ def load_compiler() -> None:
             importlib.import_module(COMPILER)
 
 
-def _take_gpu(loaded: LoadedOptions, local_rank: int) -> None:  # pragma: no cuda
+def _take_gpu(loaded: LoadedOptions[RunOptions], local_rank: int) -> None:  # pragma: no cuda
     """Take the GPU of this rank. Two ranks on one card would share its memory and gain nothing."""
     device = torch.device("cuda", local_rank)
     if local_rank >= torch.cuda.device_count():
@@ -197,11 +198,11 @@ def build_model(
         extras["parallel"] = parallel
     if network_d is not None and optim_d is not None:
         extras["network_d"] = _build_discriminator(loaded, network_d, channels_of(network), pretrained=pretrained)
-        extras["make_optimizer_d"] = _optimizer(loaded, "optim_d", optim_d)
+        extras["make_optimizer_d"] = optimizer_maker(loaded, "optim_d", optim_d)
     model: BaseModel = model_class(
         network,
         losses,
-        _optimizer(loaded, "optim_g", options.train.optim_g),
+        optimizer_maker(loaded, "optim_g", options.train.optim_g),
         precision,
         ema_decay=options.train.ema_decay,
         channels_last=options.use_channels_last,
@@ -209,20 +210,31 @@ def build_model(
         **extras,
     )
     if options.memory.gradient_checkpointing:
-        with locate_errors(loaded, ("memory", "gradient_checkpointing")):
-            _checkpoint_gradients(model)
+        checkpoint_gradients(loaded, model)
     return model
 
 
-def _checkpoint_gradients(model: BaseModel) -> None:
-    try:
-        blocks = model.checkpoint_gradients()
-    except ActivationCheckpointingError as error:
-        raise InputError(Problem(f"gradient checkpointing is not possible: {error}", advice="Leave it out.")) from error
+def checkpoint_gradients(loaded: LoadedOptions[RunOptions], model: BaseModel) -> None:
+    """Have the model run its blocks again in the backward pass, and say which.
+
+    Raises:
+        InputError: it has none.
+    """
+    with locate_errors(loaded, ("memory", "gradient_checkpointing")):
+        try:
+            blocks = model.checkpoint_gradients()
+        except ActivationCheckpointingError as error:
+            problem = Problem(f"gradient checkpointing is not possible: {error}", advice="Leave it out.")
+            raise InputError(problem) from error
     logger.info("gradient checkpointing: %s", in_words(blocks))
 
 
-def _optimizer(loaded: LoadedOptions, key: str, chosen: Component) -> Callable[..., Optimizer]:
+def optimizer_maker(loaded: LoadedOptions[RunOptions], key: str, chosen: Component) -> Callable[..., Optimizer]:
+    """Return what makes the optimizer that stands under a key of ``train``, from parameters.
+
+    Raises:
+        InputError: there is no such optimizer, or it does not take these arguments.
+    """
     return build_component(
         loaded, OPTIMIZERS, ("train", key), chosen.type, chosen.arguments, later=frozenset({"params"})
     )
@@ -277,10 +289,9 @@ def warn_of_short_run(options: Options, world_size: int = 1) -> None:
     )
 
 
-def build_schedule(loaded: LoadedOptions, model: BaseModel) -> RateSchedule:
-    """Build the schedule of the learning rate, from the rates the optimizers have now."""
+def build_schedule(loaded: LoadedOptions[RunOptions], model: BaseModel, total: int, unit: LengthUnit) -> RateSchedule:
+    """Build the schedule of the learning rate over the length of a run, from the rates the optimizers have now."""
     options, chosen = loaded.options, loaded.options.train.scheduler
-    total, unit = run_length(options)
     shape = build_component(
         loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total}
     )()

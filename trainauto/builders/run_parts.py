@@ -1,31 +1,25 @@
 """What a run consists of before its directory is there: everything wrong with options and data is found here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from torch import nn
-
 from trainauto.builders.automations import build_automations
-from trainauto.builders.data import (
-    MetricsByName,
-    build_axes,
-    build_metrics,
-    build_train_set,
-    build_val_sets,
-    first_plan,
-)
 from trainauto.builders.distributed_setup import check_same_everywhere, limit_and_sharding
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import build_network, choose_precision, warn_of_short_run
+from trainauto.builders.model import choose_precision
+from trainauto.builders.task_parts import TaskParts
+from trainauto.builders.tasks import build_task
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RunFacts
 from trainauto.core.sharding import SampleSharding
-from trainauto.data import DatasetScan, DynamicDataset
+from trainauto.data import DynamicDataset
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.random_state import seed_everything
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
+from trainauto.storage.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -36,31 +30,23 @@ class RunParts:
         loaded: the option file.
         ranks: who trains it together.
         precision: number format, and the device.
-        network: the generator.
-        train_set: what is trained on.
-        val_sets: what is validated on.
-        scans: of all sets, by name.
+        task: network, samples and validation.
         facts: the axes and the first plan, as automations get them.
         automations: those that are switched on.
         resolved: the options as they came out, for config.json.
-        metrics: of validations, by name.
         meter: reads memory.
         budget_bytes: what the option file allows this rank; ``None`` without a budget.
         limit_bytes: memory that plans are made for.
         sharding: how samples are divided among ranks.
     """
 
-    loaded: LoadedOptions
+    loaded: LoadedOptions[RunOptions]
     ranks: Communicator
     precision: Precision
-    network: nn.Module
-    train_set: DynamicDataset
-    val_sets: Sequence[DynamicDataset]
-    scans: Mapping[str, DatasetScan]
+    task: TaskParts
     facts: RunFacts
     automations: Sequence[Automation]
-    resolved: LoadedOptions
-    metrics: MetricsByName
+    resolved: LoadedOptions[RunOptions]
     meter: MemoryMeter
     budget_bytes: int | None
     limit_bytes: int | None
@@ -68,41 +54,46 @@ class RunParts:
 
 
 def build_parts(
-    loaded: LoadedOptions, ranks: Communicator, *, pretrained: bool, check_samples: Callable[[DynamicDataset], None]
+    loaded: LoadedOptions[RunOptions],
+    ranks: Communicator,
+    *,
+    pretrained: bool,
+    check_samples: Callable[[DynamicDataset], None],
+    earlier: RunDirectory | None = None,
 ) -> RunParts:
-    """Build what needs no directory; everything that can be wrong with options and data is found here."""
+    """Build what needs no directory; everything that can be wrong with options and data is found here.
+
+    Args:
+        loaded: the option file.
+        ranks: who trains it together.
+        pretrained: load the weights it starts from.
+        check_samples: raises where the training set is not what it is to be.
+        earlier: the run that is resumed, where there is one.
+    """
     options = loaded.options
     load_plugins(loaded)
     precision = choose_precision(loaded, ranks)
     budget_bytes = options.memory.budget_bytes(precision.device.type)
     seed_everything(options.manual_seed)
-    warn_of_short_run(options, ranks.world_size)
-    network = build_network(loaded, pretrained=pretrained)
-    train_set, scans = build_train_set(loaded, network)
-    check_samples(train_set)
-    val_sets = build_val_sets(loaded, network, scans)
-    check_same_everywhere(ranks, loaded, [train_set, *val_sets], scans)
-    axes = build_axes(loaded, network, scans[train_set.name])
-    plan = first_plan(options)
+    task = build_task(
+        loaded, precision, ranks.world_size, pretrained=pretrained, check_samples=check_samples, earlier=earlier
+    )
+    check_same_everywhere(ranks, loaded, task.datasets, task.scans)
+    axes, plan = task.axes(), task.first_plan()
     facts = RunFacts(axes, plan, world_size=ranks.world_size)
     automations, resolved = build_automations(loaded, facts, precision.device)
     for automation in automations:
         axes = automation.apply_minima(axes, plan)
-    metrics = build_metrics(loaded)
     meter = MemoryMeter(precision.device)
     limit_bytes, sharding = limit_and_sharding(loaded, ranks, budget_bytes or meter.limit_bytes)
     return RunParts(
         loaded=loaded,
         ranks=ranks,
         precision=precision,
-        network=network,
-        train_set=train_set,
-        val_sets=val_sets,
-        scans=scans,
+        task=task,
         facts=replace(facts, axes=axes),
         automations=automations,
         resolved=resolved,
-        metrics=metrics,
         meter=meter,
         budget_bytes=budget_bytes,
         limit_bytes=limit_bytes,

@@ -5,54 +5,54 @@ import os
 import torch
 
 from trainauto.builders.memory import preset_for, with_memory
-from trainauto.builders.model import run_length
 from trainauto.builders.run_parts import RunParts
+from trainauto.builders.task_parts import TaskParts
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunSummary
 from trainauto.core.units import GIB
 from trainauto.core.words import counted
 from trainauto.distributed.communicator import Communicator
 from trainauto.models.base_model import BaseModel
+from trainauto.options.run_options import RunOptions
 from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
 
 
 def run_summary(parts: RunParts, directory: RunDirectory, model: BaseModel, plan: Plan) -> RunSummary:
     """Return what is known of a run before its first step."""
-    options, device = parts.loaded.options, parts.precision.device
-    total, unit = run_length(options)
-    train = options.datasets.train
-    default_scale = "" if "scale" in options.model_fields_set else " (the default: no scale is written)"
-    against = f" against {options.network_d.type}" if options.network_d else ""
+    options, device, task = parts.loaded.options, parts.precision.device, parts.task
+    total, unit = task.length
     summary = RunSummary(
         name=options.name,
         run_directory=str(directory.path),
         device=device_name(device),
-        network=f"{options.network_g.type} x{options.scale}{default_scale}{against}",
+        network=task.network_words,
         parameters=sum(
             p.numel() for network in model.networks.values() for p in network.parameters() if p.requires_grad
         ),
         plan=plan,
         total=total,
         unit=unit,
-        samples={name: scan.samples for name, scan in parts.scans.items()},
-        train_set=train.name,
-        smallest_px=parts.scans[train.name].smallest_size,
+        samples={name: scan.samples for name, scan in task.scans.items()},
+        train_set=task.train_set.name,
+        smallest_px=task.smallest_px,
         precision=str(parts.precision),
-        facts=_facts(options, directory, parts.ranks),
+        facts=_facts(options, task, directory, parts.ranks),
     )
     preset = preset_for(device, parts.budget_bytes)
     return with_memory(summary, parts.limit_bytes, parts.automations, parts.facts.axes, preset)
 
 
-def _facts(options: Options, directory: RunDirectory, ranks: Communicator) -> tuple[tuple[str, str], ...]:
+def _facts(
+    options: RunOptions, task: TaskParts, directory: RunDirectory, ranks: Communicator
+) -> tuple[tuple[str, str], ...]:
     """Return the further lines of the start."""
-    train = options.datasets.train
-    threads, workers = torch.get_num_threads(), train.num_worker_per_gpu
-    processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(train.lookahead, 'batch')} ahead"
-    together = f"{ranks.world_size}, batches by {options.distributed.batches}"
+    threads, (workers, lookahead) = torch.get_num_threads(), task.workers_and_lookahead
+    processes = counted(threads, "thread"), counted(workers, "worker"), f"{counted(lookahead, 'batch')} ahead"
+    together = f"{ranks.world_size}, batches by {options.distributed.batches}" if isinstance(options, Options) else ""
     return (
         *((("ranks", together),) if ranks.world_size > 1 else ()),
+        *task.facts(),
         ("seed", f"{options.manual_seed}, torch {torch.__version__}, {', '.join(processes)}"),
         ("curves", str(directory.tensorboard) if options.logger.use_tb_logger else ""),
     )

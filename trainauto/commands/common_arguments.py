@@ -10,11 +10,15 @@ from trainauto.core.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
-    from trainauto.options.schema import Options
+    from trainauto.options.run_options import RunOptions
     from trainauto.tasks.sr.inference.load_network import LoadedNetwork
 
 Commands = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
+
+
+MODELS_ELSEWHERE = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
+"""What there is for language models where a command is for networks that enlarge images."""
 
 
 def takes_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -84,13 +88,14 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Loaded
         InputError: as :func:`check_network`, or what is named cannot be used.
         CheckpointError: the weights of the run are damaged.
     """
-    from trainauto.options.load import load_options
+    from trainauto.options.load import load_options, super_resolution_only
     from trainauto.tasks.sr.inference.load_network import load_network, network_from_weights
 
     check_network(parsed)
     if parsed.run is not None:
         return load_network(parsed.run, parsed.checkpoint or "best", device)
-    return network_from_weights(load_options(parsed.opt, parsed.force_yml), parsed.weights, parsed.param_key, device)
+    loaded = super_resolution_only(load_options(parsed.opt, parsed.force_yml), "this command", MODELS_ELSEWHERE)
+    return network_from_weights(loaded, parsed.weights, parsed.param_key, device)
 
 
 def check_free(out: Path, *, overwrite: bool) -> None:
@@ -107,7 +112,7 @@ def check_free(out: Path, *, overwrite: bool) -> None:
         raise InputError(Problem(f"{out} is there already", advice="--overwrite replaces it."))
 
 
-def prepare_environment(options: "Options") -> None:
+def prepare_environment(options: "RunOptions") -> None:
     """Set what has to be set before torch is loaded."""
     from trainauto.core.process import set_environment, use_expandable_segments
 

@@ -13,16 +13,24 @@ import torch
 from trainauto.automations import Automation
 from trainauto.build import build_run
 from trainauto.builders.model import channels_of
+from trainauto.commands.doctor_checks.machine import batch_bytes
 from trainauto.commands.doctor_checks.reading_speed import reading
 from trainauto.control.controller import controllers_of
 from trainauto.core.decisions import Decision, Stop
+from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
 from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.run_options import RunOptions
+from trainauto.options.schema import Options
 from trainauto.reporting.formatting import decision_lines
 from trainauto.tasks.sr.models.validation import Validator
+from trainauto.tasks.text.training.text_validation import TextValidation
+
+_SMALLER = "a smaller batch_size_per_gpu or lq_size"
+_SMALLER_TEXTS = "smaller tokens_per_batch or max_length"
 
 
 class DryRun:
@@ -39,7 +47,7 @@ class DryRun:
         start = time.perf_counter()
         with ExitStack() as stack:
             self._heard = stack.enter_context(_Warnings())
-            self._scale = loaded.options.scale
+            self._options = loaded.options
             self._run = stack.enter_context(build_run(_elsewhere(loaded, folder)))
             self._stack = stack.pop_all()  # taken down by `train`; where building fails, here
         self._seconds = time.perf_counter() - start
@@ -59,13 +67,13 @@ class DryRun:
                 for tensor in network.parameters()
             ),
             "averages": len(run.model.averages),
-            "channels": channels_of(next(iter(run.model.networks.values()))),
             "threads": torch.get_num_threads(),
             "plan": run.loader.plan.to_dict(),
-            "scale": self._scale,
             "plan_text": str(run.loader.plan),
             "configured_plan_text": str(run.first_plan),
-            "largest": _largest(run),
+            "batch_bytes": self._batch_bytes(run.loader.plan),
+            "largest_batch_bytes": self._batch_bytes(largest) if (largest := _largest(run)) is not None else None,
+            "task_facts": self._task_facts,
             "samples": dict(summary.samples),
             "smallest_px": summary.smallest_px,
             "facts": dict(summary.facts),
@@ -82,8 +90,23 @@ class DryRun:
             InputError: an image cannot be decoded.
         """
         run = self._run
-        channels = channels_of(next(iter(run.model.networks.values())))
-        return reading(run.loader.dataset, run.loader.plan.size, channels)
+        return reading(run.loader.dataset, run.loader.plan.size, self._channels)
+
+    @property
+    def _channels(self) -> int:
+        return channels_of(next(iter(self._run.model.networks.values())))
+
+    @property
+    def _task_facts(self) -> list[str]:
+        """Labels of facts that only runs of this task have."""
+        return [] if isinstance(self._options, Options) else ["texts", "tokenizer"]
+
+    def _batch_bytes(self, plan: Plan) -> int:
+        """Return the bytes of a batch as workers hand it over."""
+        if isinstance(self._options, Options):
+            return batch_bytes(plan.batch_size, plan.size, self._options.scale, self._channels)
+        tensors = self._run.loader.dataset.largest_batch(plan, plan.batch_size)
+        return sum(tensor.nbytes for tensor in tensors.values())
 
     def close(self) -> None:
         """Take the run down."""
@@ -96,11 +119,13 @@ class DryRun:
             TrainautoError: as a run would.
         """
         run, recorder = self._run, _Recorder()
-        run.reporter = recorder
+        run.reporter, run.closing = recorder, tuple  # nothing is made of what was trained
         run.journal.automations = [*run.journal.automations, _EndAfter(steps)]
         for validator in run.validators:
             if isinstance(validator, Validator):
                 keep_first(validator)
+            elif isinstance(validator, TextValidation):
+                validator.is_rehearsal = True
         every = min(steps, run.summary.total) if run.validators and run.frequencies.validate else 0
         run.frequencies = replace(run.frequencies, validate=every, save=0)
         with self._stack:
@@ -113,22 +138,23 @@ class DryRun:
             "checkpoint_bytes": sum(file.stat().st_size for file in files),
             "limit_bytes": run.meter.limit_bytes,
             "is_enforced": run.meter.is_enforced,
+            "smaller": _SMALLER if isinstance(self._options, Options) else _SMALLER_TEXTS,
             "warnings": self._heard.take(),
         }
 
 
-def _elsewhere(loaded: LoadedOptions, folder: Path) -> LoadedOptions:
+def _elsewhere(loaded: LoadedOptions[RunOptions], folder: Path) -> LoadedOptions[RunOptions]:
     """Return the options with their run directory in ``folder``."""
     path = loaded.options.path.model_copy(update={"experiments_root": str(folder)})
     return replace(loaded, options=loaded.options.model_copy(update={"path": path}))
 
 
-def _largest(run: Run) -> dict[str, int] | None:
-    """Return the largest batch and crop a controller may go to; ``None`` where there is none."""
+def _largest(run: Run) -> Plan | None:
+    """Return the largest plan a controller may go to; ``None`` where there is none."""
     controllers = controllers_of(run.journal.automations)
     if not controllers:
         return None
-    return {axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)}
+    return Plan.of(**{axis.name: axis.clamp(axis.maximum) for axis in controllers[0].bounded(run.axes)})
 
 
 def keep_first(validator: Validator) -> None:
@@ -232,7 +258,8 @@ def _validation(record: ValidationRecord) -> dict[str, Any]:
         "dataset": record.dataset,
         "image": record.scores[0].name if record.scores else "",
         "metrics": dict(record.metrics),
-        "bicubic": dict(record.baseline),
+        "baseline": dict(record.baseline),
+        "baseline_name": record.baseline_name,
         "seconds": record.seconds,
         "tile_px": record.tile_px,
         "peak_bytes": record.peak.allocated if record.peak else None,

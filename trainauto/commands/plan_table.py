@@ -20,7 +20,8 @@ def table(answer: CardPlans) -> str:
     sizes = _SizeWords(answer)
     for card in answer.cards:
         if card.plan is None:
-            row = (card.preset.name, *sizes.cells("-"), "-", "-", "-", "nothing fits", size_text(card.target_bytes))
+            lacking = ("-", *sizes.tokens("-"), "-", "-", "nothing fits", size_text(card.target_bytes))
+            row = (card.preset.name, *sizes.cells("-"), *lacking)
             rows.append(row)
             continue
         share = f"{card.expected_bytes / card.limit_bytes:.0%}"
@@ -29,19 +30,21 @@ def table(answer: CardPlans) -> str:
                 card.preset.name,
                 *sizes.cells(card.plan),
                 _batch(card, card.plan),
+                *sizes.tokens(card.plan),
                 size_text(card.expected_bytes),
                 share,
                 size_text(card.most_bytes),
                 size_text(card.target_bytes),
             )
         )
+    headings = "expected", f"of {whole}", "99 % bound", "target"
     traced = counted(len(answer.forecast.traced), "size")
     lines = [
         *wrapped(f"{answer.name}: {answer.network}, {traced} followed in {answer.forecast.seconds:.1f} s", WIDTH, ""),
         f"weights, optimizer state and averages hold {size_text(answer.forecast.persistent_bytes)} between steps",
         "",
         "the plan that a run would take: its 99 % bound stays within the target",
-        *aligned(("card", *sizes.headings, "batch", "expected", f"of {whole}", "99 % bound", "target"), rows),
+        *aligned(("card", *sizes.headings, "batch", *sizes.token_headings, *headings), rows),
         *_explained(
             f"{sizes.explained}expected: likely peak of a step's memory, and its share of the "
             f"{whole}. 99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
@@ -61,6 +64,7 @@ class _SizeWords:
 
     Attributes:
         headings: of its column, if there is one.
+        token_headings: of the column of a batch's tokens, where sizes are tokens.
         many: what the largest batch is listed by.
         explained: what the column means, where its name does not say.
         bound: what bounds batches.
@@ -69,15 +73,25 @@ class _SizeWords:
     def __init__(self, answer: CardPlans) -> None:
         axis = size_axis(answer.axes)
         self.headings = (axis.name,) if axis else ()
+        self.token_headings = ("tokens",) if axis and axis.unit == "tokens" else ()
         self._unit = f" {axis.unit}" if axis and axis.unit else ""
         is_crop = axis is not None and axis.unit == "px"
         self.many = "crop" if is_crop else axis.name if axis else ""
+        self.many += " in tokens" if self.token_headings else ""
         self.explained = "lq_size: side of a crop of the input. " if is_crop else ""
         self.bound = "max_batch_size" if is_crop else "its bounds"
 
     def cells(self, plan: Plan | str) -> tuple[str, ...]:
         """Return the cell of a plan in a row, or one in its place; none where there is no column."""
-        return tuple(plan if isinstance(plan, str) else self.text(plan.size) for _ in self.headings)
+        return tuple(plan if isinstance(plan, str) else self.short(plan.size) for _ in self.headings)
+
+    def short(self, size: int) -> str:
+        """Return a size with its unit, where there is room for that."""
+        return str(size) if self.token_headings else self.text(size)
+
+    def tokens(self, plan: Plan | str) -> tuple[str, ...]:
+        """Return the cell of a batch's tokens, or one in its place; none where there is no column."""
+        return tuple(plan if isinstance(plan, str) else str(plan.batch_size * plan.size) for _ in self.token_headings)
 
     def text(self, size: int) -> str:
         """Return a size with its unit."""
@@ -110,7 +124,7 @@ def _frontiers(answer: CardPlans, sizes: _SizeWords) -> list[str]:
         rows.append((card.preset.name, *(largest.get(crop, "-") for crop in some)))
     return [
         f"largest batch by {sizes.many}, within the same target:",
-        *aligned(("card", *map(sizes.text, some)), rows),
+        *aligned(("card", *map(sizes.short, some)), rows),
         "",
     ]
 

@@ -20,7 +20,9 @@ from trainauto.core.cgroup import cpu_quota, tightest_memory_limit
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import ALLOCATOR_SETTINGS, use_expandable_segments
 from trainauto.options.load import LoadedOptions, load_options
-from trainauto.options.schema import PathOptions
+from trainauto.options.run_options import RunOptions, RunPaths
+from trainauto.options.schema import Options
+from trainauto.options.text_options import TextOptions
 
 # Nothing here may import torch at the top: whether it can be loaded is one of the questions.
 
@@ -112,12 +114,12 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
                 dry_runner = stack.enter_context(DryRunner(loaded))
                 built, findings = _built(dry_runner)
                 yield from findings
-                if built:
+                if built and isinstance(loaded.options, Options):
                     yield from guarded("reading", partial(_reading, dry_runner, loaded, built))
         yield from _needs(loaded, built, torch)
 
 
-def _loaded(options: Path, overrides: Sequence[str]) -> tuple[LoadedOptions | None, list[Finding]]:
+def _loaded(options: Path, overrides: Sequence[str]) -> tuple[LoadedOptions[RunOptions] | None, list[Finding]]:
     try:
         return load_options(options, overrides), []
     except TrainautoError as error:
@@ -160,25 +162,32 @@ def _built(dry_runner: DryRunner) -> tuple[Facts, list[Finding]]:
     return built, training.built_finding(built)
 
 
-def _reading(dry_runner: DryRunner, loaded: LoadedOptions, built: Facts) -> Finding:
-    workers = loaded.options.datasets.train.num_worker_per_gpu
+def _reading(dry_runner: DryRunner, loaded: LoadedOptions[RunOptions], built: Facts) -> Finding:
+    workers = _workers_and_lookahead(loaded.options)[0]
     try:
         return training.reading_finding(dry_runner.read(), built["plan"]["batch_size"], workers)
     except TrainautoError as error:
         return Finding("reading", BROKEN, str(error))
 
 
-def _needs(loaded: LoadedOptions | None, built: Facts, torch: Facts) -> Iterable[Finding]:
+def _needs(loaded: LoadedOptions[RunOptions] | None, built: Facts, torch: Facts) -> Iterable[Finding]:
     """Yield what a run needs of cores, files, shared memory and disk; without an option file, what there is."""
-    train = loaded.options.datasets.train if loaded is not None else None
-    workers = train.num_worker_per_gpu if train is not None else 0
-    batches = machine.batches_under_way(workers, train.lookahead) if train is not None else 0
+    workers, lookahead = _workers_and_lookahead(loaded.options) if loaded is not None else (0, 0)
+    batches = machine.batches_under_way(workers, lookahead) if loaded is not None else 0
     threads = int(built.get("threads", torch.get("threads", 1)))
     on_cpu = built.get("device_type", "cpu" if not torch.get("devices") else "cuda") == "cpu"
     yield from guarded("cores", lambda: _cores(threads, workers, on_cpu=on_cpu))
     yield from guarded("ulimit", lambda: machine.limits_finding(machine.current_limits(), batches))
     yield from guarded(machine.SHARED_MEMORY, lambda: _shared_memory(batches, built))
     yield from guarded("disk", lambda: _disks(loaded, built))
+
+
+def _workers_and_lookahead(options: RunOptions) -> tuple[int, int]:
+    """Return the processes that make samples, and how many batches are drawn ahead."""
+    if isinstance(options, Options | TextOptions):
+        train = options.datasets.train
+        return train.num_worker_per_gpu, train.lookahead
+    return 0, 0
 
 
 def _cores(threads: int, workers: int, *, on_cpu: bool) -> Finding:
@@ -192,17 +201,13 @@ def _shared_memory(batches: int, built: Facts) -> Finding:
     room = shutil.disk_usage(machine.SHARED_MEMORY)
     if not built:
         return machine.shared_memory_alone(room.free, room.total)
-
-    def size(plan: Mapping[str, int]) -> int:
-        return machine.batch_bytes(plan["batch_size"], plan["lq_size"], built["scale"], built["channels"])
-
-    largest = size(built["largest"]) if built["largest"] else None
-    return machine.shared_memory_finding(room.free, room.total, batches, size(built["plan"]), largest)
+    sizes = built["batch_bytes"], built["largest_batch_bytes"]
+    return machine.shared_memory_finding(room.free, room.total, batches, *sizes)
 
 
-def _disks(loaded: LoadedOptions | None, built: Facts) -> list[Finding]:
+def _disks(loaded: LoadedOptions[RunOptions] | None, built: Facts) -> list[Finding]:
     if loaded is None:
-        return [machine.disk_finding("disk", Path(PathOptions().experiments_root))]
+        return [machine.disk_finding("disk", Path(RunPaths().experiments_root))]
     options = loaded.options
     checkpoint_bytes = int(
         built.get("parameter_bytes", 0) * (COPIES_KEPT + 1 if built.get("averages") else COPIES_KEPT)
@@ -212,6 +217,8 @@ def _disks(loaded: LoadedOptions | None, built: Facts) -> list[Finding]:
     findings = [
         machine.disk_finding("disk: runs", Path(options.path.experiments_root), checkpoints * checkpoint_bytes, purpose)
     ]
+    if not isinstance(options, Options):
+        return findings
     caches = dict.fromkeys(
         [options.datasets.train.cache_dir, *(s.cache_dir for s in options.datasets.validation_sets.values())]
     )

@@ -15,7 +15,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.core.words import counted
-from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from trainauto.data.sampler import LoggedBatch
 
 SUFFIX = "_replay"
+
+RESUME_INSTEAD = "A run of a language model resumes from a checkpoint to the bit: the same command with --auto_resume."
 
 OF_THE_SAMPLES = ("manual_seed", "scale")
 OF_THE_MACHINE = ("dataroot_gt", "dataroot_lq", "cache_dir", "num_worker_per_gpu", "lookahead", "name")
@@ -66,9 +68,10 @@ class Part:
         Raises:
             InputError: they cannot be used, or would give other samples.
         """
-        then = load_options(self.given)
+        then = super_resolution_only(load_options(self.given), "replay", RESUME_INSTEAD)
         here = ["memory:budget=null", "memory:cpu_budget=null", f"name={then.options.name}{SUFFIX}", *overrides]
-        loaded = load_options(self.given, [*here, "training_automations={}"])
+        changed = load_options(self.given, [*here, "training_automations={}"])
+        loaded = super_resolution_only(changed, "replay", RESUME_INSTEAD)
         _refuse_other_samples(then.options, loaded.options)
         folder = Path(self.origin["folder"])
         return replace(loaded, path=self.options_file, folder=folder if folder.is_dir() else Path.cwd())

@@ -16,6 +16,8 @@ from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
+from trainauto.options.schema import Options
 from trainauto.reporting.formatting import WIDTH, in_thousands, pairs_lines
 from trainauto.reporting.step_stats import error_text
 
@@ -36,7 +38,7 @@ class DryRunner:
     Nothing stays: the run directory lies in a temporary folder, and so does a copy of what earlier runs learned.
     """
 
-    def __init__(self, loaded: LoadedOptions) -> None:
+    def __init__(self, loaded: LoadedOptions[RunOptions]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="trainauto-validate-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         _copy_of_calibrations(folder / "cache")
@@ -108,7 +110,7 @@ def _copy_of_calibrations(cache: Path) -> None:
         return  # it learns anew, as a run that cannot read them
 
 
-def check_experiments_root(loaded: LoadedOptions) -> None:
+def check_experiments_root(loaded: LoadedOptions[RunOptions]) -> None:
     """See that run directories can be made; nothing stays.
 
     Raises:
@@ -134,7 +136,7 @@ def tidy_when_terminated() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def validate(loaded: LoadedOptions, steps: int) -> int:
+def validate(loaded: LoadedOptions[RunOptions], steps: int) -> int:
     """Make a dry run and print its results; return the exit code.
 
     Raises:
@@ -154,8 +156,10 @@ def validate(loaded: LoadedOptions, steps: int) -> int:
     return 0
 
 
-def _pixel_caches(loaded: LoadedOptions) -> list[str]:
+def _pixel_caches(loaded: LoadedOptions[RunOptions]) -> list[str]:
     """Return the folders that the option file names for decoded pixels."""
+    if not isinstance(loaded.options, Options):
+        return []
     datasets = loaded.options.datasets
     folders = [datasets.train.cache_dir, *(image_set.cache_dir for image_set in datasets.validation_sets.values())]
     return list(dict.fromkeys(folder for folder in folders if folder))
@@ -174,7 +178,7 @@ def _warnings(texts: list[str]) -> list[Pair]:
     return [("warning", text) for text in dict.fromkeys(texts)]
 
 
-def built_pairs(loaded: LoadedOptions, built: Mapping[str, Any]) -> list[Pair]:
+def built_pairs(loaded: LoadedOptions[RunOptions], built: Mapping[str, Any]) -> list[Pair]:
     """Return what is known before the first step."""
     plan = built["plan_text"]
     if plan != built["configured_plan_text"]:
@@ -183,25 +187,26 @@ def built_pairs(loaded: LoadedOptions, built: Mapping[str, Any]) -> list[Pair]:
     return [
         ("options", f"{loaded.path}: no problem"),
         ("data", f"{samples}: every file was looked at"),
-        ("smallest", f"image of {built['smallest_px']} px (of the input)"),
+        *([("smallest", f"image of {built['smallest_px']} px (of the input)")] if built["smallest_px"] else []),
         ("network", f"{built['network']}, {in_thousands(built['parameters'])} parameters"),
         ("device", f"{built['device']}, {built['precision']}, {counted(built['threads'], 'thread')}"),
         ("plan", plan),
-        *((label, built["facts"].get(label, "")) for label in ("memory", "bounds", "seed")),
+        *((label, built["facts"].get(label, "")) for label in ("memory", "bounds", *built["task_facts"], "seed")),
         ("built in", f"{built['seconds']:.1f} s"),
     ]
 
 
 def done_pairs(done: Mapping[str, Any]) -> list[Pair]:
     """Return what the steps gave, the validation, and what a controller would do next."""
-    pairs = [pair for step in done["steps"] for pair in _step_pairs(step, done["limit_bytes"])]
+    pairs = [pair for step in done["steps"] for pair in _step_pairs(step, done["limit_bytes"], done["smaller"])]
     for validation in done["validations"]:
         scores = ", ".join(
             f"{name} {value:.4g}{_beside(validation, name)}" for name, value in validation["metrics"].items()
         )
         tiles = f", tiles of {validation['tile_px']} px" if validation["tile_px"] else ""
         peak = f", peak {size_text(validation['peak_bytes'])}" if validation["peak_bytes"] is not None else ""
-        summary = f"{validation['dataset']}/{validation['image']} in {validation['seconds']:.2f} s{tiles}{peak}"
+        place = f"{validation['dataset']}/{validation['image']}" if validation["image"] else validation["dataset"]
+        summary = f"{place} in {validation['seconds']:.2f} s{tiles}{peak}"
         pairs.append(("validation", f"{summary}: {scores}" if scores else summary))
     pairs.append(("checkpoint", f"{size_text(done['checkpoint_bytes'])}, written to a temporary folder"))
     return [*pairs, *(("controller", line) for line in done["decisions"])]
@@ -214,11 +219,11 @@ def _off_by(predicted_bytes: int | None, peak_bytes: int) -> str:
 
 
 def _beside(validation: Mapping[str, Any], name: str) -> str:
-    bicubic = validation["bicubic"].get(name)
-    return "" if bicubic is None else f" (bicubic {bicubic:.4g})"
+    baseline = validation["baseline"].get(name)
+    return "" if baseline is None else f" ({validation['baseline_name']} {baseline:.4g})"
 
 
-def _step_pairs(step: Mapping[str, Any], limit_bytes: int | None) -> Iterator[Pair]:
+def _step_pairs(step: Mapping[str, Any], limit_bytes: int | None, smaller: str) -> Iterator[Pair]:
     losses = ", ".join(f"{name} {value:.4g}" for name, value in step["losses"].items())
     norms = ", ".join(f"{value:.3g}" for value in step["grad_norms"].values())
     yield f"step {step['step']}", f"{losses}; gradient norm {norms}"
@@ -232,4 +237,4 @@ def _step_pairs(step: Mapping[str, Any], limit_bytes: int | None) -> Iterator[Pa
         message = f"{step['plan_text']} ran out of memory {counted(step['ooms'], 'time')}" + (
             f" and ran: {pieces}" if pieces else ""
         )
-        yield "out of mem.", f"{message}. Take a smaller batch_size_per_gpu or lq_size, or a larger memory: budget."
+        yield "out of mem.", f"{message}. Take {smaller}, or a larger memory: budget."

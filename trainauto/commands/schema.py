@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from trainauto.commands.common_arguments import Commands
 
@@ -10,18 +9,19 @@ from trainauto.commands.common_arguments import Commands
 def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("schema", help="print the JSON Schema of option files")
+    parser.add_argument("--task", choices=["super_resolution", "text"], default="super_resolution", help="whose")
     parser.add_argument("--markdown", action="store_true", help="print the options reference instead")
-    parser.add_argument("--write", action="store_true", help="write options/schema.json and docs/options.md")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if these two are out of date")
+    written = "options/schema.json, docs/options.md, options/text/schema.json, docs/options_text.md"
+    parser.add_argument("--write", action="store_true", help=f"write {written}")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if one of these is out of date")
     parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from trainauto.builders.registered_documents import option_documents
+    from trainauto.builders import registered_documents as kept
     from trainauto.core.files import write_text_atomically
 
-    schema, reference = option_documents()
-    documents = {Path("options/schema.json"): schema, Path("docs/options.md"): reference}
+    documents = kept.option_documents()
     if parsed.check:
         stale = [path for path, text in documents.items() if not path.is_file() or path.read_text("utf-8") != text]
         for path in stale:
@@ -31,5 +31,8 @@ def _run(parsed: argparse.Namespace) -> int:
         for path, text in documents.items():
             write_text_atomically(path, text)
         return 0
-    print(reference if parsed.markdown else schema, end="")
+    schema, reference = (
+        (kept.TEXT_SCHEMA, kept.TEXT_REFERENCE) if parsed.task == "text" else (kept.SCHEMA, kept.REFERENCE)
+    )
+    print(documents[reference if parsed.markdown else schema], end="")
     return 0

@@ -15,7 +15,7 @@ from trainauto.core.process import without_garbage_collection
 
 if TYPE_CHECKING:
     from trainauto.core.worker_process import WorkerProcess
-    from trainauto.options.schema import Options
+    from trainauto.options.run_options import RunOptions
 
 
 def add_to(commands: Commands) -> None:
@@ -80,7 +80,7 @@ def _program() -> list[str]:
     return [interpreter, *(["-m", "trainauto", "train"] if script.stem == "__main__" else [sys.argv[0]])]
 
 
-def _ways_out(options: "Options") -> tuple[tuple[str, str], ...]:
+def _ways_out(options: "RunOptions") -> tuple[tuple[str, str], ...]:
     """Say how to stop the run, and how to resume it."""
     from trainauto.core.words import counted
 

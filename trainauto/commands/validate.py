@@ -24,13 +24,14 @@ def add_to(commands: Commands) -> None:
 def _run(parsed: argparse.Namespace) -> int:
     from trainauto.commands.run_validate import validate
     from trainauto.core.errors import InputError, Problem
-    from trainauto.options.load import load_options
+    from trainauto.options.load import load_options, super_resolution_only
 
     if parsed.steps < 1:
         raise InputError(Problem(f"--steps {parsed.steps} trains nothing", advice="Steps count from 1."))
     loaded = load_options(parsed.opt, parsed.force_yml)
     if parsed.decode:
-        sets = ("train", *loaded.options.datasets.validation_sets)
+        images = super_resolution_only(loaded, "--decode", "Leave it out: texts are read and tokenized as a whole.")
+        sets = ("train", *images.options.datasets.validation_sets)
         every = [f"datasets:{name}:decode_all=true" for name in sets]
         loaded = load_options(parsed.opt, [*parsed.force_yml, *every])
     prepare_environment(loaded.options)

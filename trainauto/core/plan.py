@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 BATCH_SIZE = "batch_size"
+TOKENS = "tokens"
+"""Name of the axis of padded tokens of a whole batch, where nothing counts samples."""
 
 
 @dataclass(frozen=True)

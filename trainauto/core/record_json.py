@@ -81,7 +81,7 @@ def validation_to_dict(record: ValidationRecord) -> dict[str, Any]:
         "step": record.step,
         "dataset": record.dataset,
         "metrics": dict(record.metrics),
-        "bicubic": dict(record.baseline),
+        record.baseline_name: dict(record.baseline),
         "better_is_higher": dict(record.better_is_higher),
         "scores": [
             {"name": score.name, "metrics": dict(score.metrics), "bicubic": dict(score.baseline)}

@@ -216,13 +216,15 @@ class ValidationRecord:
         step: step after which it ran.
         dataset: name of the set.
         metrics: mean of each metric over the set.
-        baseline: the same means of what costs nothing, bicubic enlargement of the inputs.
+        baseline: the same means of what costs nothing: of images, bicubic enlargement of the inputs.
         scores: one entry an image.
         seconds: how long it took.
         tile_px: side of the tiles in pixels of the input at the end; 0 when images ran whole.
         better_is_higher: for each metric, whether a higher value is better.
         peak: memory reading of the validation's own window.
         ooms: times memory ran out in it, so that tiles shrank.
+        baseline_name: what ``baseline`` is of.
+        seen: what was validated on, in words; empty for the images of ``scores``.
     """
 
     step: int
@@ -235,3 +237,5 @@ class ValidationRecord:
     better_is_higher: Mapping[str, bool] = field(default_factory=dict)
     peak: PeakReading | None = None
     ooms: int = 0
+    baseline_name: str = "bicubic"
+    seen: str = ""

@@ -54,10 +54,12 @@ def end_of(run: Run, *, was_complete: bool) -> RunEnd:
         return _end(
             run, "interrupted", f"{Signals(run.signals.agreed).name} received", facts, resume_command=run.resume_command
         )
+    facts = (*facts, *run.closing())
     if run.controls.stop_reason:
         return _end(run, "stopped", run.controls.stop_reason, facts)
     if was_complete:
-        unit, key = ("steps", "total_iter") if run.schedule.unit == "steps" else ("samples", "total_samples")
+        unit = run.schedule.unit
+        key = run.length_key or ("total_iter" if unit == "steps" else "total_samples")
         reason = f"it was complete before, at {run.schedule.total} {unit}: raise {key} under train to continue"
         return _end(run, "completed", reason, facts)
     return _end(run, "completed", "the run has come to its length", facts)

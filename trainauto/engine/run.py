@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,14 @@ from trainauto.optim.schedules import RateSchedule
 from trainauto.storage.run_lock import RunLock
 
 logger = logging.getLogger(__name__)
+
+
+Closing = Callable[[], Sequence[tuple[str, str]]]
+"""Further (label, text) lines of the end of a run."""
+
+
+def _no_more() -> Sequence[tuple[str, str]]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ class Run(Training):
         first_plan: the plan the option file starts with.
         missed: sets whose validation after the last step was not made; it is made up before the next one.
         lock: the first rank's right to write into the run's folder.
+        length_key: option that says how long it is; that of its unit where nobody says.
+        closing: says what the end of a run says besides; called once, where no error has ended it.
         resume_command: the command that resumes it, said where it stops before its end; empty where nobody knows.
     """
 
@@ -60,6 +70,8 @@ class Run(Training):
     lock: RunLock = field(default_factory=RunLock)
     missed: Sequence[ValidationSet] = ()
     resume_command: str = ""
+    closing: Closing = _no_more
+    length_key: str = ""
     _saved_state: str = field(init=False, default="")
     _saved_best: Best | None = field(init=False, default=None)
 

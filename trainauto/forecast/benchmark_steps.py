@@ -24,9 +24,10 @@ from trainauto.memory.monitor.budget import calm_allocator
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
-from trainauto.options.load import load_options
+from trainauto.options.load import load_options, super_resolution_only
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 
+PLAN_ALONE = "Leave --measure out; validate trains a real step."
 MEASURED_STEPS = 3
 """After one that chooses kernels; one where a step takes long."""
 LONG_STEP_S = 5.0
@@ -53,7 +54,7 @@ class BenchmarkSteps:
     """
 
     def __init__(self, options: Path, overrides: Sequence[str], smallest: Plan) -> None:
-        loaded = load_options(options, overrides)
+        loaded = super_resolution_only(load_options(options, overrides), "plan --measure", PLAN_ALONE)
         load_plugins(loaded)
         precision = choose_precision(loaded)
         self.device = precision.device

@@ -1,6 +1,6 @@
 """Which batches and sizes of code fit on which card, without one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.units import GIB
@@ -32,6 +32,9 @@ def plan_traced(
     axes: tuple[Axis, ...],
     cards: Sequence[CardPreset],
     target_vram_usage: float | None = None,
+    *,
+    notes: tuple[str, ...] = (),
+    memory_bytes: Mapping[str, int] | None = None,
 ) -> CardPlans:
     """Say what fits on each card.
 
@@ -46,13 +49,20 @@ def plan_traced(
         axes: what grows, in its order.
         cards: the cards.
         target_vram_usage: share of their memory that peaks may reach; ``None`` for what suits each.
+        notes: what else is to be said.
+        memory_bytes: of whole cards, by name, where ``cards`` are what may be used of them.
 
     Raises:
         InputError, TraceError: as the tracer does.
     """
     smallest = Plan.of(**{axis.name: axis.clamp(axis.minimum) for axis in axes})
     targets = [
-        CardTarget(card, int(card.memory_gib * GIB), target_vram_usage or card.target_vram_usage, card.safety_margin)
+        CardTarget(
+            card,
+            (memory_bytes or {}).get(card.name, int(card.memory_gib * GIB)),
+            target_vram_usage or card.target_vram_usage,
+            card.safety_margin,
+        )
         for card in cards
     ]
     forecast = forecast_memory(tracer, axes)
@@ -63,4 +73,4 @@ def plan_traced(
             break
         forecast = forecast.extended(chosen)
         answers = [plan_on_card(target, axes, smallest, forecast) for target in targets]
-    return CardPlans(name, network, tuple(what_is_unknown()), forecast, axes, tuple(answers))
+    return CardPlans(name, network, (*notes, *what_is_unknown()), forecast, axes, tuple(answers))

@@ -1,8 +1,9 @@
 """What to say before a run of which not even the smallest plan will fit."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trainauto.core.plan import Axis, Plan, plan_of, shape_of, size_axis
 from trainauto.core.units import MIB
@@ -12,6 +13,7 @@ from trainauto.memory.cost.memory_forecast import MemoryForecast
 from trainauto.memory.cuda_allocator.segments import Segments
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +34,14 @@ class Feasibility:
 
 
 def what_fits(
-    loaded: LoadedOptions,
+    loaded: LoadedOptions[RunOptions],
     forecast: MemoryForecast,
     axes: Sequence[Axis],
     device_type: str,
     limit_bytes: int,
     *,
     world_size: int = 1,
+    known: Mapping[str, Any] | None = None,
 ) -> Feasibility:
     """Find out whether the run can begin.
 
@@ -54,6 +57,7 @@ def what_fits(
         device_type: where it runs.
         limit_bytes: what it may use.
         world_size: how many processes train it together.
+        known: what a process that traces cannot know by the option file alone.
     """
     size = size_axis(axes)
     smallest = plan_of(axes, 1, size.clamp(size.minimum) if size else 1)
@@ -61,7 +65,12 @@ def what_fits(
     expected, most = (cost.predict(shape_of(smallest), quantile) for quantile in (0.5, UPPER))
     if expected <= limit_bytes:
         return Feasibility()
-    advice, may_help = _advice(loaded, forecast, smallest, device_type, expected, limit_bytes, world_size)
+    segments: Segments | None = "expandable" if device_type == "cuda" else None
+    overrides = [*loaded.overrides, SWITCH]
+    tracer = TraceProcess(loaded.path, overrides, segments=segments, world_size=world_size, known=known)
+    smaller = "network or crop" if size is None or size.unit == "px" else "model, shorter samples"
+    otherwise = f"Take a smaller {smaller}, use_amp, or more memory."
+    advice, may_help = _advice(loaded, forecast, smallest, tracer, expected, limit_bytes, otherwise)
     logger.warning(
         "one sample%s is expected to peak at %.0f MiB (99 %% within %.0f), above the limit of %.0f: the run "
         "will hardly begin. %s",
@@ -75,22 +84,20 @@ def what_fits(
 
 
 def _advice(
-    loaded: LoadedOptions,
+    loaded: LoadedOptions[RunOptions],
     forecast: MemoryForecast,
     smallest: Plan,
-    device_type: str,
+    checkpointing: TraceProcess,
     expected: int,
     limit_bytes: int,
-    world_size: int,
+    otherwise: str,
 ) -> tuple[str, bool]:
     """Return what to do, and whether gradient checkpointing may be it."""
     memory = loaded.options.memory
-    otherwise = "Take a smaller network or crop, use_amp, or more memory."
     if memory.gradient_checkpointing:
         return f"Gradient checkpointing is on already. {otherwise}", False
     try:
-        segments: Segments | None = "expandable" if device_type == "cuda" else None
-        with TraceProcess(loaded.path, [*loaded.overrides, SWITCH], segments=segments, world_size=world_size) as tracer:
+        with checkpointing as tracer:
             checkpointed = tracer.trace(smallest)
     except TraceError as error:
         return f"What gradient checkpointing would save is not known ({error}). {otherwise}", True

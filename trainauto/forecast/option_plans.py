@@ -7,6 +7,7 @@ from trainauto.builders.automations import CONTROLLER, choose_automation, is_con
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
+from trainauto.builders.tasks import images_of, texts_of
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
@@ -16,18 +17,24 @@ from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
 from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown
+from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import forecast_memory
-from trainauto.options.cards import CardPreset, find_card
+from trainauto.options.cards import CardPreset, under_budget
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
 
 UNBOUNDED_PX = 2**15
 
 
 def plan_for_cards(
-    loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False, child: WorkerProcess | None = None
+    loaded: LoadedOptions[RunOptions],
+    cards: Sequence[CardPreset],
+    *,
+    measure: bool = False,
+    child: WorkerProcess | None = None,
 ) -> CardPlans:
-    """Trace the run of an option file and say what fits on each card.
+    """Trace the run of an option file, whatever its task, and say what fits on each card.
 
     Args:
         loaded: the option file.
@@ -39,6 +46,15 @@ def plan_for_cards(
         InputError: the options cannot be used.
         TraceError: the model cannot be traced.
     """
+    if (texts := texts_of(loaded)) is not None:
+        return plan_language_model(texts, cards, measure=measure, child=child)
+    return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child)
+
+
+def plan_super_resolution(
+    loaded: LoadedOptions, cards: Sequence[CardPreset], *, measure: bool = False, child: WorkerProcess | None = None
+) -> CardPlans:
+    """Trace the run of an option file of super-resolution; arguments and errors are those of :func:`plan_for_cards`."""
     notes = []
     with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
         tracer.start()  # torch is loaded there while the network is built here
@@ -55,7 +71,7 @@ def plan_for_cards(
         budget_bytes = loaded.options.memory.budget_bytes("cuda")
         if budget_bytes:
             notes.append(f"The option file's budget of {budget_bytes / GIB:.2f} GiB holds on larger cards, too.")
-            cards = [_under_budget(card, budget_bytes) for card in cards]
+            cards = [under_budget(card, budget_bytes) for card in cards]
         controllers = {card.name: _controller(loaded, card, axes) for card in cards}
         bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
         hull = _hull(axes, list(bounds.values()))
@@ -86,13 +102,6 @@ def _controller(loaded: LoadedOptions, card: CardPreset, axes: tuple[Axis, ...])
     facts = RunFacts(axes, first_plan(loaded.options))
     (controller,) = controllers_of([choose_automation(loaded, name, arguments, card, facts).build(loaded)])
     return controller
-
-
-def _under_budget(card: CardPreset, budget_bytes: int) -> CardPreset:
-    """Return the preset that a run has on a card of which it may use so much."""
-    if card.memory_gib * GIB <= budget_bytes:
-        return card
-    return replace(find_card(card.name, budget_bytes), name=card.name, memory_gib=budget_bytes / GIB)
 
 
 def _target(card: CardPreset, memory_bytes: int, controller: Controller) -> CardTarget:

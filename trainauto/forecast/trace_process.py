@@ -1,9 +1,10 @@
 """Traces in a process of their own, which may die without hurting the run: fake tensors can abort a process."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -37,6 +38,7 @@ class TraceProcess:
         world_size: how many processes train the run together.
         timeout_s: bound of one trace.
         worker: a process started for a card, or for none, as this one; it is the first, and is ended here.
+        known: what it cannot know by the option file alone, as plain values.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class TraceProcess:
         world_size: int = 1,
         timeout_s: float = TRACE_TIMEOUT_S,
         worker: WorkerProcess | None = None,
+        known: Mapping[str, Any] | None = None,
     ) -> None:
         self._options, self._overrides = str(options.resolve()), list(overrides)
         self._segments = segments
         self._world_size = world_size
+        self._known = dict(known or {})
         self._timeout_s = timeout_s
         self._deaths: list[str] = []
         self._requests = 0
@@ -83,6 +87,7 @@ class TraceProcess:
                 "ranks": self._world_size,
                 "cudnn_benchmark": torch.backends.cudnn.benchmark,  # code of this process may have switched it on
                 "plan": plan.to_dict(),
+                "known": self._known,
             }
             try:
                 answer = self._worker.request(request, self._timeout_s)

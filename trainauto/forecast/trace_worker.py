@@ -3,7 +3,7 @@
     python -m trainauto.forecast.trace_worker [--like-cuda]
 
     {"id": 1, "options": "x4.yml", "overrides": [], "ranks": 1, "segments": "native", "cudnn_benchmark": false,
-     "plan": {"batch_size": 8, "lq_size": 64}}
+     "plan": {"batch_size": 8, "lq_size": 64}, "known": {}}
     {"id": 1, "peak_bytes": 10737418240, "persistent_bytes": ..., "phase_peaks_bytes": {...}, "reserved_bytes": ...}
     {"id": 2, "cannot": "aten.nonzero.default gives ..."}
 
@@ -16,7 +16,7 @@ import gc
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from trainauto.core.worker_process import Handler, Request, serve
 
 if TYPE_CHECKING:
-    from trainauto.forecast.traced_run import FakeRun
+    from trainauto.engine.traced_training import FakeTraining
 
 # Nothing here may import torch at the top: the memory limit that a child inherits must be off by then.
 
@@ -52,7 +52,8 @@ def _trace_handler(*, like_cuda: bool) -> Handler:
 
     def handle(request: Request) -> dict[str, Any]:
         start, segments = time.perf_counter(), request["segments"]
-        run = runs.run_of(*(request[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark")))
+        given = {"known": {}, **request}
+        run = runs.run_of(*(given[name] for name in ("options", "overrides", "ranks", "cudnn_benchmark", "known")))
         trace = run.trace(Plan.from_dict(request["plan"]))
         return asdict(PlanBytes.of(trace, time.perf_counter() - start, run.kernels(trace), segments=segments))
 
@@ -81,24 +82,26 @@ class _Runs:
             group_as_cuda()
         warm_up()
         self._like_cuda = like_cuda
-        self._runs: dict[str, FakeRun] = {}
+        self._runs: dict[str, FakeTraining] = {}
 
-    def run_of(self, path: str, overrides: Sequence[str], world_size: int, benchmark: bool) -> "FakeRun":
+    def run_of(
+        self, path: str, overrides: Sequence[str], world_size: int, benchmark: bool, known: Mapping[str, Any]
+    ) -> "FakeTraining":
         """Return the run of an option file, built where it is not the last one."""
         import torch
 
         from trainauto.builders.load_plugins import load_plugins
-        from trainauto.forecast.traced_run import FakeRun
+        from trainauto.forecast.traced_run import fake_run
         from trainauto.options.load import load_options
 
-        key = json.dumps([path, *overrides, world_size, benchmark])
+        key = json.dumps([path, *overrides, world_size, benchmark, known])
         if key not in self._runs:
             gc.unfreeze()
             self._runs.clear()
             torch.backends.cudnn.benchmark = benchmark
             loaded = load_options(Path(path), overrides)
             load_plugins(loaded)
-            self._runs[key] = FakeRun.of(loaded, like_cuda=self._like_cuda, world_size=world_size)
+            self._runs[key] = fake_run(loaded, like_cuda=self._like_cuda, world_size=world_size, known=known)
             gc.freeze()
         return self._runs[key]
 

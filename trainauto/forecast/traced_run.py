@@ -1,11 +1,14 @@
 """The run of an option file on fake tensors."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
+from trainauto.builders.tasks import images_of, texts_of
 from trainauto.engine.traced_training import FakeTraining, empty_batch
 from trainauto.memory.tracing.fake_tensors import as_fake
 from trainauto.memory.tracing.trace import TraceError
@@ -13,9 +16,40 @@ from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 logger = logging.getLogger(__name__)
+
+
+def fake_run(
+    loaded: LoadedOptions[RunOptions],
+    *,
+    like_cuda: bool = False,
+    world_size: int = 1,
+    known: Mapping[str, Any] | None = None,
+) -> FakeTraining:
+    """Build the run of an option file on fake tensors, whatever its task; its plugins must have been imported.
+
+    Args:
+        loaded: the option file.
+        like_cuda: count what a card's libraries take, also where the run is not on one.
+        world_size: how many train it together.
+        known: what the option file alone does not say.
+
+    Raises:
+        TraceError: its model cannot be built on fake tensors.
+        InputError: options cannot be used.
+    """
+    if (texts := texts_of(loaded)) is None:
+        return FakeRun.of(images_of(loaded), like_cuda=like_cuda, world_size=world_size)
+    from trainauto.builders.language_networks import fake_language_model
+
+    precision = choose_precision(texts)
+    build, batch_of = fake_language_model(texts, precision, known or {})
+    on_card = like_cuda or precision.device.type == "cuda"
+    libraries = card_libraries() if on_card else None
+    return FakeTraining(build, batch_of, clips=texts.options.train.grad_clip is not None, libraries=libraries)
 
 
 class FakeRun(FakeTraining):

@@ -30,6 +30,8 @@ from trainauto.memory.cuda_allocator.segments import Segments, segments_of
 from trainauto.memory.monitor.device_use import driver_version
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
+from trainauto.options.schema import Options
 from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class WarmStart:
 
 
 def prepare_warm_start(
-    loaded: LoadedOptions,
+    loaded: LoadedOptions[RunOptions],
     kind: Mapping[str, Any],
     facts: RunFacts,
     device: torch.device,
@@ -80,6 +82,7 @@ def prepare_warm_start(
     *,
     calibrated: bool = True,
     tracer: WorkerProcess | None = None,
+    known: Mapping[str, Any] | None = None,
 ) -> WarmStart:
     """Give the controller what is known of its run, and say what plan to start with.
 
@@ -94,6 +97,7 @@ def prepare_warm_start(
         automations: of the run, the controller among them.
         calibrated: start from what an earlier run learned, and keep what this one does.
         tracer: a process that traces, started before.
+        known: what that cannot know by the option file alone.
     """
     if (controller := next(iter(controllers_of(automations)), None)) is None:
         return WarmStart(facts.plan, facts.plan.batch_size)
@@ -107,14 +111,14 @@ def prepare_warm_start(
     forecast, segments = _cached_forecast(state, axes), segments_of(device)
     refused = bool(state and state.get("refused"))
     if forecast is None and not refused:
-        forecast, refused = _traced(loaded, axes, device.type, segments, facts.world_size, tracer)
+        forecast, refused = _traced(loaded, axes, device.type, segments, facts.world_size, tracer, known)
         state = None
     for unknown in unknown_to_predictions(os.environ if device.type == "cuda" else {}, torch.__version__):
         logger.warning("%s", unknown)
     feasible = Feasibility()
     if forecast is not None:
         controller.set_prior(forecast.peaks_on(device.type), forecast.least_reserved())
-        feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, world_size=facts.world_size)
+        feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, world_size=facts.world_size, known=known)
     begins = _settled_plan(controller, state, facts, limit_bytes) or plan
     kept = calibration if calibrated else None
     return WarmStart(begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing)
@@ -134,7 +138,9 @@ def _settled_plan(
     return settled
 
 
-def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device, world_size: int = 1) -> dict[str, Any]:
+def kind_of_run(
+    loaded: LoadedOptions[RunOptions], network: nn.Module, device: torch.device, world_size: int = 1
+) -> dict[str, Any]:
     """Return everything that a run's memory depends on but its plan and its limit, as plain values.
 
     Args:
@@ -149,24 +155,12 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device,
         for name, tensor in network.state_dict().items()
         if isinstance(tensor, Tensor)  # a module may keep anything beside them
     ]
-    chosen = options.model_dump(
-        mode="json",
-        include={
-            **dict.fromkeys(("model_type", "scale", "use_amp", "amp_bf16", "use_channels_last", "use_compile"), True),
-            **dict.fromkeys(("deterministic", "network_g", "network_d", "plugins"), True),
-            "train": {"losses", "optim_g", "optim_d", "ema_decay", "grad_clip"},
-        },
-    )
     controllers = options.training_automations.active.values()
     return {
-        **chosen,
-        # The samples of a step are held beside its largest forward pass, which is what plans are reasoned about by.
-        "accum_iter": options.datasets.train.accum_iter,
+        **_of_the_task(options, world_size),
         SAMPLES: next(
             (controller.arguments[SAMPLES] for controller in controllers if SAMPLES in controller.arguments), None
         ),
-        # One rank holds no room for sums, two hold as much as any other number.
-        "sums": options.distributed.model_dump(mode="json", exclude={"batches"}) if world_size > 1 else None,
         "checkpointing": options.memory.model_dump(mode="json", exclude={"budget", "cpu_budget", "calibration"}),
         "plugin_sources": [_source_digest(name) for name in options.plugins],
         "weights": hashlib.sha256("\n".join(shapes).encode()).hexdigest(),
@@ -177,6 +171,35 @@ def kind_of_run(loaded: LoadedOptions, network: nn.Module, device: torch.device,
         "allocator": {name: os.environ.get(name) for name in ALLOCATOR_SETTINGS},
         "device": _device_facts(device),
     }
+
+
+_OF_STEPS = ("use_amp", "amp_bf16", "deterministic", "plugins")
+"""Options of every task that a step's memory depends on."""
+
+
+def _of_the_task(options: RunOptions, world_size: int) -> dict[str, Any]:
+    """Return the options that a step's memory depends on."""
+    if isinstance(options, Options):
+        of_images = ("model_type", "scale", "use_channels_last", "use_compile", "network_g", "network_d")
+        train = {"losses", "optim_g", "optim_d", "ema_decay", "grad_clip"}
+        return {
+            **options.model_dump(
+                mode="json", include={**dict.fromkeys((*of_images, *_OF_STEPS), True), "train": train}
+            ),
+            # The samples of a step are held beside its largest forward pass, which plans are reasoned about by.
+            "accum_iter": options.datasets.train.accum_iter,
+            # One rank holds no room for sums, two hold as much as any other number.
+            "sums": options.distributed.model_dump(mode="json", exclude={"batches"}) if world_size > 1 else None,
+        }
+    train = {"optim", "ema_decay", "grad_clip", "packed", "row_length"}
+    return options.model_dump(
+        mode="json",
+        include={
+            **dict.fromkeys(("task", "model", *_OF_STEPS), True),
+            "train": train,
+            "datasets": {"train": {"max_length"}},
+        },
+    )
 
 
 def _source_digest(module: str) -> str | None:
@@ -210,17 +233,18 @@ def _cached_forecast(state: dict[str, Any] | None, axes: Sequence[Axis]) -> Memo
 
 
 def _traced(
-    loaded: LoadedOptions,
+    loaded: LoadedOptions[RunOptions],
     axes: Sequence[Axis],
     device_type: str,
     segments: Segments | None,
     world_size: int,
     worker: WorkerProcess | None,
+    known: Mapping[str, Any] | None,
 ) -> tuple[MemoryForecast | None, bool]:
     """Return what traces tell, and whether the model refuses to be traced: then it will do so another time."""
     try:
         with TraceProcess(
-            loaded.path, loaded.overrides, segments=segments, world_size=world_size, worker=worker
+            loaded.path, loaded.overrides, segments=segments, world_size=world_size, worker=worker, known=known
         ) as tracer:
             forecast = forecast_memory(tracer, axes, device_type)
     except TraceError as error:

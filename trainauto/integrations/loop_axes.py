@@ -5,9 +5,9 @@ from operator import index
 from typing import Any
 
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BATCH_SIZE, Axis, Plan
+from trainauto.core.plan import BATCH_SIZE, TOKENS, Axis, Plan
 
-TOKENS, SIZE = "tokens", "size"
+SIZE = "size"
 
 
 @dataclass(frozen=True)

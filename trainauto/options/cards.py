@@ -20,7 +20,7 @@ from trainauto.options.card_presets import (
     preset_for,
 )
 
-__all__ = ["CARDS", "CardPreset", "card_by_words", "card_of_memory", "cpu_preset", "find_card"]
+__all__ = ["CARDS", "CardPreset", "card_by_words", "card_of_memory", "cpu_preset", "find_card", "under_budget"]
 
 _DOCUMENTED = (
     CardPreset("RTX 3080 10GB", 10, 0.80, SAFETY_MARGIN, 2, 32, 32, 192, DOCUMENTED),
@@ -134,6 +134,13 @@ def find_card(name: str, memory_bytes: int) -> CardPreset:
         if model_of(card.name) == model and low <= memory_gib / card.memory_gib <= high:
             return card
     return preset_for(name.strip() or "unnamed card", nominal, f"{COMPUTED} ({nominal} GiB), the card is not listed")
+
+
+def under_budget(card: CardPreset, budget_bytes: int) -> CardPreset:
+    """Return the preset that a run has on a card of which it may use so much."""
+    if card.memory_gib * 2**30 <= budget_bytes:
+        return card
+    return replace(find_card(card.name, budget_bytes), name=card.name, memory_gib=budget_bytes / 2**30)
 
 
 def card_by_words(text: str) -> CardPreset:

@@ -1,46 +1,16 @@
-"""Options that are fine alone and impossible together, each one small pure check."""
+"""Options of super-resolution that are fine alone and impossible together, each one small pure check."""
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from trainauto.core.words import counted
+from trainauto.options.checks import CombinationChecks, names_differ, warmup_ends
 from trainauto.options.schema import Datasets, Options, TrainDataset, ValDataset
-from trainauto.options.source_locations import KeyPath, dotted
+from trainauto.options.source_locations import KeyPath
 from trainauto.options.validation_errors import Finding
 
-Check = Callable[[Options], Iterator[Finding]]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A check and the options at the top level that it reads."""
-
-    needs: frozenset[str]
-    check: Check
-
-
-_ENTRIES: list[_Entry] = []
-
-
-def _reads(*needs: str) -> Callable[[Check], Check]:
-    """Add a check to the list, with the options at the top level that it reads."""
-
-    def add(check: Check) -> Check:
-        _ENTRIES.append(_Entry(frozenset(needs), check))
-        return check
-
-    return add
-
-
-def impossible_combinations(options: Options, valid: Collection[str] | None = None) -> list[Finding]:
-    """Return what cannot work together.
-
-    Args:
-        options: what to check; it may lack what ``valid`` does not name.
-        valid: options at the top level that may be read; all by default. Checks that read others are left out.
-    """
-    keys = set(Options.model_fields) if valid is None else set(valid)
-    return [finding for entry in _ENTRIES if entry.needs <= keys for finding in entry.check(options)]
+_CHECKS = CombinationChecks(Options)
+_reads = _CHECKS.reads
+impossible_combinations = _CHECKS.findings
 
 
 def image_sets(datasets: Datasets) -> Iterator[tuple[KeyPath, TrainDataset | ValDataset]]:
@@ -69,16 +39,7 @@ def one_length(options: Options) -> Iterator[Finding]:
 def one_warmup(options: Options) -> Iterator[Finding]:
     """Warm-up is given once, in the unit of the run, and ends before the run does."""
     train = options.train
-    path = ("train", "warmup_steps")
-    if train.warmup_steps and train.warmup_ratio:
-        yield Finding(path, "warm-up is given twice, as warmup_steps and as warmup_ratio", "Remove one.", at_key=True)
-    elif train.warmup_steps and train.total_samples and not train.total_iter:
-        message = "warmup_steps counts steps in a run that counts samples"
-        yield Finding(path, message, "Write warmup_ratio, the share of the run.", at_key=True)
-    elif train.total_iter and train.warmup_steps >= train.total_iter:
-        steps = counted(train.warmup_steps, "step")
-        message = f"the warm-up of {steps} does not end within the {train.total_iter} of the run"
-        yield Finding(path, message, "Shorten warmup_steps, or lengthen total_iter.")
+    yield from warmup_ends(train, counts_samples=bool(train.total_samples and not train.total_iter))
 
 
 @_reads("distributed", "memory", "use_amp", "amp_bf16", "use_channels_last", "use_compile", "model_type")
@@ -151,17 +112,9 @@ def something_to_learn(options: Options) -> Iterator[Finding]:
 
 
 @_reads("datasets")
-def names_differ(options: Options) -> Iterator[Finding]:
+def sets_differ(options: Options) -> Iterator[Finding]:
     """Names of sets become names of curves, folders and figures about their images."""
-    seen: dict[str, KeyPath] = {}
-    for path, dataset in image_sets(options.datasets):
-        # Some file systems do not tell A from a.
-        first = seen.setdefault(dataset.name.casefold(), path)
-        if first != path:
-            message = f"{dotted(first)} and {dotted(path)} are both named '{dataset.name}'"
-            free = str(path[-1]).casefold() not in seen
-            advice = f"Give each a name of its own{f', e.g. name: {path[-1]}' if free else ''}."
-            yield Finding((*path, "name") if "name" in dataset.model_fields_set else path, message, advice, at_key=True)
+    yield from names_differ(image_sets(options.datasets))
 
 
 @_reads("val", "logger")

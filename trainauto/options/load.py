@@ -4,26 +4,32 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from typing_extensions import TypeVar
 
 from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.core.registry import in_one_word
 from trainauto.options.combination_checks import impossible_combinations
-from trainauto.options.legacy_hints import hint
 from trainauto.options.lookup import fields_of, section_at, sections
 from trainauto.options.nested import SECTION, unnest
 from trainauto.options.overrides import apply_overrides
-from trainauto.options.schema import Options, TrainOptions
+from trainauto.options.run_options import RunOptions
+from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath, Places, dotted, printable
+from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, task_of
 from trainauto.options.test_schema import OptionsToMeasure
 from trainauto.options.validation_errors import Finding, described, findings_of, in_file_order
 from trainauto.options.yaml_file import read_yaml
 
+OfTask = TypeVar("OfTask", bound=RunOptions, default=Options, covariant=True)
+"""Options of a task; where nobody says which, of super-resolution."""
+Other = TypeVar("Other", bound=RunOptions)
+
 
 @dataclass(frozen=True)
-class LoadedOptions:
+class LoadedOptions(Generic[OfTask]):
     """Options as typed, and as they stood in the file.
 
     Attributes:
@@ -37,7 +43,7 @@ class LoadedOptions:
             keys; none before the run is built.
     """
 
-    options: Options
+    options: OfTask
     places: Places
     path: Path
     tree: dict[str, Any]
@@ -45,7 +51,11 @@ class LoadedOptions:
     folder: Path | None = None
     unwritten: frozenset[str] = frozenset()
 
-    def changed(self, changes: Mapping[str, Any]) -> "LoadedOptions":
+    def with_options(self, options: Other) -> "LoadedOptions[Other]":
+        """Return the same with other options: resolved ones, or these as what they are known to be."""
+        return LoadedOptions(options, self.places, self.path, self.tree, self.overrides, self.folder, self.unwritten)
+
+    def changed(self, changes: Mapping[str, Any]) -> "LoadedOptions[RunOptions]":
         """Return these options with some values changed, checked as a whole again.
 
         Args:
@@ -67,7 +77,7 @@ class LoadedTest:
     as_run: LoadedOptions
 
 
-def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:
+def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[RunOptions]:
     """Read, override and check an option file.
 
     Components' arguments are not checked here: their signatures are known to whoever builds them.
@@ -83,7 +93,8 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions:
     twice = unnest(tree, places)
     apply_overrides(tree, places, overrides)
     twice += unnest(tree, places)  # an override may have set train as a whole
-    return LoadedOptions(_validated(tree, places, file, twice), places, path, tree, tuple(overrides))
+    options = _validated(tree, places, file, twice, task_of(tree, places))
+    return LoadedOptions(options, places, path, tree, tuple(overrides))
 
 
 def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
@@ -94,6 +105,7 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
     """
     tree, places, file = _read(path, "options/test/")
     apply_overrides(tree, places, overrides)
+    _check_measured_task(tree, places)
     findings = _misnamed_sets(tree, OptionsToMeasure)
     test: OptionsToMeasure | None = None
     try:
@@ -109,6 +121,36 @@ def load_test_options(path: Path, overrides: Sequence[str] = ()) -> LoadedTest:
     if test is None or as_run is None or findings:
         raise InputError(in_file_order((finding.problem(places) for finding in findings), file))
     return LoadedTest(test, LoadedOptions(as_run, places, path, tree, tuple(overrides)))
+
+
+def _check_measured_task(tree: Mapping[str, Any], places: Places) -> None:
+    """Refuse what the command does not measure.
+
+    Raises:
+        InputError: the file is of another task than super-resolution.
+    """
+    if KEY in tree and (task := task_of(tree, places)).name != SUPER_RESOLUTION:
+        advice = "A run of a language model measures loss and perplexity itself: datasets.val, and the log of the run."
+        message = f"test measures pictures, and this file is of {task.words}"
+        raise InputError(Problem(message, places.of_value((KEY,)), advice))
+
+
+def super_resolution_only(loaded: LoadedOptions[RunOptions], action: str, advice: str) -> LoadedOptions:
+    """Return options of super-resolution.
+
+    Args:
+        loaded: options of any task.
+        action: what knows no others, e.g. ``export``.
+        advice: what there is for others.
+
+    Raises:
+        InputError: they are of another task.
+    """
+    if isinstance(loaded.options, Options):
+        return loaded.with_options(loaded.options)
+    words = next(task.words for task in TASKS.values() if isinstance(loaded.options, task.model))
+    message = f"{action} is for networks of super-resolution, and this file is of {words}"
+    raise InputError(Problem(message, loaded.places.of_value((KEY,)), advice))
 
 
 def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:
@@ -138,16 +180,18 @@ def _read(path: Path, examples: str) -> tuple[dict[str, Any], Places, str]:
     return tree, places, file
 
 
-def _validated(tree: dict[str, Any], places: Places, file: str, more_findings: Sequence[Finding]) -> Options:
-    findings = [*more_findings, *_misnamed_sets(tree, Options), *_misnamed_automations(tree)]
-    options: Options | None = None
-    valid = set(Options.model_fields)
+def _validated(
+    tree: dict[str, Any], places: Places, file: str, more_findings: Sequence[Finding], task: TaskOptions
+) -> RunOptions:
+    findings = [*more_findings, *_misnamed_sets(tree, task.model), *_misnamed_automations(tree, task.model)]
+    options: RunOptions | None = None
+    valid = set(task.model.model_fields)
     try:
-        options = Options.model_validate(tree)
+        options = task.model.model_validate(tree)
     except ValidationError as error:
         valid -= {str(raw["loc"][0]) for raw in error.errors(include_url=False)}
-        findings += _worded(error, Options, tree, [finding.path for finding in findings])
-    findings += impossible_combinations(options or _partial(tree, valid), valid)
+        findings += _worded(error, task.model, tree, [finding.path for finding in findings])
+    findings += task.check(options or _partial(tree, valid, task.model), valid)
     if options is None or findings:
         raise InputError(in_file_order((finding.problem(places) for finding in findings), file))
     return options
@@ -167,10 +211,10 @@ def _worded(
     return [finding for finding in findings if not any(finding.path[: len(path)] == path for path in misnamed)]
 
 
-def _partial(tree: dict[str, Any], valid: set[str]) -> Options:
+def _partial(tree: dict[str, Any], valid: set[str], model: type[RunOptions]) -> RunOptions:
     """Return options that hold what is valid at the top level, and lack the rest."""
-    fields = Options.model_fields
-    return Options.model_construct(
+    fields = model.model_fields
+    return model.model_construct(
         **{
             key: TypeAdapter(fields[key].rebuild_annotation()).validate_python(tree[key], strict=True)
             for key in valid
@@ -181,7 +225,7 @@ def _partial(tree: dict[str, Any], valid: set[str]) -> Options:
 
 def _misnamed_sets(tree: dict[str, Any], model: type[BaseModel]) -> list[Finding]:
     """Return the data sets that are neither ``train`` nor for validation (in a test file: nor for that)."""
-    firsts = ("train", "val") if model is Options else ("test", "val")
+    firsts = ("train", "val") if issubclass(model, RunOptions) else ("test", "val")
     datasets = tree.get("datasets")
     if not isinstance(datasets, dict):
         return []
@@ -196,7 +240,7 @@ def _misnamed_sets(tree: dict[str, Any], model: type[BaseModel]) -> list[Finding
     return findings
 
 
-def _misnamed_automations(tree: dict[str, Any]) -> list[Finding]:
+def _misnamed_automations(tree: dict[str, Any], model: type[BaseModel]) -> list[Finding]:
     """Return what beside automations only looks like their switch, and automations that are there in two spellings.
 
     Any name may stand there, so that these would otherwise switch nothing off, and say nothing.
@@ -209,7 +253,7 @@ def _misnamed_automations(tree: dict[str, Any]) -> list[Finding]:
     for key in automations:
         path, first = (SECTION, key), spelled.setdefault(in_one_word(key), key)
         if key.lower() == "enabled" != key:
-            findings.append(_unknown(path, tree, Options))
+            findings.append(_unknown(path, tree, model))
         elif first != key:
             advice = f"Keep {printable(first)} or {printable(key)}, not both."
             findings.append(Finding(path, f"automation '{printable(key)}' is there twice", advice, at_key=True))
@@ -221,7 +265,7 @@ def _unknown(path: KeyPath, tree: dict[str, Any], model: type[BaseModel]) -> Fin
     where = f" in {dotted(path[:-1])}" if len(path) > 1 else ""
     message = f"unknown key '{printable(str(path[-1]))}'{where}"
     keys = list(fields_of(section)) if section else []
-    keys += [SECTION] if section is TrainOptions else []
+    keys += [SECTION] if any(section is task.train for task in TASKS.values()) else []
     return Finding(path, message, _hint_or_nearest(path, tree, keys, model), at_key=True)
 
 
@@ -230,9 +274,18 @@ def _hint_or_nearest(path: KeyPath, tree: dict[str, Any], keys: list[str], model
     homes = [dotted(home) for home, section in sections(model) if key in fields_of(section)]
     if len(homes) in (1, 2):
         return f"Write it under {' or '.join(homes)}." if all(homes) else "Write it at the top level."
-    if model is not Options and any(key in fields_of(section) for _, section in sections(Options)):
+    own = next((task for task in TASKS.values() if task.model is model), None)
+    if own is None and any(key in fields_of(section) for _, section in sections(Options)):
         return "Remove it: it is an option of runs, and a test does not train."
-    return hint(path, tree) or nearest(key, keys)
+    advice = (own or TASKS[SUPER_RESOLUTION]).hint(path, tree) or nearest(key, keys)
+    others = [task for task in TASKS.values() if own not in (None, task) and _knows(task, key)]
+    if own is not None and others and not homes and not advice.startswith(("Write", "Remove", "Did")):
+        return f"It is an option of {others[0].words} (task: {others[0].name}), and this file is of {own.words}."
+    return advice
+
+
+def _knows(task: TaskOptions, key: str) -> bool:
+    return any(key in fields_of(section) for _, section in sections(task.model))
 
 
 def _missing(path: KeyPath, model: type[BaseModel]) -> Finding:

@@ -1,23 +1,24 @@
-"""What people and editors read about option files, generated from the schema and the registered components."""
+"""What people read about option files, generated from the schema and the registered components."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from trainauto.options.component_schemas import Components, arguments_schema, schema_of
 from trainauto.options.lookup import sections
-from trainauto.options.nested import SECTION
 from trainauto.options.parameters import summary_of
 from trainauto.options.preset_documents import preset_tables
 from trainauto.options.schema import Automations, Component, Options
 from trainauto.options.source_locations import dotted
 from trainauto.options.test_schema import OptionsToMeasure, SetsToMeasure
+from trainauto.options.text_options import TextOptions
 
 KINDS = {
     "network": ("Networks", "network_g, network_d"),
     "loss": ("Losses", "items of train.losses"),
-    "optimizer": ("Optimizers", "train.optim_g, train.optim_d"),
+    "optimizer": ("Optimizers", "train.optim_g, optim_d, optim"),
     "schedule": ("Schedules", "train.scheduler"),
     "metric": ("Metrics", "values of val.metrics"),
     "dataset": ("Datasets", "type of datasets.train, val and val_*"),
@@ -27,135 +28,44 @@ KINDS = {
 """Heading of each kind of component, and where its components are named."""
 
 
-def json_schema(components: Components) -> dict[str, Any]:
-    """Return a JSON Schema (draft 2020-12) of option files for editors: completion, hovers, squiggles.
-
-    Components that are not registered here may come from plugins, so their names and arguments are let pass.
-
-    Args:
-        components: what is registered, by kind and name.
-    """
-    schema = schema_of(Options)
-    definitions: dict[str, Any] = schema["$defs"]
-    for section in (schema, *definitions.values()):
-        for option in section.get("properties", {}).values():
-            _fold_notes(option)
-
-    def slot(kind: str) -> dict[str, str]:
-        definitions[kind] = _component_definition(kind, components.get(kind, {}), definitions)
-        return {"$ref": f"#/$defs/{kind}"}
-
-    train, val = definitions["TrainOptions"]["properties"], definitions["ValOptions"]["properties"]
-    schema["properties"]["network_g"] |= (network := slot("network"))
-    schema["properties"]["network_d"]["anyOf"][0] = network
-    train["losses"]["items"] = slot("loss")
-    train["optim_g"] |= (optimizer := slot("optimizer"))
-    train["optim_d"]["anyOf"][0] = optimizer
-    train["scheduler"] |= slot("schedule")
-    val["metrics"]["additionalProperties"] = slot("metric")
-    del definitions["Component"]
-
-    _complete(schema["properties"]["model_type"], components.get("model", {}))
-    for name in ("TrainDataset", "ValDataset"):
-        _complete(definitions[name]["properties"]["type"], components.get("dataset", {}))
-    datasets = definitions["Datasets"]
-    datasets["patternProperties"] = {"^val_.": datasets.pop("additionalProperties")}
-    datasets["additionalProperties"] = False
-    _name_automations(definitions, components.get("automation", {}))
-    train[SECTION] = {"$ref": "#/$defs/Automations", "description": f"Read as {SECTION} at the top level."}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "trainauto option file"}
-
-
-def _fold_notes(option: dict[str, Any]) -> None:
-    """Move unit and reason, which editors do not show, into the description."""
-    unit, reason = option.pop("unit", ""), option.pop("reason", "")
-    if unit:
-        option["description"] = f"[{unit}] {option['description']}"
-    if reason:
-        option["description"] += f" Default: {reason}."
-
-
-def _complete(option: dict[str, Any], components: Mapping[str, Any]) -> None:
-    """Have editors offer the registered names, and take any other."""
-    del option["type"]
-    option["anyOf"] = [*([{"enum": list(components)}] if components else []), {"type": "string"}]
-
-
-def _component_definition(kind: str, components: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    branches: list[dict[str, Any]] = []
-    for name, component in components.items():
-        branch = arguments_schema(kind, name, component)
-        definitions |= branch.pop("$defs", {})
-        branch["properties"] = {
-            # The constant is what editors offer; the pattern takes the name in any case.
-            "type": {"anyOf": [{"const": name}, {"pattern": _any_case(name)}], "description": summary_of(component)},
-            **branch["properties"],
-        }
-        branch["required"] = ["type", *branch.get("required", [])]
-        branches.append(branch)
-    other = {
-        "type": "object",
-        "description": "A component from a plugin.",
-        "properties": {
-            "type": {"type": "string", "not": {"anyOf": [{"pattern": _any_case(name)} for name in components]}}
-        },
-        "required": ["type"],
-    }
-    if not components:
-        del other["properties"]["type"]["not"]  # type: ignore[index]
-    return {"anyOf": [*branches, other]}
-
-
-def _any_case(*words: str) -> str:
-    """Return a pattern of a name in any case (JSON Schema has no flag for it), with or without _ between its words."""
-    return f"^{'_?'.join(''.join(map(_either_case, word)) for word in words)}$"
-
-
-def _either_case(letter: str) -> str:
-    return f"[{letter.lower()}{letter.upper()}]" if letter.isascii() and letter.isalpha() else re.escape(letter)
-
-
-_WORD_OF_A_NAME = re.compile(r"[A-Z]+[^A-Z]*|[^A-Z]+")
-"""Of CamelCase; an acronym is one with what follows it."""
-
-
-def _name_automations(definitions: dict[str, Any], automations: Mapping[str, Any]) -> None:
-    """Give each registered automation its own arguments beside the switch; others stay open."""
-    section, switch = definitions["Automations"], definitions["AutomationSwitch"]
-    for name, component in automations.items():
-        entry = arguments_schema("automation", name, component)
-        definitions |= entry.pop("$defs", {})
-        entry["properties"] = {**switch["properties"], **entry["properties"]}
-        # An automation that is switched off needs no arguments.
-        entry.pop("required", None)
-        definitions[f"automation.{name}"] = {**entry, "description": summary_of(component)}
-        reference = {"$ref": f"#/$defs/automation.{name}"}
-        # Editors offer the name, and take it in other spellings.
-        section["properties"][name] = reference
-        section.setdefault("patternProperties", {})[_any_case(*_WORD_OF_A_NAME.findall(name))] = reference
-
-
 def markdown_reference(components: Components) -> str:
     """Return the reference of option files: every key and every component with its arguments, as Markdown.
 
     Args:
         components: what is registered, by kind and name.
     """
-    tables = [*_option_tables(), *_component_tables(components), *preset_tables(), *_test_tables()]
+    tables = [*_option_tables(Options), *_component_tables(components), *preset_tables(), *_test_tables()]
     return "\n".join([*_introduction(), *tables]).rstrip() + "\n"
+
+
+def text_reference() -> str:
+    """Return the reference of option files of language models, as Markdown; components stand in that of all files."""
+    return "\n".join([*_text_introduction(), *_option_tables(TextOptions)]).rstrip() + "\n"
+
+
+def _text_introduction() -> Iterator[str]:
+    yield "# Options of language models"
+    yield ""
+    yield "Every key of an option file of `task: text`. This page is generated from the schema; do not edit it."
+    yield "[docs/text.md](text.md) begins with an example."
+    yield ""
+    yield "Optimizers, schedules and automations with their arguments: [options.md](options.md#optimizers). Any key can"
+    yield "be set on the command line: `--force_yml train:total_epochs=2 model:config:n_layer=4`."
+    yield ""
 
 
 def _introduction() -> Iterator[str]:
     yield "# Options"
     yield ""
-    yield "Every key of an option file. This page is generated from the schema; do not edit it."
+    yield "Every key of an option file of super-resolution; language models: [options_text.md](options_text.md)."
+    yield "This page is generated from the schema; do not edit it."
     yield ""
     yield "Any key can be set on the command line: `--force_yml train:total_iter=500 train:losses:0:type=mseloss`."
     yield ""
 
 
-def _option_tables() -> Iterator[str]:
-    for path, section in sections(Options):
+def _option_tables(model: type[BaseModel]) -> Iterator[str]:
+    for path, section in sections(model):
         if section is Component:
             continue
         schema = schema_of(section)
@@ -164,7 +74,8 @@ def _option_tables() -> Iterator[str]:
         yield _one_line(schema.get("description", ""))
         yield ""
         if section is Automations:
-            yield "Beside `enabled`, keys are names of automations; [those below](#automations) are registered."
+            those = "[those below](#automations)" if model is Options else "[these](options.md#automations)"
+            yield f"Beside `enabled`, keys are names of automations; {those} are registered."
             yield "The section may stand under `train` instead, and names may be in snake_case (`plan_schedule`)."
             yield ""
         yield from _table(schema, {"unit": "unit", "description": "what it is", "reason": "why this default"})

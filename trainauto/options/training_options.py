@@ -5,19 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainauto.options.fields import Component, Fraction, NonNegativeInt, PositiveInt, Section, option
+from trainauto.options.run_options import RunTraining
 
 
-class TrainOptions(Section):
+class TrainOptions(RunTraining):
     """What is minimised, how, and for how long."""
 
-    total_iter: PositiveInt | None = option(
-        None, "Length of the run; schedules count steps too.", unit="optimizer steps"
-    )
-    total_samples: PositiveInt | None = option(
-        None,
-        "Length of the run; schedules count samples too, so that a changing batch does not distort them.",
-        unit="samples",
-    )
     losses: Annotated[list[Component], Field(min_length=1)] = option(
         ...,
         "Loss terms of the generator; each takes loss_weight. SRGANModel needs one ganloss among them, from which its "
@@ -29,10 +22,6 @@ class TrainOptions(Section):
         "Optimizer of the discriminator of SRGANModel; scheduler and grad_clip hold for it too.",
         reason="null: there is none",
     )
-    scheduler: Component = option(
-        Component(type="constant"),
-        "multistep, cosine, linear or constant; counted in steps with total_iter, in samples with total_samples.",
-    )
     lr_scaling: Literal["none", "sqrt", "linear"] = option(
         "none",
         "Factor of the rate where a step has another number of samples than batch_size_per_gpu * accum_iter (or than "
@@ -40,8 +29,6 @@ class TrainOptions(Section):
         "follows with either, as decay ** ratio.",
         reason="none: rates stay those of the file, whatever the batch",
     )
-    warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
-    warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
     ema_decay: Fraction = option(
         0.999,
         "Decay a step of the moving average of weights that is validated and saved, so that it averages over about "

@@ -35,12 +35,18 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
         ("device", f"{summary.device}, {summary.precision}"),
         ("data", ", ".join(_samples(summary))),
-        ("plan", f"{summary.plan} ({plan_text(summary.plan)}){_OPEN if summary.plan_is_open else ''}"),
+        ("plan", f"{_plan_words(summary.plan)}{_OPEN if summary.plan_is_open else ''}"),
         *summary.facts,
     ]
     if summary.resumed:
         pairs.append(("resumed", f"after step {summary.progress.steps}, {counted(summary.progress.samples, 'sample')}"))
     return pairs_lines(pairs, width)
+
+
+def _plan_words(plan: Plan) -> str:
+    """Return a plan in full, and as later lines write it where that is shorter."""
+    short = plan_text(plan)
+    return f"{plan} ({short})" if short != str(plan) else short
 
 
 def _samples(summary: RunSummary) -> Iterator[str]:
@@ -149,13 +155,13 @@ def _expected(change: PlanChange) -> Iterator[str]:
 
 
 def validation_lines(record: ValidationRecord, width: int) -> list[str]:
-    """Return a table of the means of a validation beside those of bicubic enlargement."""
+    """Return a table of the means of a validation beside those of what costs nothing."""
     tiles = f", tiles of {record.tile_px} px" if record.tile_px else ""
-    images = counted(len(record.scores), "image")
+    seen = record.seen or counted(len(record.scores), "image")
     peak = f", peak {size_text(record.peak.allocated)}" if record.peak is not None else ""
-    how = f"{images} in {duration(record.seconds)}{tiles}{peak}"
+    how = f"{seen} in {duration(record.seconds)}{tiles}{peak}"
     head = f"validation of {record.dataset} after step {record.step}: {how}"
-    rows = [["metric", "value", "bicubic", "gain"] if record.baseline else ["metric", "value"]]
+    rows = [["metric", "value", record.baseline_name, "gain"] if record.baseline else ["metric", "value"]]
     for metric, value in record.metrics.items():
         gain = gain_over_baseline(record, metric)
         row = [metric, f"{value:.4f}"]

@@ -1,4 +1,4 @@
-"""Figures that several sinks show: means over the steps since the last line, rates, gains over bicubic."""
+"""Figures that several sinks show: means over the steps since the last line, rates, gains over what costs nothing."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -125,7 +125,7 @@ def error_text(predicted_bytes: int, measured_bytes: int) -> str:
 
 
 def gain_over_baseline(record: ValidationRecord, metric: str) -> float | None:
-    """Return by how much a metric is better than that of bicubic enlargement; ``None`` where there is none.
+    """Return by how much a metric is better than that of what costs nothing; ``None`` where there is none.
 
     Positive is better whichever way the metric points. Two infinite values (both images identical) are no gain.
     """

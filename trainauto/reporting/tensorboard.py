@@ -80,7 +80,7 @@ class TensorBoard(Sink):
             self._write_steps()
 
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:
-        """Add the means of a validation, the gains over bicubic enlargement, and pictures."""
+        """Add the means of a validation, the gains over what costs nothing, and pictures."""
         if self._writer is None:
             return
         for metric, value in record.metrics.items():
@@ -88,7 +88,7 @@ class TensorBoard(Sink):
             self._writer.add_scalar(tag, value, record.step)
             gain = gain_over_baseline(record, metric)
             if gain is not None:
-                self._writer.add_scalar(f"{tag}_gain_over_bicubic", gain, record.step)
+                self._writer.add_scalar(f"{tag}_gain_over_{record.baseline_name}", gain, record.step)
         for picture in pictures[:MOST_PICTURES]:
             tag = f"{record.dataset}/{picture.name} (bicubic, output, reference)"
             self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")

@@ -14,13 +14,14 @@ from trainauto.core.files import write_text_atomically
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import RunOptions
 from trainauto.storage.run_directory import RunDirectory
 
 CURVES = "tensorboard"
 """Key of config.json that says where the event files are, seen from the run's folder."""
 
 
-def changed_options(directory: RunDirectory, loaded: LoadedOptions, world_size: int = 1) -> list[str]:
+def changed_options(directory: RunDirectory, loaded: LoadedOptions[RunOptions], world_size: int = 1) -> list[str]:
     """Compare with the options and ranks the run was last started with; one line a key that differs.
 
     What nobody wrote, neither then nor now, is no option that was changed: another card has another preset.
@@ -73,7 +74,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 def write_run_metadata(
     directory: RunDirectory,
-    loaded: LoadedOptions,
+    loaded: LoadedOptions[RunOptions],
     dataset: DynamicDataset,
     configured: tuple[int, int],
     step: int,
@@ -133,7 +134,7 @@ def as_yaml(tree: Mapping[str, Any]) -> str:
     return str(yaml.dump(dict(tree), Dumper=_Plain, sort_keys=False, allow_unicode=True))
 
 
-def origin_of(loaded: LoadedOptions, dataset: DynamicDataset) -> dict[str, Any]:
+def origin_of(loaded: LoadedOptions[RunOptions], dataset: DynamicDataset) -> dict[str, Any]:
     """Return where a run comes from: folders, versions, and its samples with a digest of their names."""
     return {
         "folder": str(loaded.folder or loaded.path.resolve().parent),

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from trainauto.options.cards import CARDS
+from trainauto.options.editor_schemas import json_schema
 from trainauto.options.load import LoadedOptions
 from trainauto.options.lookup import fields_of, sections
-from trainauto.options.reference_documents import json_schema, markdown_reference
+from trainauto.options.reference_documents import markdown_reference
 from trainauto.options.schema import Options
 
 

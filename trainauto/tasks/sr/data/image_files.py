@@ -1,20 +1,16 @@
 """Which image files a dataset root means, and what they are called."""
 
 import os
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 
-from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.core.errors import InputError, Problem
+from trainauto.data.dataset_roots import resolve_root
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"})
-PACKAGE_PREFIX = "package:"
-SHOWN_SIBLINGS = 5
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ def list_images(roots: str | Sequence[str], *, set_name: str, argument: str = ""
     """
     files: list[ImageFile] = []
     for root in [roots] if isinstance(roots, str) else roots:
-        path = _resolve(root, set_name, argument)
+        path = resolve_root(root, IMAGE_SUFFIXES, set_name, argument)
         images = [_single_image(path)] if path.is_file() else images_below(path)
         if not images:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
@@ -79,41 +75,6 @@ def distinct_names(files: Sequence[ImageFile]) -> list[str]:
             taken.add(name.casefold())
         names.append(name)
     return names
-
-
-def _resolve(root: str, set_name: str, argument: str) -> Path:
-    path = _in_package(root, set_name, argument) if root.startswith(PACKAGE_PREFIX) else Path(root).expanduser()
-    if path.exists():
-        return path
-    advice = f"Looked for {path.resolve()}."
-    if path.parent.is_dir():
-        advice += " " + nearest(path.name, _nearest_siblings(path))
-    raise InputError(Problem(f"dataset '{set_name}': there is no {root}", advice=advice, argument=argument))
-
-
-def _nearest_siblings(path: Path) -> list[str]:
-    """Return the names beside a path that are most like its own, of folders and images."""
-    names = (
-        sibling.name
-        for sibling in path.parent.iterdir()
-        if not sibling.name.startswith(".") and (sibling.is_dir() or sibling.suffix.lower() in IMAGE_SUFFIXES)
-    )
-    return get_close_matches(path.name, names, n=SHOWN_SIBLINGS, cutoff=0)
-
-
-def _in_package(root: str, set_name: str, argument: str) -> Path:
-    package, _, inside = root.removeprefix(PACKAGE_PREFIX).partition("/")
-    # find_spec does not run the package: importing scikit-learn for a picture would cost a second.
-    spec = find_spec(package) if package.isidentifier() else None
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(
-            Problem(
-                f"dataset '{set_name}': the Python package '{package}' is not installed",
-                advice=f"It was looked for by {sys.executable}.",
-                argument=argument,
-            )
-        )
-    return Path(next(iter(spec.submodule_search_locations)), inside)
 
 
 def _single_image(path: Path) -> ImageFile:

@@ -13,7 +13,7 @@ from trainauto.builders.model import build_network, channels_of, modern_weights
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.engine.checkpoint import Checkpoints
 from trainauto.models.weights import load_pretrained, load_weights
-from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.storage.run_directory import RunDirectory
 
 WEIGHTS, AVERAGES = "net_g.safetensors", "net_g_ema.safetensors"
@@ -143,4 +143,5 @@ def _options_at(directory: RunDirectory, step: int) -> LoadedOptions:
     with suppress(OSError, ValueError, KeyError, TypeError):
         recorded = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
         folder = recorded if recorded.is_dir() else folder
-    return replace(load_options(given), folder=folder)
+    advice = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
+    return replace(super_resolution_only(load_options(given), "this command", advice), folder=folder)

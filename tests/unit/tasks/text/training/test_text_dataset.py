@@ -1,0 +1,103 @@
+"""Draws of texts: each once an epoch under changing budgets, and exactly so after a resume (B14, B15)."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from tests.language_models import causal_samples, pair_samples
+from trainauto.core.batch import Batch
+from trainauto.core.errors import InputError
+from trainauto.core.plan import Plan
+from trainauto.core.sharding import SampleSharding
+from trainauto.data.dynamic_loader import DynamicDataLoader
+from trainauto.tasks.text.training.text_dataset import TextDataset, draws_of, refuse_ranks, token_axis
+
+LENGTHS = np.random.default_rng(4).integers(2, 20, 61)
+
+
+def dataset_of(kind: str) -> TextDataset:
+    if kind == "pairs":
+        return TextDataset("texts", pair_samples(LENGTHS, LENGTHS[::-1]), "encoder_decoder")
+    return TextDataset("texts", causal_samples(LENGTHS), row_length=24 if kind == "packed" else None)
+
+
+def loader_of(dataset: TextDataset, rows: int, workers: int = 0) -> DynamicDataLoader:
+    stream, batcher = draws_of(dataset, seed=5)
+    plan = Plan.of(tokens=rows * dataset.row_tokens)
+    return DynamicDataLoader(
+        dataset, plan, seed=5, num_workers=workers, lookahead=2, stream=stream, new_batcher=lambda *_: batcher
+    )
+
+
+def drawn(dataset: TextDataset, loader: DynamicDataLoader, changes: dict[int, int]) -> Iterator[Batch]:
+    """Yield batches; after so many of them other budgets are asked for, in rows."""
+    for number, batch in enumerate(loader, start=1):
+        assert batch.shape.tokens <= batch.plan.size
+        yield batch
+        if number in changes:
+            loader.update_plan(Plan.of(tokens=changes[number] * dataset.row_tokens))
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed", "pairs"])
+@pytest.mark.parametrize("changes", [{}, {2: 8, 5: 3, 9: 12}])
+def test_every_text_comes_once_an_epoch(kind: str, changes: dict[int, int]) -> None:
+    dataset = dataset_of(kind)
+    with loader_of(dataset, 4) as loader:
+        names: list[str] = []
+        for batch in drawn(dataset, loader, changes):
+            names += batch.names
+            assert len(names) % len(LENGTHS) == 0 or len(names) // len(LENGTHS) == batch.first_sample // len(LENGTHS)
+            if len(names) == 3 * len(LENGTHS):
+                break
+    epochs = [names[start : start + len(LENGTHS)] for start in range(0, len(names), len(LENGTHS))]
+    assert len(epochs) == 3
+    for epoch in epochs:
+        assert sorted(epoch) == sorted(dataset.samples.places)
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed"])
+@pytest.mark.parametrize("stop", [1, 4, 7, 11])
+def test_a_resume_in_mid_epoch_gives_the_rest(kind: str, stop: int) -> None:
+    dataset, changes = dataset_of(kind), {2: 7, 6: 3}
+    with loader_of(dataset, 4) as loader:
+        whole = [batch.names for batch in islice(drawn(dataset, loader, changes), 18)]
+    with loader_of(dataset, 4) as loader:
+        for _ in islice(drawn(dataset, loader, changes), stop):
+            pass
+        if stop in changes:
+            loader.update_plan(Plan.of(tokens=changes[stop] * dataset.row_tokens))
+        state = loader.state_dict()
+    later = {number - stop: rows for number, rows in changes.items() if number > stop}
+    with loader_of(dataset, 4) as loader:
+        loader.load_state_dict(state)
+        rest = [batch.names for batch in islice(drawn(dataset, loader, later), 18 - stop)]
+    assert rest == whole[stop:]
+
+
+def test_budgets_are_whole_rows() -> None:
+    axis = token_axis(24, 100, 1000)
+    assert (axis.minimum, axis.maximum, axis.multiple) == (96, 984, 24)
+    assert token_axis(24, 10, 1).values == range(24, 25, 24)
+    assert dataset_of("packed").row_tokens == 24
+    assert dataset_of("padded").row_tokens == LENGTHS.max()
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError, match="rows of 8 tokens hold no text of 19"):
+        TextDataset("texts", causal_samples(LENGTHS), row_length=8)
+    with pytest.raises(InputError, match="packed rows are for causal models"):
+        TextDataset("texts", pair_samples([3], [3]), "encoder_decoder", row_length=8)
+    refuse_ranks(SampleSharding.equal(1))
+    with pytest.raises(InputError, match="train in one process"):
+        refuse_ranks(SampleSharding.equal(2))
+
+
+def test_a_scan_names_the_shortest_text() -> None:
+    dataset = dataset_of("padded")
+    scan = dataset.scan()
+    assert (scan.samples, scan.smallest_size) == (61, LENGTHS.min())
+    assert scan.smallest_name == dataset.sample_name(int(np.argmin(LENGTHS)))
+    assert dataset.sizes[dataset.largest_sample] == LENGTHS.max()

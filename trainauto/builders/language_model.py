@@ -1,0 +1,183 @@
+"""Runs of language models: what they consist of, from options."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainauto.builders.components import locate_errors
+from trainauto.builders.language_networks import build_language_model, build_network
+from trainauto.builders.task_parts import TaskParts
+from trainauto.builders.texts import Loaded, build_texts, kept_model, vocabulary_facts
+from trainauto.core.plan import TOKENS, Axis, Plan
+from trainauto.core.run_events import LengthUnit
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.data import DynamicDataLoader, DynamicDataset
+from trainauto.engine.validation_set import ValidationSet
+from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
+from trainauto.optim.precision import Precision
+from trainauto.options.text_options import TextOptions
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.text.training.language_model import LanguageModel
+from trainauto.tasks.text.training.row_checks import check_rows
+from trainauto.tasks.text.training.text_dataset import draws_of, refuse_ranks, token_axis
+from trainauto.tasks.text.training.text_validation import (
+    PERPLEXITY,
+    TextValidation,
+    describe_perplexity,
+    unigram_loss,
+)
+from trainauto.tasks.text.training.tokenizers import save_tokenizer
+
+
+class LanguageModelParts(TaskParts):
+    """A language model, its tokenizer and texts.
+
+    Args:
+        loaded: the option file.
+        precision: number format, and the device.
+        world_size: how many train it together: one.
+        pretrained: load the weights it starts from.
+        check_samples: raises where the training set is not what it is to be.
+        earlier: the run that is resumed, where there is one.
+
+    Raises:
+        InputError: model, tokenizer or texts cannot be used, or several processes are to train it.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        precision: Precision,
+        world_size: int,
+        *,
+        pretrained: bool,
+        check_samples: Callable[[DynamicDataset], None],
+        earlier: RunDirectory | None = None,
+    ) -> None:
+        refuse_ranks(SampleSharding.equal(world_size))
+        self._loaded = loaded
+        options = loaded.options
+        self._texts = build_texts(loaded, earlier)
+        self._train_set = self.train_set = self._texts.train_set
+        check_samples(self.train_set)
+        self.network = build_network(loaded, self._texts.vocabulary, precision, weights=pretrained)
+        with locate_errors(loaded, ("train" if options.train.packed else "model",)):
+            if options.model.kind == "causal":
+                check_rows(self.network, self._train_set.workload.layout)
+        self.network_words = _words_of(options, self.network)
+        self.datasets = [self.train_set, *self._texts.val_sets]
+        self.scans = {dataset.name: dataset.scan() for dataset in self.datasets}
+        self.length = _length(options, len(self.train_set))
+        self.length_key = "total_epochs" if options.train.total_epochs is not None else ""
+        self.validates_every = options.val.val_freq if self._texts.val_sets else 0
+        self.best_metric = PERPLEXITY
+        self.workers_and_lookahead = options.datasets.train.num_worker_per_gpu, options.datasets.train.lookahead
+        self._validations: list[TextValidation] = []
+        self._model: LanguageModel | None = None
+
+    def axes(self) -> tuple[Axis, ...]:
+        """Return the tokens of a batch: from one row to an epoch in one batch."""
+        row = self._train_set.row_tokens
+        most = max(self._tokens(), row * len(self._train_set))
+        return (token_axis(row, most=most),)
+
+    def first_plan(self) -> Plan:
+        """Return the tokens of the first batch, in whole rows."""
+        return Plan.of(**{TOKENS: self._tokens()})
+
+    def _tokens(self) -> int:
+        row = self._train_set.row_tokens
+        return max(1, self._loaded.options.train.tokens_per_batch // row) * row
+
+    def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
+        """Return the network with its optimizer."""
+        del pretrained, parallel
+        layout = self._train_set.workload.layout
+        self._model = build_language_model(self._loaded, self.network, layout, self._texts.vocabulary, precision)
+        return self._model
+
+    def build_loader(
+        self, plan: Plan, precision: Precision, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
+    ) -> DynamicDataLoader:
+        """Return the loader of batches of texts."""
+        train = self._loaded.options.datasets.train
+        stream, batcher = draws_of(self._train_set, self._loaded.options.manual_seed)
+        return DynamicDataLoader(
+            self.train_set,
+            plan,
+            seed=self._loaded.options.manual_seed,
+            num_workers=train.num_worker_per_gpu,
+            lookahead=train.lookahead,
+            pin_memory=precision.device.type == "cuda",
+            sharding=sharding,
+            rank=rank,
+            stream=stream,
+            new_batcher=lambda _order, _sharding: batcher,
+        )
+
+    def build_validators(
+        self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
+    ) -> Sequence[ValidationSet]:
+        """Return what measures the loss of each set, a unigram model of the training texts beside it."""
+        del directory, device, in_step
+        options, training = self._loaded.options, self._train_set.samples
+        tokens = options.val.tokens_per_batch or options.train.tokens_per_batch
+        self._validations = [
+            TextValidation(dataset, tokens, unigram_loss(training, dataset.samples, self._texts.vocabulary.size))
+            for dataset in self._texts.val_sets
+        ]
+        return self._validations
+
+    def trace_facts(self) -> Mapping[str, Any]:
+        """Return what the texts have come to."""
+        workload = self._train_set.workload
+        longest = {"source": workload.longest_source, "target": workload.longest_target}
+        return {"vocabulary": vocabulary_facts(self._texts.vocabulary), "longest": longest}
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """Return lines on texts and tokenizer."""
+        options, samples = self._loaded.options, self._train_set.samples
+        packed = f", packed into rows of {self._train_set.row_tokens}" if options.train.packed else ""
+        longest = f"the longest has {int(samples.lengths.max())}"
+        made = "trained on the training texts" if options.tokenizer.train else "loaded"
+        return (
+            ("texts", f"{len(samples.tokens):,} tokens to train on, {longest}{packed}"),
+            ("tokenizer", f"{self._texts.vocabulary.size} tokens, {made}"),
+        )
+
+    def keep(self, directory: RunDirectory) -> None:
+        """Keep the tokenizer and the model's configuration."""
+        folder = kept_model(directory)
+        save_tokenizer(self._texts.tokenizer, folder)
+        configuration: Any = self.network.config
+        configuration.save_pretrained(str(folder))
+
+    def finish(self, directory: RunDirectory) -> Sequence[tuple[str, str]]:
+        """Write the model for transformers; return what validation came to, beside a unigram model."""
+        lasts = [(validation.name, validation.last) for validation in self._validations]
+        facts = [(name, describe_perplexity(last)) for name, last in lasts if last is not None]
+        if self._model is not None:
+            folder = kept_model(directory)
+            self._model.save_for_transformers(folder)
+            facts.append(("model", f"{folder} (from_pretrained of transformers)"))
+        return facts
+
+
+def _words_of(options: TextOptions, network: nn.Module) -> str:
+    """Return the model in words."""
+    configuration: Any = network.config
+    lora = options.model.lora
+    return f"{configuration.model_type}{f', LoRA of rank {lora.r}' if lora is not None else ''}"
+
+
+def _length(options: TextOptions, samples: int) -> tuple[int, LengthUnit]:
+    """Return the length of a run of so many training samples, and what it is counted in."""
+    train = options.train
+    if train.total_iter is not None:
+        return train.total_iter, "steps"
+    if train.total_samples is not None:
+        return train.total_samples, "samples"
+    return max(1, round((train.total_epochs or 1) * samples)), "samples"

@@ -1,0 +1,108 @@
+"""Runs of super-resolution: what they consist of, from options."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from trainauto.builders.data import (
+    build_axes,
+    build_loader,
+    build_metrics,
+    build_train_set,
+    build_val_sets,
+    build_validator,
+    first_plan,
+)
+from trainauto.builders.model import build_model, build_network, run_length, warn_of_short_run
+from trainauto.builders.task_parts import TaskParts
+from trainauto.core.plan import Axis, Plan
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.data import DynamicDataLoader, DynamicDataset
+from trainauto.engine.validation_set import ValidationSet
+from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
+from trainauto.optim.precision import Precision
+from trainauto.options.load import LoadedOptions
+from trainauto.options.schema import Options
+from trainauto.storage.run_directory import RunDirectory
+
+
+class SuperResolutionParts(TaskParts):
+    """A network that enlarges images, and the images.
+
+    Args:
+        loaded: the option file.
+        world_size: how many train it together.
+        pretrained: load the weights it starts from.
+        check_samples: raises where the training set is not what it is to be.
+
+    Raises:
+        InputError: network or data cannot be used.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedOptions,
+        world_size: int,
+        *,
+        pretrained: bool,
+        check_samples: Callable[[DynamicDataset], None],
+    ) -> None:
+        self._loaded = loaded
+        options = loaded.options
+        warn_of_short_run(options, world_size)
+        self.network = build_network(loaded, pretrained=pretrained)
+        self.network_words = _words_of(options)
+        self.train_set, scans = build_train_set(loaded, self.network)
+        check_samples(self.train_set)
+        self._val_sets = build_val_sets(loaded, self.network, scans)
+        self._metrics = build_metrics(loaded)
+        self.datasets, self.scans = [self.train_set, *self._val_sets], scans
+        self.smallest_px = scans[self.train_set.name].smallest_size
+        self.length = run_length(options)
+        self.validates_every = options.val.val_freq if options.val.val_enabled else 0
+        train = options.datasets.train
+        self.workers_and_lookahead = train.num_worker_per_gpu, train.lookahead
+        self.rate_scaling = options.train.lr_scaling
+        self.best_metric = options.logger.best_metric or next(iter(options.val.metrics), None)
+
+    def axes(self) -> tuple[Axis, ...]:
+        """Return side of a crop and batch, bounded by the network and the smallest image."""
+        return build_axes(self._loaded, self.network, self.scans[self.train_set.name])
+
+    def first_plan(self) -> Plan:
+        """Return the plan of the option file."""
+        return first_plan(self._loaded.options)
+
+    def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
+        """Return losses, optimizers and networks in one."""
+        return build_model(self._loaded, self.network, precision, pretrained=pretrained, parallel=parallel)
+
+    def build_loader(
+        self, plan: Plan, precision: Precision, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
+    ) -> DynamicDataLoader:
+        """Return the loader of a rank's crops."""
+        return build_loader(self._loaded.options, self.train_set, plan, precision, sharding, rank)
+
+    def build_validators(
+        self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
+    ) -> Sequence[ValidationSet]:
+        """Return what enlarges and measures the images of each set."""
+        return [
+            build_validator(self._loaded, dataset, self._metrics, self.network, device, directory, in_step=in_step)
+            for dataset in self._val_sets
+        ]
+
+    def keep(self, directory: RunDirectory) -> None:
+        """Keep nothing: options and weights are kept for every run."""
+
+    def trace_facts(self) -> Mapping[str, Any]:
+        """Return nothing: the option file says it all."""
+        return {}
+
+
+def _words_of(options: Options) -> str:
+    default_scale = "" if "scale" in options.model_fields_set else " (the default: no scale is written)"
+    against = f" against {options.network_d.type}" if options.network_d else ""
+    return f"{options.network_g.type} x{options.scale}{default_scale}{against}"

@@ -1,0 +1,99 @@
+"""What each task has of its own in a run: network, samples and validation. The rest of a run is the same for all."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainauto.core.plan import Axis, Plan
+from trainauto.core.run_events import LengthUnit
+from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
+from trainauto.data import DatasetScan, DynamicDataLoader, DynamicDataset
+from trainauto.engine.validation_set import ValidationSet
+from trainauto.models.base_model import BaseModel
+from trainauto.models.parallel import Parallel
+from trainauto.optim.precision import Precision
+from trainauto.storage.run_directory import RunDirectory
+
+
+class TaskParts(ABC):
+    """What a run of one task consists of that is there before its directory is.
+
+    Attributes:
+        network: what is trained.
+        network_words: it in words, for the log.
+        train_set: what is trained on.
+        datasets: all sets, the training set first.
+        scans: of all sets, by name.
+        smallest_px: smallest sample of the training set, px of the input; ``None`` where samples have no sides.
+        length: of the run, and what it is counted in.
+        length_key: option that says it, where that is not the usual one of its unit.
+        validates_every: steps between validations; 0 without any.
+        best_metric: decides which checkpoint is the best.
+        workers_and_lookahead: processes that make samples, and batches that are drawn ahead.
+        rate_scaling: how rates follow the samples of a step, see :class:`~trainauto.optim.batch_scaling.BatchScaling`.
+    """
+
+    network: nn.Module
+    network_words: str
+    train_set: DynamicDataset
+    datasets: Sequence[DynamicDataset]
+    scans: Mapping[str, DatasetScan]
+    smallest_px: int | None = None
+    length: tuple[int, LengthUnit]
+    length_key: str = ""
+    validates_every: int
+    best_metric: str | None
+    rate_scaling: str = "none"
+    workers_and_lookahead: tuple[int, int]
+
+    @abstractmethod
+    def axes(self) -> tuple[Axis, ...]:
+        """Return the knobs of the plan, in the order in which they grow.
+
+        Raises:
+            InputError: the option file's first plan is none of theirs.
+        """
+
+    @abstractmethod
+    def first_plan(self) -> Plan:
+        """Return the plan of the option file."""
+
+    @abstractmethod
+    def build_model(self, precision: Precision, *, pretrained: bool, parallel: Parallel | None = None) -> BaseModel:
+        """Return what trains the network.
+
+        Raises:
+            InputError: losses, optimizers or weights cannot be used.
+        """
+
+    @abstractmethod
+    def build_loader(
+        self, plan: Plan, precision: Precision, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0
+    ) -> DynamicDataLoader:
+        """Return the loader of a rank's part of the training set."""
+
+    @abstractmethod
+    def build_validators(
+        self, directory: RunDirectory, device: torch.device, *, in_step: bool = False
+    ) -> Sequence[ValidationSet]:
+        """Return what validates; ``in_step``: ranks run the network together."""
+
+    @abstractmethod
+    def trace_facts(self) -> Mapping[str, Any]:
+        """Return what the process that traces cannot know by the option file alone, as plain values."""
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """Return lines of the start that only runs of this task have."""
+        return ()
+
+    def finish(self, directory: RunDirectory) -> Sequence[tuple[str, str]]:
+        """Do what is done when a run has ended, with whatever length, but without an error; return lines of its end."""
+        del directory
+        return ()
+
+    @abstractmethod
+    def keep(self, directory: RunDirectory) -> None:
+        """Keep in the run directory what a resume needs of it."""

@@ -1,0 +1,97 @@
+"""Which batches of texts fit at which length on which card, without one, for the option file of a language model."""
+
+from collections.abc import Sequence
+
+from trainauto.builders.automations import is_controller
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import BATCH_SIZE, Axis
+from trainauto.core.units import GIB
+from trainauto.core.worker_process import WorkerProcess
+from trainauto.forecast.card_plan import CardPlans
+from trainauto.forecast.code_plans import plan_traced
+from trainauto.forecast.trace_process import TraceProcess
+from trainauto.options.cards import CardPreset, under_budget
+from trainauto.options.load import LoadedOptions
+from trainauto.options.text_options import TextOptions, row_width
+
+LENGTH = "length"
+SHORTEST = 64
+"""Tokens of the shortest rows that are planned for, where samples may be as long."""
+MOST_ROWS = 4096
+
+
+def plan_language_model(
+    loaded: LoadedOptions[TextOptions],
+    cards: Sequence[CardPreset],
+    *,
+    measure: bool = False,
+    child: WorkerProcess | None = None,
+) -> CardPlans:
+    """Trace the run of an option file and say what fits on each card. No weights are made, and no texts are read.
+
+    Args:
+        loaded: the option file.
+        cards: the cards.
+        measure: try plans on the device at hand.
+        child: a process that traces as on CUDA, where one was started already.
+
+    Raises:
+        InputError: the options cannot be used, or ``measure`` is asked for.
+        TraceError: the model cannot be traced.
+    """
+    options = loaded.options
+    if measure:
+        advice = "Leave it out; `validate` trains a real step on the texts and says what it took."
+        raise InputError(Problem("--measure tries crops of images, and this file is of texts", advice=advice))
+    budget_bytes = options.memory.budget_bytes("cuda")
+    notes = (
+        [f"The option file's budget of {budget_bytes / GIB:.2f} GiB holds on larger cards, too."]
+        if budget_bytes
+        else []
+    )
+    chosen = [under_budget(card, budget_bytes) for card in cards] if budget_bytes else list(cards)
+    with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
+        return plan_traced(
+            options.name,
+            _words_of(options),
+            tracer,
+            planned_axes(options),
+            chosen,
+            _target(options),
+            notes=(*notes, _note(options)),
+            memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
+        )
+
+
+def _note(options: TextOptions) -> str:
+    """Say what lengths mean."""
+    pairs = ", source and target together" if options.model.kind == "encoder_decoder" else ""
+    return (
+        f"length: tokens of the longest sample of a batch{pairs}. A run counts its batches in tokens "
+        "(tokens_per_batch): so many rows of the longest, or more that are shorter."
+    )
+
+
+def _words_of(options: TextOptions) -> str:
+    """Return the model in words."""
+    model = options.model
+    kind = str((model.config or {}).get("model_type", "")) or str(model.pretrained)
+    return f"{kind}, LoRA r={model.lora.r}" if model.lora is not None else kind
+
+
+def planned_axes(options: TextOptions) -> tuple[Axis, ...]:
+    """Return what grows: rows become as long as samples may be, then more."""
+    longest = row_width(options)
+    shortest = longest if options.train.packed else min(SHORTEST, longest)
+    multiple = shortest if longest % shortest == 0 else 1
+    return (
+        Axis(LENGTH, "tokens", shortest, longest, multiple, capped_by="max_length"),
+        Axis(BATCH_SIZE, "samples", 1, MOST_ROWS),
+    )
+
+
+def _target(options: TextOptions) -> float | None:
+    """Return what a controller of the file fills; ``None`` where it does not say."""
+    active = options.training_automations.active
+    targets = (switch.arguments.get("target_vram_usage") for name, switch in active.items() if is_controller(name))
+    return next((target for target in targets if isinstance(target, float)), None)

@@ -1,0 +1,87 @@
+"""Checks of options that are fine alone and impossible together, each of which says what it reads."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from trainauto.core.words import counted
+from trainauto.options.run_options import RunOptions, RunTraining
+from trainauto.options.source_locations import KeyPath, dotted
+from trainauto.options.validation_errors import Finding
+
+Checked = TypeVar("Checked", bound=RunOptions)
+
+
+class CombinationChecks(Generic[Checked]):
+    """The checks of one kind of option file, in the order in which they were added.
+
+    Args:
+        kind: what they check.
+    """
+
+    def __init__(self, kind: type[Checked]) -> None:
+        self._kind = kind
+        self._entries: list[tuple[frozenset[str], Callable[[Checked], Iterator[Finding]]]] = []
+
+    def reads(
+        self, *needs: str
+    ) -> Callable[[Callable[[Checked], Iterator[Finding]]], Callable[[Checked], Iterator[Finding]]]:
+        """Add a check, with the options at the top level that it reads."""
+
+        def add(check: Callable[[Checked], Iterator[Finding]]) -> Callable[[Checked], Iterator[Finding]]:
+            self._entries.append((frozenset(needs), check))
+            return check
+
+        return add
+
+    def findings(self, options: Checked, valid: Collection[str] | None = None) -> list[Finding]:
+        """Return what cannot work together.
+
+        Args:
+            options: what to check; it may lack what ``valid`` does not name.
+            valid: options at the top level that may be read; all by default. Checks that read others are left out.
+        """
+        keys = set(self._kind.model_fields) if valid is None else set(valid)
+        return [finding for needs, check in self._entries if needs <= keys for finding in check(options)]
+
+
+class NamedSet(Protocol):
+    """A data set of an option file."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def model_fields_set(self) -> set[str]:
+        """The keys that the file gives it."""
+
+
+def names_differ(sets: Iterable[tuple[KeyPath, NamedSet]]) -> Iterator[Finding]:
+    """Refuse sets of one name, which become curves, folders and figures about their samples.
+
+    Args:
+        sets: by their paths in the file.
+    """
+    seen: dict[str, KeyPath] = {}
+    for path, dataset in sets:
+        # Some file systems do not tell A from a.
+        first = seen.setdefault(dataset.name.casefold(), path)
+        if first != path:
+            message = f"{dotted(first)} and {dotted(path)} are both named '{dataset.name}'"
+            free = str(path[-1]).casefold() not in seen
+            advice = f"Give each a name of its own{f', e.g. name: {path[-1]}' if free else ''}."
+            yield Finding((*path, "name") if "name" in dataset.model_fields_set else path, message, advice, at_key=True)
+
+
+def warmup_ends(train: RunTraining, *, counts_samples: bool) -> Iterator[Finding]:
+    """Refuse a warm-up that is given twice, in another unit than the run's, or is longer than the run."""
+    path = ("train", "warmup_steps")
+    if train.warmup_steps and train.warmup_ratio:
+        yield Finding(path, "warm-up is given twice, as warmup_steps and as warmup_ratio", "Remove one.", at_key=True)
+    elif train.warmup_steps and counts_samples:
+        message = "warmup_steps counts steps in a run that counts samples"
+        yield Finding(path, message, "Write warmup_ratio, the share of the run.", at_key=True)
+    elif train.total_iter and train.warmup_steps >= train.total_iter:
+        steps = counted(train.warmup_steps, "step")
+        message = f"the warm-up of {steps} does not end within the {train.total_iter} of the run"
+        yield Finding(path, message, "Shorten warmup_steps, or lengthen total_iter.")

@@ -1,0 +1,117 @@
+"""What option files of all tasks share: the keys at their top, and sections that say the same in each."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from trainauto.options.fields import (
+    Component,
+    FolderName,
+    Fraction,
+    NonNegativeInt,
+    PositiveInt,
+    Section,
+    option,
+    whole,
+)
+from trainauto.options.resource_options import MemoryOptions
+
+
+class RunPaths(Section):
+    """Where runs go."""
+
+    experiments_root: str = option("experiments", "Folder of runs, relative to the working directory.")
+
+
+class RunLogger(Section):
+    """What is written, and how often."""
+
+    print_freq: PositiveInt = option(100, "Steps between lines on the console.", unit="optimizer steps")
+    save_checkpoint_freq: PositiveInt = option(
+        1000, "Steps between checkpoints; one more is written at the end.", unit="optimizer steps"
+    )
+    keep_checkpoints: PositiveInt = option(
+        3, "Newest checkpoints to keep, beside the best.", unit="checkpoints", reason="room for one that went wrong"
+    )
+    use_tb_logger: bool = option(True, "Write TensorBoard curves.")
+
+
+class RunTraining(Section):
+    """For how long, and how rates go meanwhile."""
+
+    total_iter: PositiveInt | None = option(
+        None, "Length of the run; schedules count steps too.", unit="optimizer steps"
+    )
+    total_samples: PositiveInt | None = option(
+        None,
+        "Length of the run; schedules count samples too, so that a changing batch does not distort them.",
+        unit="samples",
+    )
+    scheduler: Component = option(
+        Component(type="constant"),
+        "multistep, cosine, linear or constant; counted in steps with total_iter, else in samples.",
+    )
+    warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
+    warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
+    grad_clip: Annotated[float, Field(gt=0.0)] | None = option(
+        None, "Largest gradient norm; larger gradients are scaled down to it.", reason="off"
+    )
+
+
+class AutomationSwitch(BaseModel):
+    """An automation's own switch, with its arguments beside it."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    enabled: bool = option(True, "Whether this automation runs.")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Everything beside ``enabled``."""
+        return dict(self.model_extra or {})
+
+
+class Automations(BaseModel):
+    """Automations by registered name, e.g. `PlanSchedule: {changes: [...]}`."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    __pydantic_extra__: dict[str, AutomationSwitch]
+
+    enabled: bool = option(True, "Master switch of all automations.")
+
+    @property
+    def active(self) -> dict[str, AutomationSwitch]:
+        """The automations to run, in file order."""
+        if not self.enabled:
+            return {}
+        return {name: switch for name, switch in (self.__pydantic_extra__ or {}).items() if switch.enabled}
+
+
+class RunOptions(Section):
+    """One training run, whatever is trained; each task has its own keys beside these."""
+
+    name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
+    task: str = option(..., "What is learned.")
+    device: Literal["auto", "cpu", "cuda"] = option("auto", "Where to train; auto takes CUDA where there is one.")
+    num_threads: PositiveInt | None = option(
+        None,
+        "Threads of one CPU operation; CPU results are repeatable for a fixed number.",
+        unit="threads",
+        reason="null: torch decides",
+    )
+    manual_seed: Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(whole)] = option(
+        0, "Seed of weights, of the order of samples, of crops and flips."
+    )
+    deterministic: bool = option(False, "Only deterministic kernels; slower on CUDA.", reason="speed")
+    use_amp: bool = option(False, "Run forward and loss under autocast.", reason="fp32 is the safe start")
+    amp_bf16: bool = option(
+        True, "With use_amp: bfloat16; false takes float16 with loss scaling.", reason="no overflow"
+    )
+    plugins: list[str] = option(
+        [], "Python modules to import first (beside this file, or installed); they register components of your own."
+    )
+    path: RunPaths = option(RunPaths(), "Folders.")
+    train: RunTraining = option(..., "Optimizer, schedule, length.")
+    logger: RunLogger = option(RunLogger(), "Console, checkpoints, curves.")
+    memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
+    training_automations: Automations = option(Automations(), "What steers the run while it goes.")

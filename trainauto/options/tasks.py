@@ -1,0 +1,62 @@
+"""The tasks that an option file may be of, and what is known of the options of each."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.options.combination_checks import impossible_combinations
+from trainauto.options.legacy_hints import hint
+from trainauto.options.run_options import RunOptions, RunTraining
+from trainauto.options.schema import Options, TrainOptions
+from trainauto.options.source_locations import KeyPath, Places
+from trainauto.options.text_checks import impossible_texts
+from trainauto.options.text_hints import text_hint
+from trainauto.options.text_options import TextOptions, TextTrainOptions
+from trainauto.options.validation_errors import Finding, shown
+
+KEY = "task"
+SUPER_RESOLUTION, TEXT = "super_resolution", "text"
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """The option files of a task.
+
+    Attributes:
+        name: value of ``task``.
+        words: what a person calls it.
+        model: their sections and keys.
+        train: their section ``train``.
+        check: finds what cannot work together; takes options, and which of their keys may be read.
+        hint: says what to write instead of a key that is not known, by its path and the whole file.
+    """
+
+    name: str
+    words: str
+    model: type[RunOptions]
+    train: type[RunTraining]
+    check: Callable[[Any, Collection[str] | None], list[Finding]]
+    hint: Callable[[KeyPath, Any], str]
+
+
+TASKS: Mapping[str, TaskOptions] = {
+    SUPER_RESOLUTION: TaskOptions(
+        SUPER_RESOLUTION, "super-resolution", Options, TrainOptions, impossible_combinations, hint
+    ),
+    TEXT: TaskOptions(TEXT, "language models", TextOptions, TextTrainOptions, impossible_texts, text_hint),
+}
+
+
+def task_of(tree: Mapping[str, Any], places: Places) -> TaskOptions:
+    """Return the task of a file; one that does not say is of super-resolution.
+
+    Raises:
+        InputError: there is no such task: nothing else in the file can be judged.
+    """
+    given = tree.get(KEY, SUPER_RESOLUTION)
+    if isinstance(given, str) and given in TASKS:
+        return TASKS[given]
+    message = f"there is no task {shown(given)}" if given is not None else "task is empty"
+    advice = nearest(str(given or ""), TASKS)
+    raise InputError(Problem(message, places.of_value((KEY,)), advice))

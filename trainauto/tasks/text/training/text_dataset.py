@@ -1,0 +1,189 @@
+"""Tokenized texts as the loader asks for samples, and how its draws are made of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from trainauto.core.batch import Batch
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.plan import TOKENS, Axis, Plan
+from trainauto.core.sharding import SampleSharding
+from trainauto.data.batcher import Batcher
+from trainauto.data.dynamic_dataset import DatasetScan, DynamicDataset, SampleKey
+from trainauto.data.packed_stream import PackedDraws, PackedStream
+from trainauto.data.packing import IntArray, SampleSizes, TokenCost
+from trainauto.data.sampler import ShuffledStream
+from trainauto.tasks.text.training.row_layouts import PackedRows, PaddedRows, RowLayout
+from trainauto.tasks.text.training.token_samples import TokenSamples, batch_of
+from trainauto.tasks.text.training.tokenized_samples import ModelKind, TokenizedSamples
+
+
+class TextDataset(DynamicDataset):
+    """Tokenized texts; a sample is as long as it is, whatever the plan.
+
+    Args:
+        name: of the set, in messages.
+        samples: tokens of all texts, one block of memory that workers share.
+        kind: of the model.
+        row_length: width of rows that texts are packed into; ``None`` pads them.
+
+    Raises:
+        InputError: texts are longer than rows, or pairs are to be packed.
+    """
+
+    knows_largest = True
+    workload: TokenSamples
+
+    def __init__(
+        self, name: str, samples: TokenizedSamples, kind: ModelKind = "causal", row_length: int | None = None
+    ) -> None:
+        self.name = name
+        self.samples = samples
+        self.workload = TokenSamples.of(kind, layout_of(kind, row_length, int(samples.lengths.max())), samples)
+        self.largest_sample = int(np.argmax(self.sizes))
+
+    @property
+    def sizes(self) -> IntArray:
+        """Size of each sample, as budgets count it."""
+        return self.workload.sizes(self.samples.lengths, self.samples.label_lengths)
+
+    @property
+    def row_tokens(self) -> int:
+        """What budgets of tokens are multiples of: the longest sample, or the width of packed rows."""
+        return row_tokens(self.workload)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def sample_name(self, index: int) -> str:
+        """Return the file of a sample, and the line it begins in."""
+        return self.samples.places[index]
+
+    def sample_key(self, index: int) -> str:
+        """Return the number of a sample."""
+        return f"sample_{index}"
+
+    def scan(self) -> DatasetScan:
+        """Return what was found when the texts were read."""
+        smallest = int(np.argmin(self.sizes))
+        held = self.samples.tokens.nbytes + self.samples.labels.nbytes
+        return DatasetScan(len(self), int(self.sizes[smallest]), self.sample_name(smallest), held)
+
+    def __getitem__(self, key: SampleKey) -> dict[str, Tensor]:
+        return batch_of(self.samples, [key.sample])
+
+    def __getitems__(self, keys: Sequence[SampleKey]) -> list[dict[str, Tensor]]:
+        """Make the samples of a batch, all at once: of a large one, one by one takes twenty times as long."""
+        return [self.batch([key.sample for key in keys])]
+
+    def full_sample(self, index: int) -> dict[str, Tensor]:
+        """Return a sample as a batch of one."""
+        return batch_of(self.samples, [index])
+
+    def collate(self, samples: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return samples behind each other."""
+        return self.workload.join(samples)
+
+    def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
+        """Return these samples as a batch."""
+        return batch_of(self.samples, indices)
+
+    def largest_batch(self, plan: Plan, samples: int) -> dict[str, Tensor]:
+        """Return a batch as large as a plan allows."""
+        del samples
+        return self.workload.largest(plan.size)
+
+
+def layout_of(kind: ModelKind, row_length: int | None, longest: int = 0) -> RowLayout:
+    """Return how rows are made.
+
+    Raises:
+        InputError: texts are longer than rows, or pairs are to be packed.
+    """
+    if row_length is None:
+        return PaddedRows()
+    if kind == "encoder_decoder":
+        advice = "Leave packed out: pairs are padded, beside others of their length."
+        raise InputError(Problem("packed rows are for causal models", advice=advice, argument="packed"))
+    if longest > row_length:
+        message = f"rows of {row_length} tokens hold no text of {longest}"
+        advice = "Set row_length to max_length at least."
+        raise InputError(Problem(message, advice=advice, argument="row_length"))
+    return PackedRows(row_length)
+
+
+def row_tokens(workload: TokenSamples) -> int:
+    """Return what budgets of tokens are multiples of: the longest sample, or the width of packed rows."""
+    return workload.layout.row_length if isinstance(workload.layout, PackedRows) else workload.longest
+
+
+def token_axis(row: int, least: int = 1, most: int = 2**24) -> Axis:
+    """Return the axis of a budget of tokens: whole rows, so that the largest batch of a plan has just as many.
+
+    Args:
+        row: see :attr:`TextDataset.row_tokens`.
+        least: smallest budget; a row where that is less.
+        most: largest budget; no less than ``least``.
+    """
+    smallest = max(1, least // row) * row
+    return Axis(TOKENS, "tokens", smallest, max(smallest, most // row * row), row)
+
+
+@dataclass(frozen=True)
+class PackedRowDraws:
+    """Draws hold as many texts, in shuffled order, as the plan's tokens have rows for. For one process.
+
+    Attributes:
+        stream: of the samples.
+        lengths: of all samples.
+        layout: of the rows.
+    """
+
+    stream: ShuffledStream
+    lengths: IntArray
+    layout: PackedRows
+
+    def batch_size(self, first_sample: int, plan: Plan) -> int:
+        """Return how many of the texts that come next fit, none beyond the end of the epoch."""
+        epoch, place = divmod(first_sample, len(self.lengths))
+        # No row holds more texts than it has tokens.
+        order = self.stream.order(epoch)[place : place + plan.size]
+        return self.layout.fitting(self.lengths[order], max(1, plan.size // self.layout.row_length))
+
+    def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
+        """Return how many of the next samples fit the plan together; one is taken to."""
+        return min(samples, self.batch_size(first_sample, plan))
+
+
+def draws_of(dataset: TextDataset, seed: int) -> tuple[ShuffledStream, Batcher]:
+    """Return the order of texts, and how many a draw holds: what the loader is given as ``stream`` and batcher.
+
+    Padded texts come beside others of similar length, their batches in random order; packed ones in random order.
+    """
+    if isinstance(dataset.workload.layout, PackedRows):
+        shuffled = ShuffledStream(len(dataset), seed)
+        return shuffled, PackedRowDraws(shuffled, dataset.samples.lengths, dataset.workload.layout)
+    stream = PackedStream(SampleSizes(dataset.sizes), TokenCost(), seed)
+    return stream, PackedDraws(stream)
+
+
+def refuse_ranks(sharding: SampleSharding) -> None:
+    """Refuse several ranks, whose batches of tokens nobody divides yet.
+
+    Raises:
+        InputError: there are several.
+    """
+    if sharding.world_size > 1:
+        advice = "Start train.py without torchrun."
+        raise InputError(Problem("language models train in one process", advice=advice))
+
+
+def largest_batch(workload: TokenSamples, plan: Plan) -> Batch:
+    """Return the largest batch of a plan, as it leaves the loader: for traces, which need no texts."""
+    tensors = workload.largest(plan.size)
+    shape = workload.shape(tensors)
+    names = ("",) * shape.samples
+    units = workload.units(tensors)
+    return Batch(tensors, workload, names, 0, plan, plan, shape, units, draw_samples=shape.samples)
