@@ -93,7 +93,7 @@ def check_train_dataset(trainer: Any) -> None:
 
 def _bounds(args: Any) -> Iterator[Problem]:
     """Bounds that contradict each other, in the words in which they were given."""
-    start, passes = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    start = args.per_device_train_batch_size
     least, most = own_argument(args, "min_batch_size"), own_argument(args, "max_batch_size")
     if own_argument(args, "tokens_per_batch") is not None:
         return
@@ -102,9 +102,9 @@ def _bounds(args: Any) -> Iterator[Problem]:
             f"per_device_train_batch_size={start} is above max_batch_size={most}",
             advice=f"Begin with per_device_train_batch_size={most}, or less.",
         )
-    if not 1 <= least <= start * passes:
+    if not 1 <= least <= start:
         yield Problem(
-            f"min_batch_size={least} must lie between 1 and the samples that a run begins with, {start * passes}",
+            f"min_batch_size={least} must lie between 1 and per_device_train_batch_size={start}",
             advice="Leave it out, or begin with more samples.",
         )
 
