@@ -190,7 +190,7 @@ def closure() -> dict[str, Any]:
         return net(batch["real"]).square().mean()
 
     objective = ModelObjective("fit", torch.optim.AdamW(net.parameters()), loss)
-    loop = AdaptiveLoop(net, objective, Numbered(36000), batch_size=Range(64, 65536), memory_budget="96MiB")
+    loop = AdaptiveLoop(net, objective, Numbered(60000), batch_size=Range(64, 65536), memory_budget="96MiB")
     with loop:
         batches = loop.batches()
         first = next(batches)
