@@ -72,10 +72,9 @@ def test_a_closure_on_the_live_network_is_measured_and_the_log_says_so() -> None
     assert "a loss calls a model that it was not given" in log
     assert "two small steps are measured instead" in log
     assert result["untouched"]
-    # What 14,000 small samples leave in the heap varies by 14 MiB here: a step may run again in parts.
-    assert result["ooms"] <= 1
+    assert result["ooms"] == 0
     assert result["first"] > 64 * 50
-    assert 0.7 * 96 * MIB < max(result["peaks"]) < 96 * MIB
+    assert 0.6 * 96 * MIB < max(result["peaks"]) < 96 * MIB
 
 
 PORTED = """
