@@ -130,7 +130,7 @@ def main(words: Sequence[str] | None = None) -> int:
         },
         "epochs": measure_epochs(python, samples, arguments.budget_mib, repeats),
         "overhead": run_overhead(
-            "any_loop_overhead.py", "--pairs", str(arguments.pairs), "--block", str(6 if arguments.small else 12)
+            "any_loop_overhead.py", "--pairs", str(arguments.pairs), "--block", str(6 if arguments.small else 16)
         ),
     }
     text = page(result)

@@ -1,6 +1,6 @@
 """What an AdaptiveLoop costs over a loop written by hand, at the same fixed plan and without a budget.
 
-    python scripts/bench/any_loop_overhead.py [--pairs 10] [--block 12] [--json FILE]
+    python scripts/bench/any_loop_overhead.py [--pairs 10] [--block 16] [--json FILE]
 
 Both loops train the same network on the same dataset in one process: by hand with torch's DataLoader, `zero_grad`,
 `backward`, `step` and one reading of the loss; ours as its users write it, with `loop.batches()` and `loop.step()`.
@@ -118,7 +118,7 @@ def measure(pairs: int, block: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--block", type=int, default=12, help="steps of a round")
+    parser.add_argument("--block", type=int, default=16, help="steps of a round")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     result = measure(arguments.pairs, arguments.block)
