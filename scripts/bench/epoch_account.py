@@ -1,6 +1,6 @@
 """What became of an epoch's samples, whose steps run under a budget that the system enforces.
 
-Seconds are of the process's CPU time, which others
+Shared by the benches that train an epoch by other people's methods. Seconds are of the process's CPU time, which others
 on the machine change little.
 """
 
@@ -33,17 +33,20 @@ class EpochAccount:
         thrown_away: samples whose training was undone: trials, attempts that failed.
         restarts: how often training began anew.
         batch: the largest that was trained.
-        peaks: bytes of the steps with that batch.
+        peaks: bytes of steps; of those with the largest batch where ``of_largest``.
 
     Args:
         samples: of the epoch.
         budget_bytes: what steps may take.
         has_neighbour: whether somebody else takes a quarter of the budget for a tenth of the epoch.
+        of_largest: whether only peaks of the largest batch are kept: others are smaller because they are the last.
     """
 
-    def __init__(self, samples: int, budget_bytes: int, *, has_neighbour: bool = False) -> None:
+    def __init__(
+        self, samples: int, budget_bytes: int, *, has_neighbour: bool = False, of_largest: bool = True
+    ) -> None:
         self.samples, self.budget_bytes = samples, budget_bytes
-        self._has_neighbour = has_neighbour
+        self._has_neighbour, self._of_largest = has_neighbour, of_largest
         self.meter = MemoryMeter(torch.device("cpu"))
         self.trained: Counter[int] = Counter()
         self.ooms = self.restarts = self.thrown_away = self.batch = 0
@@ -97,8 +100,10 @@ class EpochAccount:
         """Note a step that was trained."""
         self.trained.update(numbers)
         if len(numbers) > self.batch:
-            self.batch, self.peaks = len(numbers), []
-        if len(numbers) == self.batch:
+            self.batch = len(numbers)
+            if self._of_largest:
+                self.peaks.clear()
+        if len(numbers) == self.batch or not self._of_largest:
             self.peaks.append(peak_bytes)
 
     @contextmanager

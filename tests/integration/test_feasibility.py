@@ -33,7 +33,10 @@ def traced(loaded: LoadedOptions) -> PlanBytes:
 class TracesHere:
     """What the process does, without the seconds that it takes to start one."""
 
-    def __init__(self, file: Path, overrides: Sequence[str], *, segments: str | None, world_size: int) -> None:
+    def __init__(
+        self, file: Path, overrides: Sequence[str], *, segments: str | None, world_size: int, known: object
+    ) -> None:
+        assert not known
         self._loaded = load_options(file, overrides)
 
     def __enter__(self) -> "TracesHere":

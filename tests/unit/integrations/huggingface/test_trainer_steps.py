@@ -143,10 +143,7 @@ def test_schedules_that_count_steps_are_named(tmp_path: Path, caplog: pytest.Log
         net = tiny_model()
         sgd = torch.optim.SGD(net.parameters(), 0.5)
         optimizers = {"optimizers": (sgd, kind(sgd, **more))}
-        trainer = watched(tmp_path, net, rows(), more=optimizers, num_train_epochs=1)
-        trainer.create_scheduler(20)
-        trainer.get_train_dataloader()
-        trainer.create_scheduler(20)
+        watched(tmp_path, net, rows(), more=optimizers, num_train_epochs=1).train()
     assert "StepLR counts steps" in caplog.text
     assert "ReduceLROnPlateau" not in caplog.text
 

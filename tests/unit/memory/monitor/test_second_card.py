@@ -76,6 +76,7 @@ def test_the_meter_alone_begins_peaks_afresh_and_the_loop_alone_opens_its_window
         "engine/validation_room.py",
         "tasks/text/map_texts.py",
         "tasks/text/measured_cost.py",
+        "integrations/huggingface/evaluation.py",
     }
     assert (resets, windows) == ({"memory/monitor/meter.py"}, {"engine/loop.py", "engine/run_validation.py", *others})
     readers = {path.parent.name for path in PACKAGE.rglob("*.py") if "max_memory_" in path.read_text(encoding="utf-8")}
