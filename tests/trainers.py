@@ -14,9 +14,9 @@ from trainauto.huggingface import MemoryAwareTrainer, MemoryAwareTrainingArgumen
 VOCABULARY, LONGEST = 40, 16
 
 
-def tiny_model(dropout: float = 0.0, seed: int = 0) -> LlamaForCausalLM:
+def tiny_model(dropout: float = 0.0, seed: int = 0, layers: int = 1) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": layers, "num_attention_heads": 2}
     return LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, **sizes, attention_dropout=dropout))
 
 

@@ -12,7 +12,6 @@ from trainauto.models.base_model import BaseModel
 
 logger = logging.getLogger(__name__)
 
-OPTION = "memory: allow_gradient_checkpointing: true"
 
 EXPECTED_COST = "about a third longer (one more forward pass, where a backward pass takes as long as two; not measured)"
 
@@ -59,8 +58,8 @@ class CheckpointingFallback:
             return f"Gradient checkpointing cannot help: {error}."
         if not self.allowed:
             return (
-                f"`{OPTION}` would continue with gradient checkpointing ({blocks}): less is kept for the backward "
-                f"pass, which runs the blocks once more, so that a step takes {EXPECTED_COST}."
+                f"{model.checkpointing_advice} ({blocks}): less is kept for the backward pass, which runs the blocks "
+                f"once more, so that a step takes {EXPECTED_COST}."
             )
         self.taken = True
         logger.warning(

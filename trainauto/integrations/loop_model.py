@@ -70,6 +70,7 @@ class LoopModel(BaseModel):
     """
 
     less_memory = "Take a smaller model, mixed precision, or more memory (memory_budget)."
+    checkpointing_advice = "Gradient checkpointing, switched on in your model, would help"
     finite_numbers = "Try a lower learning rate, max_norm, or float32; look at these samples if they are unusual."
 
     def __init__(self, module: nn.Module, objectives: Sequence[ModelObjective], structure: Structure) -> None:

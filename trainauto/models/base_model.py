@@ -39,10 +39,12 @@ class BaseModel(ABC):
         optimizers: by the name of the pass that steps them.
         averages: moving averages by the name of the network they follow.
         less_memory: what to do where nothing fits, in words.
+        checkpointing_advice: how gradient checkpointing is switched on, as the beginning of a sentence.
         finite_numbers: what to do where a loss or a gradient is not finite.
     """
 
     less_memory = "Take a smaller network, use_amp, or more memory (memory: budget:). The last checkpoint stands."
+    checkpointing_advice = "`memory: allow_gradient_checkpointing: true` would continue with gradient checkpointing"
     finite_numbers = (
         "Try a lower rate, train.grad_clip, or float32 (use_amp: false); look at the files if they are unusual."
     )
