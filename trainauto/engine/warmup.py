@@ -3,7 +3,6 @@
 import logging
 
 from trainauto.core.plan import Plan
-from trainauto.core.process import limit_private_memory
 from trainauto.core.units import MIB
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.probe import choose_first_plan, untrained_step
@@ -65,9 +64,8 @@ def _say_budget(run: Training, budget_bytes: int, how: str) -> None:
 
 
 def lift_budget(run: Training) -> None:
-    """Take the budget off the process again."""
-    if run.budget_bytes is not None and run.model.device.type == "cpu":
-        limit_private_memory(None)
+    """Have whatever comes after the run in this process take what there is."""
+    run.meter.lift_limit()
 
 
 def _share_start(run: Training) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from trainauto.core.process import limit_private_memory
 from trainauto.core.records import PeakReading
 from trainauto.memory.monitor import budget, device_use
 
@@ -77,6 +78,13 @@ class MemoryMeter:
                 device_use.used_bytes(self.device), reserved_bytes, self.total_bytes or 0, self.limit_bytes
             )
             torch.cuda.set_per_process_memory_fraction(available_bytes / (self.total_bytes or 1), self.device)
+
+    def lift_limit(self) -> None:
+        """Take back what :meth:`set_budget` and :meth:`cap_at_available` refuse; the next window puts a CPU's budget in force again."""
+        if self.device.type == "cuda":  # pragma: no cuda
+            torch.cuda.set_per_process_memory_fraction(1.0, self.device)
+        elif self.is_enforced:
+            limit_private_memory(None)
 
     def set_baseline(self) -> None:
         """Count from what is held now (CPU)."""

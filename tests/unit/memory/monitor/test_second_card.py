@@ -139,6 +139,7 @@ def test_the_second_card_is_asked_about_the_second_card(asked: list[tuple[str, A
     snapshot.restore()
     release_memory(SECOND_CARD)
     meter.cap_at_available()
+    meter.lift_limit()
     preset = preset_for(SECOND_CARD, None)
     assert preset is not None
     assert preset.name == "RTX 3060 12GB"
