@@ -80,7 +80,10 @@ class MemoryMeter:
             torch.cuda.set_per_process_memory_fraction(available_bytes / (self.total_bytes or 1), self.device)
 
     def lift_limit(self) -> None:
-        """Take back what :meth:`set_budget` and :meth:`cap_at_available` refuse; the next window puts a CPU's budget in force again."""
+        """Take back what :meth:`set_budget` and :meth:`cap_at_available` refuse.
+
+        On the CPU the next window puts the budget in force again.
+        """
         if self.device.type == "cuda":  # pragma: no cuda
             torch.cuda.set_per_process_memory_fraction(1.0, self.device)
         elif self.is_enforced:

@@ -33,7 +33,10 @@ class Endless(IterableDataset[Any]):
             {"per_device_train_batch_size": 8, "max_batch_size": 4},
             "per_device_train_batch_size=8 is above max_batch_size=4",
         ),
-        ({"per_device_train_batch_size": 2, "min_batch_size": 4}, "min_batch_size=4 must lie between 1 and per_device_train_batch_size=2"),
+        (
+            {"per_device_train_batch_size": 2, "min_batch_size": 4},
+            "min_batch_size=4 must lie between 1 and per_device.*=2",
+        ),
         ({"eval_samples": 10}, "eval_samples asks for evaluations, of nothing"),
         ({"max_tokens_per_batch": 64}, "max_tokens_per_batch bounds tokens_per_batch"),
         ({"tokens_per_batch": 64, "max_tokens_per_batch": 32}, "tokens_per_batch begins with 64, above"),
