@@ -28,7 +28,7 @@ def result_of(what: str, *arguments: str) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.parametrize("trials", [12, pytest.param(50, marks=only_in_acceptance)])
+@pytest.mark.parametrize("trials", [6, pytest.param(50, marks=only_in_acceptance)])
 def test_steps_that_run_out_of_memory_give_the_gradients_of_those_that_do_not(trials: int) -> None:
     """A GAN's steps from equal weights, in the forward and the backward pass of either objective."""
     result, _ = result_of("failures", str(trials))
@@ -41,6 +41,7 @@ def test_steps_that_run_out_of_memory_give_the_gradients_of_those_that_do_not(tr
     assert sum(places.values()) >= trials
 
 
+@only_in_acceptance
 def test_a_loop_grows_to_its_memory_and_loses_nothing() -> None:
     """The first batch is drawn under the plan that fits; two epochs, through workers."""
     result, log = result_of("grown")

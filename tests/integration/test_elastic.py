@@ -93,7 +93,8 @@ def test_a_killed_rank_leaves_no_gap(tmp_path: Path, write_images: WriteImages) 
     assert latest_weights(run) == latest_weights(run_directory(whole, "whole"))
 
 
-@pytest.mark.parametrize("kind", ["ddp_overlap", pytest.param("fully_shard", marks=only_in_acceptance)])
+@only_in_acceptance
+@pytest.mark.parametrize("kind", ["ddp_overlap", "fully_shard"])
 def test_out_of_memory_ends_the_group_which_goes_on_under_a_smaller_plan(
     tmp_path: Path, write_images: WriteImages, kind: str
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import TRAIN, environment, run_directory, tiny_options, train, write_options
 
 fcntl, pty, termios = map(pytest.importorskip, ("fcntl", "pty", "termios"))
@@ -103,6 +104,7 @@ def test_a_run_starts_on_one_screen(tmp_path: Path, write_images: Write) -> None
     assert "resumed     after step 14, " in "\n".join(resumed)
 
 
+@only_in_acceptance
 def test_lines_in_a_pipe_are_wrapped_too(tmp_path: Path, write_images: Write) -> None:
     file = write_options(tmp_path / "run.yml", controlled(write_images("gt", 3, (200, 220))))
     done = train(file)

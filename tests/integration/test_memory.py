@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
@@ -75,7 +76,7 @@ def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Wri
     assert "; the plan before: predicted " in log
 
 
-@pytest.mark.parametrize("with_controller", [True, False])
+@pytest.mark.parametrize("with_controller", [pytest.param(True, marks=only_in_acceptance), False])
 def test_a_budget_too_small_for_the_first_plan(tmp_path: Path, write_images: Write, with_controller: bool) -> None:
     """Fault 3: running out of memory gave up the epoch; here every sample is trained, and each step counted, once."""
     gt = write_images("gt", 4, (200, 200))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
@@ -78,6 +79,7 @@ def test_a_neighbour_of_three_steps_shrinks_once_and_the_plan_comes_back(tmp_pat
     assert (plan_of(records[first_beside + 8]), plan_of(records[-1])) == ((40, shrunk["plan"]["batch_size"]), (40, 8))
 
 
+@only_in_acceptance
 def test_bounds_far_above_what_fits_settle_below_the_target(tmp_path: Path, write_images: Write) -> None:
     period, steps = 3, 105
     gt = write_images("gt", 4, (390, 390))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance import ACCEPTANCE
+from tests.acceptance import ACCEPTANCE, only_in_acceptance
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 
@@ -30,7 +30,10 @@ def tried(network: str) -> tuple[list[dict[str, Any]], dict[str, float]]:
     return plans, end["at_the_end_mib"]
 
 
-@pytest.mark.parametrize("network", ["compact", "rrdbnet", "span", "swinir_light"])
+@pytest.mark.parametrize(
+    "network",
+    ["compact", *(pytest.param(name, marks=only_in_acceptance) for name in ("rrdbnet", "span")), "swinir_light"],
+)
 def test_every_failure_is_recovered_and_nothing_stays(network: str) -> None:
     plans, at_the_end_mib = tried(network)
     assert len(plans) == PLANS

@@ -35,7 +35,7 @@ def result_of(what: str, argument: object) -> tuple[dict[str, Any], str]:
     return json.loads(printed.splitlines()[-1]), log
 
 
-@pytest.mark.parametrize("trials", [10, pytest.param(50, marks=only_in_acceptance)])
+@pytest.mark.parametrize("trials", [7, pytest.param(50, marks=only_in_acceptance)])
 def test_steps_that_run_out_of_memory_give_the_gradients_of_those_that_do_not(trials: int) -> None:
     """In the forward and the backward pass of any of four parts, from equal weights; the ledger is the same."""
     result, _ = result_of("failures", trials)
@@ -65,6 +65,7 @@ def test_a_trainer_grows_to_its_memory_loses_nothing_and_leaves_a_run(tmp_path: 
     assert "memory never ran out in training" in report
 
 
+@only_in_acceptance
 def test_a_budget_of_tokens_grows_to_its_memory(tmp_path: Path) -> None:
     result, _ = result_of("tokens", tmp_path)
     assert Counter(result["numbers"]) == Counter(range(4000))

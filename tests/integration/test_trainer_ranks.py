@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.acceptance import ACCEPTANCE
 from tests.trainers import Regression, tiny_model, weights
 
 WORKER = Path(__file__).parent / "trainer_ranks.py"
@@ -44,19 +45,19 @@ def result_of(folder: Path, processes: list[subprocess.Popen[str]]) -> dict[str,
 
 def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     """Sums over labels and means over samples; also where the second runs out of memory (SGD, fp64)."""
-    runs = {"alone": (4, 0, 1), "two": (2, 0, 2), "tight": (2, 1, 2)}
+    runs = {"alone": (4, 0, 1), "tight": (2, 1, 2), **({"two": (2, 0, 2)} if ACCEPTANCE else {})}
     processes = {name: started(tmp_path / name, *settings) for name, settings in runs.items()}
     results = {name: result_of(tmp_path / name, processes[name]) for name in runs}
     for kind, fresh in (("words", tiny_model().double()), ("numbers", Regression())):
         alone, moved = results["alone"][kind], torch.tensor(results["alone"][kind]["weights"]).double()
         assert float((moved - weights(fresh)).norm()) > 0.01
-        for name in ("two", "tight"):
+        for name in runs.keys() - {"alone"}:
             other = results[name][kind]
             torch.testing.assert_close(torch.tensor(other["weights"]).double(), moved, rtol=1e-9, atol=1e-9)
             assert other["rates"] == alone["rates"]
             assert other["samples"] == alone["samples"]
             assert other["losses"] == pytest.approx(alone["losses"], rel=1e-6)
             assert (other["ooms"] > 0) is (name == "tight")
-    mine, whole = results["two"]["words"]["numbers"], results["alone"]["words"]["numbers"]
+    mine, whole = results["tight"]["words"]["numbers"], results["alone"]["words"]["numbers"]
     assert len(mine) == len(whole) / 2
     assert set(mine) <= set(whole)

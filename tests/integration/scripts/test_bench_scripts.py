@@ -19,6 +19,7 @@ def run(script: str, *arguments: str, timeout_s: float | None = None) -> subproc
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
+@only_in_acceptance
 def test_eight_recordings_are_foretold() -> None:
     """Traced steps against the recordings of a real card."""
     done = run("recorded_steps.py")
