@@ -4,6 +4,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -15,9 +16,10 @@ WEIGHTS = "*.safetensors"
 _BLOCK_BYTES = 1 << 20
 
 
-def write_sums(folder: Path) -> None:
-    """Note size and CRC-32 of every file in a folder."""
-    _write(folder, {file.name: _sum_of(file) for file in _files(folder)})
+def write_sums(folder: Path, *, leave_out: str = "") -> None:
+    """Note size and CRC-32 of every file in a folder, but for those whose names are of a pattern."""
+    files = [file for file in _files(folder) if not fnmatch(file.name, leave_out)]
+    _write(folder, {file.name: _sum_of(file) for file in files})
 
 
 @contextmanager

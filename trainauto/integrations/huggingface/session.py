@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from trainauto.core.decisions import Decision, RunFacts
-from trainauto.core.errors import CheckpointError, InputError
+from trainauto.core.errors import InputError
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.engine.probe import choose_first_plan
@@ -16,6 +16,7 @@ from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.checkpoints import STATE_FILE, write_state
 from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.start_up import build_training, predict, say_what_was_learned
@@ -25,10 +26,6 @@ from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.memory.monitor.meter import MemoryMeter
-
-STATE_FILE = "trainauto.pt"
-"""What a checkpoint of the Trainer holds of ours, beside what it holds of its own."""
-
 
 MOST_STEPS_A_POINT = 10
 """Of curves; every step has its line in the log."""
@@ -91,7 +88,6 @@ class MemorySession:
         """Predict, put the budget in force, choose the first plan; or take up what a checkpoint holds.
 
         Raises:
-            CheckpointError: it holds nothing of ours.
             InputError: something cannot be used.
         """
         self.loss.is_rehearsal = True
@@ -187,23 +183,16 @@ class MemorySession:
     def save(self, folder: Path) -> None:
         """Write what a resume needs of ours; a batch in hand that is not trained yet counts as not drawn."""
         run = self.running
-        folder.mkdir(parents=True, exist_ok=True)
         with as_not_drawn(run.loader, self.batches.untrained):
             state = {
                 "progress": vars(run.progress).copy(),
                 "step_samples": self.data.step_samples,
                 **run.decided_parts(),
             }
-        torch.save(state, folder / STATE_FILE)
+        write_state(folder, state)
 
     def _load(self, run: Training, folder: Path) -> None:
-        file = folder / STATE_FILE
-        if not file.exists():
-            raise CheckpointError(
-                f"{folder} has no {STATE_FILE}: it was not written by a MemoryAwareTrainer, and where in an epoch it "
-                "stands is not known\n  Begin a new run with its weights: from_pretrained(checkpoint)."
-            )
-        state: Mapping[str, Any] = torch.load(file, weights_only=True)
+        state: Mapping[str, Any] = torch.load(folder / STATE_FILE, weights_only=True)
         self._check_steps(state.get("step_samples", self.data.step_samples))
         run.load_decided_parts(state)
         run.progress = self.progress = Progress.from_dict(state["progress"])

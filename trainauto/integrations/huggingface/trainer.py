@@ -1,7 +1,6 @@
 """The Trainer of transformers whose batches follow memory."""
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +8,12 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformers import Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainauto.core.process import without_memory_limit
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.callback import MemoryCallback
+from trainauto.integrations.huggingface.checkpoints import checkpoint_to_take, whole_at_the_end
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
@@ -66,15 +66,14 @@ class MemoryAwareTraining:
         """Train as the Trainer does; see there.
 
         Raises:
+            CheckpointError: what is to be resumed is damaged, or of another Trainer.
             InputError: what was given does not go together with batches by memory.
             NothingFitsError: memory runs out, and there is no smaller plan.
         """
         check_trainer(self)
         check_train_dataset(self)
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
-        named = None if isinstance(resume_from_checkpoint, bool | None) else os.fspath(resume_from_checkpoint)
-        self.checkpoint_to_resume = named or None
+        self.checkpoint_to_resume = checkpoint_to_take(resume_from_checkpoint, self.args.output_dir)
+        resume_from_checkpoint = self.checkpoint_to_resume or resume_from_checkpoint
         self.memory = None
         error: BaseException | None = None
         try:
@@ -206,10 +205,12 @@ class MemoryAwareTraining:
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         with self._arguments_as_given(), without_memory_limit():
-            if self.memory is not None and self.args.should_save:
-                folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            is_ours = self.memory is not None and self.args.should_save
+            if self.memory is not None and is_ours:
                 self.memory.save(folder)
-            super()._save_checkpoint(model, trial)  # type: ignore[misc]
+            with whole_at_the_end(folder, is_first=is_ours):
+                super()._save_checkpoint(model, trial)  # type: ignore[misc]
 
     def _hp_search_setup(self, trial: Any) -> None:
         """Take a trial's values; accumulation among them is done here, as that which was given."""

@@ -1,0 +1,120 @@
+"""Checkpoints of a Trainer: which is whole, and where the next run goes on.
+
+Transformers writes file by file into the folder's final name, the Trainer's own state last. Ours is there before, and
+the sums of all files after it: what was killed in between is told from a whole one.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from trainauto.core.errors import CheckpointError
+from trainauto.core.files import remove_leftovers, write_atomically
+from trainauto.engine.checkpoint_integrity import SUMS_FILE, damage_of, write_sums
+
+logger = logging.getLogger(__name__)
+
+STATE_FILE = "trainauto.pt"
+"""What a checkpoint of the Trainer holds of ours, beside what it holds of its own."""
+
+TRAINER_STATE = "trainer_state.json"
+"""What transformers writes last."""
+
+OTHER_RANKS = "rng_state_*.pth"
+"""Written by processes that the first one does not wait for."""
+
+NOT_OURS = "it was not written by a MemoryAwareTrainer, and where in an epoch it stands is not known"
+BEGIN_ANEW = "Begin a new run with its weights: from_pretrained(checkpoint)."
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> None:
+    """Write our part of a checkpoint that is about to be written; sums of an earlier one go, for its files change."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SUMS_FILE).unlink(missing_ok=True)
+    remove_leftovers(folder)
+    write_atomically(folder / STATE_FILE, partial(torch.save, state))
+
+
+@contextmanager
+def whole_at_the_end(folder: Path, *, is_first: bool) -> Iterator[None]:
+    """Note the sums of a checkpoint's files once all are written inside; of several processes, the first does."""
+    yield
+    if is_first:
+        write_sums(folder, leave_out=OTHER_RANKS)
+
+
+def checkpoint_to_take(given: Any, output_dir: str | None) -> str | None:
+    """Return the checkpoint that ``resume_from_checkpoint`` asks for, looked through; ``None`` where it asks for none.
+
+    Of ``True`` the newest whole one of the output directory; those that are left aside are named in the log. They stay
+    where they are: the run writes them anew when it comes there.
+
+    Raises:
+        CheckpointError: the one that is named, or each that there is, cannot be resumed from.
+    """
+    if given is None or given is False:
+        return None
+    if given is not True:
+        named = Path(os.fspath(given))
+        if named.is_dir() and (damage := _damage(named)):
+            raise CheckpointError(f"{named} cannot be resumed from: {damage}\n  {_advice(named, damage)}")
+        return str(named)
+    aside: list[tuple[Path, str]] = []
+    for folder in _newest_first(Path(output_dir or ".")):
+        damage = _damage(folder)
+        if not damage:
+            for left, how in aside:
+                logger.warning("%s is left aside (%s): resuming from %s instead", left, how, folder.name)
+            return str(folder)
+        aside.append((folder, damage))
+    if not aside:
+        return None
+    listed = "".join(f"\n  {folder}: {how}" for folder, how in aside)
+    raise CheckpointError(f"no checkpoint in {output_dir} can be resumed from{listed}\n  {_advice(*aside[0])}")
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    numbered = re.compile(rf"^{PREFIX_CHECKPOINT_DIR}-(\d+)$")
+    named = [(numbered.match(path.name), path) for path in (folder.iterdir() if folder.is_dir() else ())]
+    found_steps = [(int(match[1]), path) for match, path in named if match and path.is_dir()]
+    return [path for _, path in sorted(found_steps, reverse=True)]
+
+
+def _damage(folder: Path) -> str:
+    """Say why a checkpoint cannot be resumed from; empty where it can.
+
+    Where no sums were noted (a kill just before, an earlier version), what transformers writes last says that all is
+    there.
+    """
+    try:
+        if not (folder / STATE_FILE).is_file():
+            return f"{STATE_FILE} is missing: {NOT_OURS}"
+        if not (folder / TRAINER_STATE).is_file():
+            return f"{TRAINER_STATE}, which is written last, is missing: writing it was interrupted"
+        if damage := damage_of(folder):
+            return damage
+        TrainerState.load_from_json(str(folder / TRAINER_STATE))
+        if not (folder / SUMS_FILE).is_file():
+            torch.load(folder / STATE_FILE, weights_only=True)
+    except (OSError, ValueError, TypeError, RuntimeError, EOFError, json.JSONDecodeError) as error:
+        return f"a file of it cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    return ""
+
+
+def _advice(folder: Path, damage: str) -> str:
+    if NOT_OURS in damage and (folder / TRAINER_STATE).is_file():
+        return BEGIN_ANEW
+    return (
+        "Copy it back from elsewhere; or resume from an earlier one (resume_from_checkpoint=True takes the newest "
+        "whole one); or begin a new run."
+    )
