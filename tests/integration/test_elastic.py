@@ -151,6 +151,7 @@ def test_shards_go_on_on_the_same_and_on_another_number_of_ranks(tmp_path: Path,
     assert [step["step"] for step in step_records(more)] == list(range(1, 21))
 
 
+@only_in_acceptance
 def test_one_short_rank_of_two_runs_out_of_memory_and_nobody_hangs(tmp_path: Path) -> None:
     """Steps in which rank 1 alone really fails, in forward and in backward, under half the budget."""
     command = ["-m", "tests.integration.rank_failures", "seen_{rank}.json", str(SHORT_STEPS)]

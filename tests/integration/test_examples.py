@@ -61,7 +61,13 @@ Plans of the digits take a third of an epoch: it is not in every run that enough
 """
 
 
-@pytest.mark.parametrize(("example", "epochs"), [("digits_batchnorm", 3), ("gan", 1), ("diffusion_sizes", 1)])
+@pytest.mark.parametrize(
+    ("example", "epochs"),
+    [
+        ("digits_batchnorm", 3),
+        *(pytest.param(name, 1, marks=only_in_acceptance) for name in ("gan", "diffusion_sizes")),
+    ],
+)
 def test_an_example_trains_each_sample_once_an_epoch(tmp_path: Path, example: str, epochs: int) -> None:
     seen, said = ran(tmp_path, example, "plain", "--epochs", str(epochs))
     check_that_each_sample_is_trained(seen, said, epochs)

@@ -91,7 +91,8 @@ def test_the_first_batch_is_drawn_under_the_plan_the_run_ends_with(tmp_path: Pat
     assert resumed.count("measured before the first batch") == before
 
 
-@pytest.mark.parametrize("kind", ["sr", pytest.param("gan", marks=only_in_acceptance)])
+@only_in_acceptance
+@pytest.mark.parametrize("kind", ["sr", "gan"])
 def test_measuring_plans_leaves_no_trace_in_the_run(tmp_path: Path, write_images: Write, kind: str) -> None:
     """The weights are those of a run that was given this plan and measured nothing, to the bit."""
     gt = write_images("gt", 4, (100, 100))

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 from PIL import Image
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import Ended, command, run_directory, step_records, tiny_options, train, write_options
 
 Write = Callable[..., Path]
@@ -77,6 +78,7 @@ def test_both_tables_agree_and_know_budget_and_bounds(tmp_path: Path, write_imag
     assert all(card["upper_peak_bytes"] <= card["target_bytes"] == card["limit_bytes"] // 2 for card in cards)
 
 
+@only_in_acceptance
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 @pytest.mark.usefixtures("children_covered")
 def test_plans_are_tried_on_the_device_at_hand(tmp_path: Path, write_images: Write) -> None:

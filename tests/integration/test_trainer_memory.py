@@ -73,6 +73,7 @@ def test_a_budget_of_tokens_grows_to_its_memory(tmp_path: Path) -> None:
     assert 0.7 * LIMIT_MIB < max(result["peaks"]) < 0.9 * LIMIT_MIB
 
 
+@only_in_acceptance
 def test_evaluation_grows_and_shrinks_by_itself(tmp_path: Path) -> None:
     """Its batches meet the target; one that does not fit comes in halves, and those of training stay as they are."""
     grown, failed = result_of("evaluated", tmp_path)[0]["results"]

@@ -126,7 +126,7 @@ def enlarged_under(budget: str, run: Path, source: Path, target: Path) -> tuple[
 @pytest.mark.parametrize(
     ("size", "budget_mib"),
     [
-        pytest.param((1100, 1400), 16, id="1.5 megapixels"),
+        pytest.param((1100, 1400), 16, id="1.5 megapixels", marks=only_in_acceptance),
         pytest.param((3000, 4000), 128, id="12 megapixels", marks=only_in_acceptance),
     ],
 )
