@@ -37,23 +37,25 @@ INTRODUCTION = """\
 One epoch of {samples} rows (lognormal lengths, median 40, at most 256 tokens; a Llama of 2 layers of 96, AdamW) on one
 thread under an enforced budget, {budget_mib} MiB; each in a process of its own, in turns, {repeats} times; the run of
 median speed is shown. Tokens count without padding, seconds are of CPU time, from the built network to the end of the
-epoch: searches, traces and restarts are in them. {best} is the largest batch of the longest rows that trying finds,
-which the stock Trainer and dynabatch are given. Batch: the most samples of a step. Use: the median peak of all steps,
+epoch: searches, traces and restarts are in them. {best} is the largest batch with which an epoch of the stock Trainer comes
+to its end (of {found} a few steps fit); it and dynabatch are given it, and the search is not in their seconds. Batch: the most samples of a step. Use: the median peak of all steps,
 as a share of the budget. Twice: samples that are in the weights more than once. On a CPU large batches are hardly
 faster."""
 
 
-def measure_epochs(python: Path, samples: int, budget_mib: int, repeats: int) -> tuple[int, list[Record]]:
-    """Return the largest batch that trying finds, and a record of each method: the run of median speed."""
+def measure_epochs(python: Path, samples: int, budget_mib: int, repeats: int) -> tuple[int, int, list[Record]]:
+    """Return the largest batches that try out and that last, and a record of each method: the run of median speed."""
 
     def run(method: str) -> Record:
         return run_method(python, "huggingface_methods.py", [method, str(samples), str(budget_mib)], samples)
 
-    best: int = run("search")["batch"]
-    print(f"the largest batch that trying finds: {best}", flush=True)
+    found: int = run("search")["batch"]
+    print(f"the largest batch of which a few steps fit: {found}", flush=True)
+    best = next((size for size in range(found, 0, -1) if run(f"fixed {size}")["failure"] is None), 1)
+    print(f"the largest batch with which an epoch comes to its end: {best}", flush=True)
     methods = [*(f"fixed {size}" for size in sorted({8, best})), f"grouped {best}", "auto_find 512"]
     methods += [f"dynabatch {best}", *OURS]
-    return best, list(typical_runs(methods, run, repeats, SPEED).values())
+    return found, best, list(typical_runs(methods, run, repeats, SPEED).values())
 
 
 def name_of(method: str) -> str:
@@ -108,7 +110,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     samples, repeats = (arguments.samples // 8, 1) if arguments.small else (arguments.samples, arguments.repeats)
     python = peers_python(arguments.peers, "bench-texts")
-    best, epochs = measure_epochs(python, samples, arguments.budget_mib, repeats)
+    found, best, epochs = measure_epochs(python, samples, arguments.budget_mib, repeats)
     command = f"python scripts/bench/huggingface.py --samples {samples} --repeats {repeats} --write docs/benchmarks"
     steps = "6" if arguments.small else "20"
     result: Record = {
@@ -121,6 +123,7 @@ def main(words: Sequence[str] | None = None) -> int:
             "samples": samples,
             "budget_mib": arguments.budget_mib,
             "repeats": repeats,
+            "found": found,
             "best": best,
         },
         "epochs": epochs,
