@@ -104,7 +104,7 @@ class MemorySession:
         self.automation.check(facts)
         if run.ranks.is_first:
             self._reports.start(*self._described(run))
-        say_what_was_learned(run, self.loss)
+        say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
         predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
         choose_first_plan(run)
 
