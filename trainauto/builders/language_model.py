@@ -143,7 +143,10 @@ class LanguageModelParts(TaskParts):
         packed = f", packed into rows of {self._train_set.row_tokens}" if options.train.packed else ""
         longest = f"the longest has {int(samples.lengths.max())}"
         made = "trained on the training texts" if options.tokenizer.train else "loaded"
+        asked, row = options.train.tokens_per_batch, self._train_set.row_tokens
+        whole = [("batches", f"{asked} tokens are {self._tokens()} in whole rows of {row}")] if asked % row else []
         return (
+            *whole,
             ("texts", f"{len(samples.tokens):,} tokens to train on, {longest}{packed}"),
             ("tokenizer", f"{self._texts.vocabulary.size} tokens, {made}"),
         )

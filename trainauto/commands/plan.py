@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from trainauto.forecast.card_plan import CardPlans
 
 DESCRIPTION = """\
-Say before a run which crop sizes and batch sizes fit on which card. No card is
-needed, and nothing is written: one step of the run is followed on tensors that
-have sizes and no data. That takes 10 to 20 seconds for most networks.
+Say before a run which crop sizes (of texts: lengths) and batch sizes fit on
+which card. No card is needed, and nothing is written: one step of the run is
+followed on tensors that have sizes and no data. That takes 10 to 20 seconds for
+most networks.
 
 With --measure, a few steps are trained on noise on the device at hand as well,
 under up to four pairs of crop and batch that should fit it (its memory, or the
@@ -26,12 +27,12 @@ in a module of this folder or an installed one."""
 
 EPILOG = """\
 what is printed:
-  the crop (lq_size, pixels of the network's input; of code, the size it names)
-  and the batch that a run would go to on each card, with its expected peak of
-  memory; the "99 % bound" that the peak stays within with a probability of
-  99 %; and the target, which that bound must not pass (target_vram_usage of
-  the card's memory)
-  the largest batch for some crops
+  the crop (lq_size, pixels of the network's input; of texts the length of the
+  longest sample in tokens; of code, the size it names) and the batch that a run
+  would go to on each card, with its expected peak of memory; the "99 % bound"
+  that the peak stays within with a probability of 99 %; and the target, which
+  that bound must not pass (target_vram_usage of the card's memory)
+  the largest batch for some crops, or lengths
   with --measure: predicted against measured peak of memory, by how much the
   prediction was off, and how long a step took
 
@@ -46,7 +47,7 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "plan",
-        help="say which crops and batches fit on which card",
+        help="say which crops (or lengths of texts) and batches fit on which card",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

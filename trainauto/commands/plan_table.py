@@ -79,7 +79,8 @@ class _SizeWords:
         self.many = "crop" if is_crop else axis.name if axis else ""
         self.many += " in tokens" if self.token_headings else ""
         self.explained = "lq_size: side of a crop of the input. " if is_crop else ""
-        self.bound = "max_batch_size" if is_crop else "its bounds"
+        most_tokens = next((card.most_tokens for card in answer.cards if card.most_tokens), None)
+        self.bound = "max_batch_size" if is_crop else f"max_tokens, {most_tokens}" if most_tokens else "its bounds"
 
     def cells(self, plan: Plan | str) -> tuple[str, ...]:
         """Return the cell of a plan in a row, or one in its place; none where there is no column."""
@@ -168,9 +169,9 @@ def _measured_cells(benchmark: PlanBenchmark) -> tuple[str, str, str]:
 
 def _batch(card: CardPlan, plan: Plan) -> str:
     """Return the batch of a plan, marked where it is no memory that bounds it."""
-    return f"{plan.batch_size}{'*' if plan.batch_size >= card.largest_batch else ''}"
+    return f"{plan.batch_size}{'*' if card.is_bounded(plan) else ''}"
 
 
 def _marks(answer: CardPlans) -> list[str]:
-    marked = any(plan.batch_size >= card.largest_batch for card in answer.cards for plan in card.frontier)
+    marked = any(card.is_bounded(plan) for card in answer.cards for plan in card.frontier)
     return [f"* bounded by {_SizeWords(answer).bound}, not by memory", ""] if marked else []

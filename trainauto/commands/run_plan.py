@@ -21,6 +21,7 @@ def as_json(answer: CardPlans) -> str:
             "target_vram_usage": card.target,
             "target_bytes": card.target_bytes,
             "max_batch_size": card.largest_batch,
+            **({} if card.most_tokens is None else {"max_tokens": card.most_tokens}),
             "plan": card.plan.to_dict() if card.plan else None,
             "reason": card.reason,
             "expected_peak_bytes": card.expected_bytes,

@@ -69,11 +69,14 @@ class Bounds:
             low, high = self.of(axis.name)
             bounds = max(low, axis.minimum), min(high, axis.maximum)
             if bounds[0] > bounds[1] or axis.clamp(bounds[1]) < bounds[0]:
+                argument = f"{'min' if low > axis.maximum else 'max'}_{axis.name}"
+                to_write = f"{axis.maximum} or less" if low > axis.maximum else f"{axis.values[0]} or more"
                 raise InputError(
                     Problem(
                         f"{automation}: no {axis.name} lies in {low}..{high}",
-                        advice=f"This run admits {axis.minimum} to {axis.maximum}, multiples of {axis.multiple}.",
-                        argument=f"{'min' if low > axis.maximum else 'max'}_{axis.name}",
+                        advice=f"This run admits {axis.minimum} to {axis.maximum}, multiples of {axis.multiple}: write "
+                        f"{argument}: {to_write}.",
+                        argument=argument,
                     )
                 )
 

@@ -58,7 +58,10 @@ class Axis:
     @property
     def at_bound(self) -> str:
         """Say that a value is at its maximum, and why it is the maximum."""
-        return f"{self.name} is at its bound {self.maximum}{f' ({self.capped_by})' if self.capped_by else ''}"
+        bound, why = self.maximum, self.capped_by
+        if self.unit == "tokens" and self.clamp(bound) != bound:  # of rows, a part is no use
+            bound, why = self.clamp(bound), why or f"{bound} in whole rows of {self.multiple}"
+        return f"{self.name} is at its bound {bound}{f' ({why})' if why else ''}"
 
     def __post_init__(self) -> None:
         if not (self.multiple >= 1 and 1 <= self.minimum <= self.maximum):

@@ -74,6 +74,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         workload: the kind of its samples.
         small_run: what of this kind trains on a CPU; ``None`` where nobody says.
         knows_largest: whether :meth:`largest_batch` knows the largest draw of plans that count no samples.
+        if_changed: advice where a resume has other samples than the checkpoint was written with.
     """
 
     name: str
@@ -81,6 +82,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     workload: Workload
     small_run: SmallRun | None = None
     knows_largest: bool = False
+    if_changed: str = "Restore it as it was, or begin a new run."
 
     @abstractmethod
     def __len__(self) -> int:
@@ -93,6 +95,14 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     @abstractmethod
     def sample_key(self, index: int) -> str:
         """Return the short name a picture of this sample is kept under; may contain slashes."""
+
+    def mean_samples(self, plan: Plan) -> float:
+        """Return how many samples a draw under a plan has on average: its batch, where plans count samples."""
+        return plan.batch_size
+
+    def checksums(self) -> Mapping[str, int]:
+        """Return checksums of what is trained on, by file; empty where nobody knows them without reading it all."""
+        return {}
 
     @abstractmethod
     def scan(self) -> DatasetScan:

@@ -19,11 +19,11 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.process import limit_private_memory
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
-from trainauto.core.words import counted
 from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
 from trainauto.data.documented_names import DocumentedSetters
 from trainauto.data.dynamic_dataset import DynamicDataset
+from trainauto.data.same_samples import check_samples_are_those_of
 from trainauto.data.sampler import (
     DynamicBatchSampler,
     LoggedBatch,
@@ -249,6 +249,7 @@ class DynamicDataLoader(DocumentedSetters):
             "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
             "samples": len(self.dataset),
+            "checksums": dict(self.dataset.checksums()),
             "shares": list(self.sharding.weights),
             **({"stream": stream} if (stream := self._stream.state_dict()) else {}),
         }
@@ -259,13 +260,9 @@ class DynamicDataLoader(DocumentedSetters):
         Under another sharding than it was written with, what is left of a draw begins the next one.
 
         Raises:
-            InputError: the dataset has another number of samples now, so that the position means nothing.
+            InputError: the dataset has other samples now, so that the position means nothing.
         """
-        if state["samples"] != len(self.dataset):
-            raise InputError(
-                f"dataset '{self.dataset.name}' has {counted(len(self.dataset), 'sample')}, "
-                f"the checkpoint was written with {state['samples']}"
-            )
+        check_samples_are_those_of(state, self.dataset)
         self._stream.load_state_dict(state.get("stream", {}))
         self._tail = StreamState.from_dict(state["tail"])
         self._given = int(state["given"])

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from trainauto.control.jump_policy import JumpInput, decide, frontier
-from trainauto.core.plan import Axis, Plan, count_axis, shape_of
+from trainauto.core.plan import Axis, Plan, count_axis, shape_of, size_axis
 from trainauto.core.process import unknown_to_predictions
 from trainauto.core.units import GIB
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
@@ -36,6 +36,7 @@ class CardPlan:
         reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
         frontier: for each size the largest batch that is admitted as the plan is.
         largest_batch: bound of batches, whatever would fit.
+        most_tokens: bound of a batch's tokens, where there is one: batches of shorter samples may be larger.
     """
 
     preset: CardPreset
@@ -48,6 +49,13 @@ class CardPlan:
     reserved_bytes: int
     frontier: tuple[Plan, ...]
     largest_batch: int
+    most_tokens: int | None = None
+
+    def is_bounded(self, plan: Plan) -> bool:
+        """Say whether it is no memory that bounds the batch of a plan."""
+        if self.most_tokens is not None:
+            return (plan.batch_size + 1) * plan.size > self.most_tokens
+        return plan.batch_size >= self.largest_batch
 
     @property
     def limit_bytes(self) -> int:
@@ -114,7 +122,9 @@ class CardTarget:
     margin: float
 
 
-def plan_on_card(card: CardTarget, axes: tuple[Axis, ...], first: Plan, forecast: MemoryForecast) -> CardPlan:
+def plan_on_card(
+    card: CardTarget, axes: tuple[Axis, ...], first: Plan, forecast: MemoryForecast, most_tokens: int | None = None
+) -> CardPlan:
     """Return the best plan on a card.
 
     Args:
@@ -122,7 +132,9 @@ def plan_on_card(card: CardTarget, axes: tuple[Axis, ...], first: Plan, forecast
         axes: with their bounds there, in the order in which they grow.
         first: the plan to begin with; its batch is had before any size grows.
         forecast: what plans need.
+        most_tokens: most that a batch may hold of the longest samples, whatever would fit.
     """
+    axes_of_all, axes = axes, _within_tokens(axes, most_tokens)
     limit_bytes = int(card.preset.memory_gib * GIB)
     cost = CostModel(*forecast.peaks_on("cuda"))
     reserved = CostModel(*(forecast.least_reserved() or forecast.peaks_on("cuda")))
@@ -141,6 +153,14 @@ def plan_on_card(card: CardTarget, axes: tuple[Axis, ...], first: Plan, forecast
     shape = shape_of(decision.plan)
     expected, most = cost.predict(shape), cost.predict(shape, UPPER)
     fits = now.admits(decision.plan)
+
+    of_any_batch = replace(now, axes=axes_of_all)
+
+    def admits(plan: Plan) -> bool:
+        return of_any_batch.admits(plan) and (
+            most_tokens is None or plan.batch_size * plan.size <= max(most_tokens, plan.size)
+        )
+
     return CardPlan(
         card.preset,
         card.memory_bytes,
@@ -150,9 +170,19 @@ def plan_on_card(card: CardTarget, axes: tuple[Axis, ...], first: Plan, forecast
         expected,
         most,
         max(expected, reserved.predict(shape)),
-        tuple(frontier(cost, axes, now.target_bytes, micro_batches=first.micro_batches, admits=now.admits)),
+        tuple(frontier(cost, axes_of_all, now.target_bytes, micro_batches=first.micro_batches, admits=admits)),
         count.maximum if (count := count_axis(axes)) else 1,
+        most_tokens,
     )
+
+
+def _within_tokens(axes: tuple[Axis, ...], most_tokens: int | None) -> tuple[Axis, ...]:
+    """Return the axes with as many samples at most as there are tokens for in the longest of them."""
+    size = size_axis(axes)
+    if most_tokens is None or size is None:
+        return axes
+    most = max(1, most_tokens // size.maximum)
+    return tuple(replace(axis, maximum=min(axis.maximum, most)) if axis.is_count else axis for axis in axes)
 
 
 def what_is_unknown() -> list[str]:

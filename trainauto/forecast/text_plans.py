@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from trainauto.builders.automations import is_controller
+from trainauto.builders.memory import GROWTH, MAX_TOKENS
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis
 from trainauto.core.units import GIB
@@ -58,18 +59,52 @@ def plan_language_model(
             planned_axes(options),
             chosen,
             _target(options),
-            notes=(*notes, _note(options)),
+            notes=(*notes, *notes_on(options)),
+            most_tokens=most_tokens(options),
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
         )
 
 
-def _note(options: TextOptions) -> str:
-    """Say what lengths mean."""
+def notes_on(options: TextOptions) -> tuple[str, ...]:
+    """Say what lengths mean, and what a plan cannot know without reading the texts."""
     pairs = ", source and target together" if options.model.kind == "encoder_decoder" else ""
+    row = row_width(options)
+    most = most_tokens(options)
+    first = _first_tokens(options)
+    bound = (
+        f"No controller is switched on: a run stays at {first} tokens (tokens_per_batch, in whole rows); these would "
+        "fit."
+        if most is None
+        else f"A run takes at most {most} tokens (max_tokens, else {GROWTH} times those it begins with), {first} to "
+        "begin with (tokens_per_batch, in whole rows)."
+    )
+    unread = f"No text is read: rows are taken to be as long as they may be, {row} tokens"
+    vocabulary = options.tokenizer.train
+    if vocabulary is not None:
+        unread += (
+            f", and the tokenizer to come to {vocabulary.vocab_size} tokens (vocab_size). Few texts make a smaller "
+            "one, whose embeddings hold less: `validate` reads them and says what the weights hold"
+        )
     return (
         f"length: tokens of the longest sample of a batch{pairs}. A run counts its batches in tokens "
-        "(tokens_per_batch): so many rows of the longest, or more that are shorter."
+        "(tokens_per_batch): so many rows of the longest, or more that are shorter.",
+        bound,
+        f"{unread}.",
     )
+
+
+def most_tokens(options: TextOptions) -> int | None:
+    """Return the most tokens of a batch that a controller of the file goes up to; ``None`` without a controller."""
+    active = options.training_automations.active
+    otherwise = GROWTH * _first_tokens(options)
+    bounds = [switch.arguments.get(MAX_TOKENS) or otherwise for name, switch in active.items() if is_controller(name)]
+    return min(bounds, default=None)
+
+
+def _first_tokens(options: TextOptions) -> int:
+    """Return the tokens of the first batch, in whole rows."""
+    row = row_width(options)
+    return max(1, options.train.tokens_per_batch // row) * row
 
 
 def _words_of(options: TextOptions) -> str:

@@ -58,9 +58,14 @@ class MapSamples(DynamicDataset):
         collate: makes batches of them.
         resize: makes them of a size; ``None`` where they have none, or are as large as they are.
         longest: tokens of the longest sample, where plans are budgets of tokens.
+
+    Attributes:
+        known_checksums: of what batches go by, as far as it is known beforehand.
+        mean_length: tokens of a row, where batches go by that.
     """
 
     name = "samples"
+    if_changed = "Give the dataset of then; or begin a new run, with the checkpoint's weights."
     knows_largest = True
 
     def __init__(
@@ -70,6 +75,8 @@ class MapSamples(DynamicDataset):
         self._collate_fn = collate
         self._resize = resize
         self._longest = longest
+        self.known_checksums: Mapping[str, int] = {}
+        self.mean_length: float | None = None
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -81,6 +88,16 @@ class MapSamples(DynamicDataset):
     def sample_key(self, index: int) -> str:
         """Return the number of a sample, as part of a file's name."""
         return f"sample_{index}"
+
+    def mean_samples(self, plan: Plan) -> float:
+        """Return how many samples a draw has on average."""
+        if BATCH_SIZE in plan or self.mean_length is None:
+            return plan.batch_size
+        return max(1.0, plan.size / self.mean_length)
+
+    def checksums(self) -> Mapping[str, int]:
+        """Return what is known beforehand: samples are not read for it."""
+        return self.known_checksums
 
     def scan(self) -> DatasetScan:
         """Return the number of samples; none is looked at."""

@@ -89,7 +89,7 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[Run
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
     """
-    tree, places, file = _read(path, "options/train/")
+    tree, places, file = _read(path, "options/train/ (images) or options/text/ (language models)")
     twice = unnest(tree, places)
     apply_overrides(tree, places, overrides)
     twice += unnest(tree, places)  # an override may have set train as a whole

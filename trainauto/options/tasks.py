@@ -18,6 +18,11 @@ from trainauto.options.validation_errors import Finding, shown
 KEY = "task"
 SUPER_RESOLUTION, TEXT = "super_resolution", "text"
 
+OF_TEXTS = ("model", "tokenizer")
+"""Sections that only files of language models have."""
+OF_IMAGES = frozenset({"network_g", "model_type", "scale"})
+"""Keys that they never have."""
+
 
 @dataclass(frozen=True)
 class TaskOptions:
@@ -52,8 +57,12 @@ def task_of(tree: Mapping[str, Any], places: Places) -> TaskOptions:
     """Return the task of a file; one that does not say is of super-resolution.
 
     Raises:
-        InputError: there is no such task: nothing else in the file can be judged.
+        InputError: there is no such task, or the file is of texts and does not say so. Nothing else in it can be
+            judged.
     """
+    if KEY not in tree and (of_texts := [key for key in OF_TEXTS if key in tree]) and not OF_IMAGES & tree.keys():
+        message = f"the file has {' and '.join(of_texts)} of a language model, and does not say so"
+        raise InputError(Problem(message, places.of_key((of_texts[0],)), "Add task: text."))
     given = tree.get(KEY, SUPER_RESOLUTION)
     if isinstance(given, str) and given in TASKS:
         return TASKS[given]

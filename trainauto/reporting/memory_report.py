@@ -30,6 +30,9 @@ from trainauto.storage.run_log import logged_decisions, logged_steps
 
 PHASES = ("forward", "backward", "optimizer")
 
+_IMAGE_SIZE = "lq_size"
+"""What plans of images have; parts and tiles of others have no sides."""
+
 
 @dataclass(frozen=True)
 class Shortage:
@@ -215,7 +218,7 @@ def as_text(report: MemoryReport, width: int = WIDTH) -> str:
         _head(report, width),
         ["training, by plan: predicted before the first step, measured in whole steps", *_plans(report.plans)],
         _traced(report, width),
-        _validated(report.validations),
+        _validated(report.validations, report.settled.plan),
         [*_shortages(report.shortages), *_indented(report.kept, width)],
         ["plan changes", *_indented(report.changes, width)] if report.changes else ["no plan changes"],
         _resumes(report.resumes, width),
@@ -277,15 +280,15 @@ def _size_of(trace: Mapping[str, Any]) -> int:
     return int(trace["size"] if "size" in trace else trace["lq_size"])  # as earlier versions wrote it
 
 
-def _validated(rows: Sequence[Validated]) -> list[str]:
+def _validated(rows: Sequence[Validated], plan: Plan) -> list[str]:
     if not rows:
         return []
-    cells = [["set", "times", "typical", "highest", "tiles", "out of memory"]]
+    tiles = _IMAGE_SIZE in plan or any(row.tile_px for row in rows)
+    cells = [["set", "times", "typical", "highest", *(["tiles"] if tiles else []), "out of memory"]]
     for row in rows:
         sizes = ["-" if size is None else size_text(size) for size in (row.typical_bytes, row.highest_bytes)]
-        cells.append(
-            [row.dataset[:30], str(row.times), *sizes, f"{row.tile_px} px" if row.tile_px else "whole", str(row.ooms)]
-        )
+        tile = [f"{row.tile_px} px" if row.tile_px else "whole"] if tiles else []
+        cells.append([row.dataset[:30], str(row.times), *sizes, *tile, str(row.ooms)])
     return ["validation: peak of each", *table(cells)]
 
 
@@ -294,9 +297,16 @@ def _shortages(rows: Sequence[Shortage]) -> list[str]:
         return ["memory never ran out in training"]
     cells = [["step", "plan", "times", "ran in the end in"]]
     for row in rows:
-        ran = ", ".join(f"{name} {split.micro_batches} of {split.extent} px" for name, split in row.pieces.items())
+        ran = ", ".join(f"{name} {_parts(split, row.plan)}" for name, split in row.pieces.items())
         cells.append([str(row.step), plan_text(row.plan), str(row.ooms), ran or "a smaller batch"])
     return ["out of memory", *table(cells)]
+
+
+def _parts(split: MicrobatchSplit, plan: Plan) -> str:
+    """Return how many parts a pass ran in; of images, of which side."""
+    if _IMAGE_SIZE in plan:
+        return f"{split.micro_batches} of {split.extent} px"
+    return counted(split.micro_batches, "part")
 
 
 def _resumes(resumes: Sequence[Resume], width: int) -> list[str]:

@@ -19,6 +19,9 @@ from trainauto.core.json_text import step_of_line
 
 CURRENT = "current"
 
+TRAINER_RUNS = "memory"
+"""Folder of a Trainer's runs in its output directory."""
+
 
 @dataclass(frozen=True)
 class RunDirectory:
@@ -73,6 +76,8 @@ class RunDirectory:
     def find(cls, path: Path) -> "RunDirectory":
         """Return the run that a person means by ``path``: its folder, or that of an experiment, then its newest run.
 
+        Of the output directory of a Trainer of transformers, the experiment in it is meant.
+
         Raises:
             InputError: there is no run.
         """
@@ -80,6 +85,8 @@ class RunDirectory:
             reason = "is a file" if path.exists() else "does not exist"
             raise InputError(Problem(f"{path} {reason}", advice="Name the folder of a run, e.g. experiments/NAME."))
         run = cls(path.resolve()) if (path / "config.json").is_file() else cls.current(path.parent, path.name)
+        if run is None and (path / TRAINER_RUNS / CURRENT).exists():
+            return cls.find(path / TRAINER_RUNS)
         if run is None or not run.config.is_file():
             inside = sorted(folder.name for folder in path.iterdir() if (folder / CURRENT).exists())
             known = f" Experiments in it: {', '.join(inside)}." if inside else ""

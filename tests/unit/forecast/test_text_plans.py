@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
+from trainauto.commands.plan_table import table
 from trainauto.core.plan import Plan
-from trainauto.forecast.text_plans import planned_axes
+from trainauto.forecast.code_plans import plan_traced
+from trainauto.forecast.text_plans import most_tokens, notes_on, planned_axes
 from trainauto.forecast.traced_run import fake_run
+from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.tracing.trace import Trace
+from trainauto.options.cards import card_of_memory
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.run_options import RunOptions
 from trainauto.options.text_options import TextOptions
@@ -33,6 +37,16 @@ def loaded_texts(folder: Path, **changes: Any) -> LoadedOptions[RunOptions]:
     file = folder / "planned.yml"
     file.write_text(yaml.safe_dump(options))
     return load_options(file)
+
+
+class FakeTracer:
+    """Traces in this process, as on a card."""
+
+    def __init__(self, loaded: LoadedOptions[RunOptions]) -> None:
+        self._run = fake_run(loaded)
+
+    def trace(self, plan: Plan) -> PlanBytes:
+        return PlanBytes.of(self._run.trace(plan), 0.0, segments="expandable")
 
 
 def traced(loaded: LoadedOptions[RunOptions], **values: int) -> Trace:
@@ -75,3 +89,37 @@ def test_what_texts_came_to_is_taken_as_known(tmp_path: Path) -> None:
     known = {"vocabulary": {"size": 280, "pad": 0, "end": 1, "begin": None}, "longest": {"source": 50, "target": 50}}
     smaller = fake_run(loaded, known=known).trace(Plan.of(tokens=500))
     assert smaller.held_bytes < traced(loaded, tokens=512).held_bytes
+
+
+@pytest.mark.parametrize(
+    ("controller", "most"), [({"max_tokens": 1000}, 1000), ({}, 16 * 896), (None, None)], ids=["file", "default", "off"]
+)
+def test_a_run_s_bound_of_tokens_is_heeded(tmp_path: Path, controller: dict[str, int] | None, most: int | None) -> None:
+    """B12: 1000 tokens to begin with are seven rows of 128."""
+    switched = {} if controller is None else {"DynamicBatchSizeOptimizer": controller}
+    loaded = loaded_texts(tmp_path, train={"tokens_per_batch": 1000}, training_automations=switched)
+    options = loaded.options
+    assert isinstance(options, TextOptions)
+    assert most_tokens(options) == most
+    if controller is None:
+        assert "a run stays at 896 tokens" in notes_on(options)[1]
+    answer = plan_traced(
+        "planned",
+        "gpt2",
+        FakeTracer(loaded),
+        planned_axes(options),
+        [card_of_memory(8 * 1024**3)],
+        most_tokens=most,
+    )
+    (card,) = answer.cards
+    assert card.plan is not None
+    assert card.plan.size == 128
+    tokens = [plan.batch_size * plan.size for plan in (card.plan, *card.frontier)]
+    if most is None:
+        assert max(tokens) > 16 * 896
+    else:
+        assert [(plan.size, plan.batch_size) for plan in (card.plan, *card.frontier)] == [
+            (128, most // 128),
+            *((plan.size, most // plan.size) for plan in card.frontier),
+        ]
+        assert f"* bounded by max_tokens, {most}, not by memory" in table(answer)

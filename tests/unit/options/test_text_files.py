@@ -54,6 +54,13 @@ def test_a_task_that_there_is_not(problems: Problems) -> None:
     assert "'text'" in problem.advice
 
 
+def test_a_file_of_texts_that_does_not_say_so(problems: Problems) -> None:
+    """B34: one problem, not those of a file of images."""
+    (problem,) = problems(text=TEXT.replace("task: text\n", ""))
+    assert problem.message == "the file has model and tokenizer of a language model, and does not say so"
+    assert problem.advice == "Add task: text."
+
+
 @pytest.mark.parametrize(
     ("text", "override", "advice"),
     [

@@ -162,3 +162,25 @@ def test_what_is_no_run_is_refused_in_words(tmp_path: Path, capsys: pytest.Captu
     made.write_config({})
     assert main(["report", str(made.path)]) == 2
     assert "has no steps yet" in capsys.readouterr().err
+
+
+def test_a_run_of_other_samples_has_no_pixels_and_no_tiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """B38: that of a Trainer, by its output directory."""
+    made = RunDirectory.create(tmp_path / "output", "memory")
+    made.write_config({"name": "memory"})
+    sink, plan = JsonLines(made), Plan.of(batch_size=20)
+    short = {
+        "plan": plan,
+        "drawn": plan,
+        "shape": BatchShape(20, 1),
+        "ooms": 2,
+        "pieces": {"train": MicrobatchSplit(4, 1)},
+    }
+    sink.step(a_step(1, peak=PeakReading(GIB), **short), (), a_progress(1))
+    sink.validation(a_validation(1, peak=PeakReading(GIB), tile_px=0), (), ())
+    sink.close()
+    assert main(["report", str(tmp_path / "output")]) == 0
+    text = capsys.readouterr().out
+    assert "train 4 parts" in text
+    assert " px" not in text
+    assert "tiles" not in text

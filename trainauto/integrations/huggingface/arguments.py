@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from transformers import TrainingArguments
@@ -9,6 +10,18 @@ from transformers import TrainingArguments
 from trainauto.core.errors import InputError
 
 logger = logging.getLogger(__name__)
+
+OPTIONAL_COUNTS = (
+    "max_batch_size",
+    "tokens_per_batch",
+    "max_tokens_per_batch",
+    "eval_max_batch_size",
+    "logging_samples",
+    "eval_samples",
+    "save_samples",
+)
+COUNTS = ("per_device_train_batch_size", "min_batch_size", *OPTIONAL_COUNTS)
+"""Arguments that are whole numbers, 1 or more."""
 
 
 @dataclass
@@ -20,8 +33,8 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
     passes they run.
 
     Attributes:
-        max_batch_size: most samples of a forward pass. Without it a pass grows to the samples of a step, and steps keep
-            the number of samples they have: a run gives what it gave before.
+        max_batch_size: most samples of a forward pass; not beside ``tokens_per_batch``. Without it a pass grows to the
+            samples of a step, and steps keep the number of samples they have: a run gives what it gave before.
         min_batch_size: fewest, under pressure only.
         tokens_per_batch: padded tokens of a step in place of samples, to begin with; lengths come from the dataset's
             ``length_column_name``, else from its rows.
@@ -39,7 +52,7 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
         overwrite_output_dir: has no effect, as in transformers now.
 
     Raises:
-        InputError: two arguments say different things.
+        InputError: two arguments say different things, or one is no number that it can be.
     """
 
     max_batch_size: int | None = field(default=None, metadata={"help": "Most samples of a forward pass."})
@@ -60,11 +73,28 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
     _VALID_DICT_FIELDS = [*TrainingArguments._VALID_DICT_FIELDS, "memory_settings"]  # noqa: RUF012
 
     def __post_init__(self) -> None:
+        self._check_counts()
         self._map_former_names()
         self._check_tokens()
         super().__post_init__()
 
+    def _check_counts(self) -> None:
+        for name in COUNTS:
+            value = getattr(self, name)
+            if value is None and name in OPTIONAL_COUNTS:
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                number = f": write {value.strip()}" if isinstance(value, str) and value.strip().isdigit() else ""
+                raise InputError(f"{name} is a whole number, got {value!r}{number}")
+            if value < 1:
+                raise InputError(f"{name} must be 1 or more, got {value}")
+
     def _check_tokens(self) -> None:
+        if self.tokens_per_batch is not None and self.max_batch_size is not None:
+            raise InputError(
+                "max_batch_size bounds batches counted in samples, and tokens_per_batch counts them in tokens: "
+                "write max_tokens_per_batch, or leave tokens_per_batch out"
+            )
         if self.max_tokens_per_batch is None:
             return
         if self.tokens_per_batch is None:

@@ -83,6 +83,16 @@ def checkpoint_to_take(given: Any, output_dir: str | None) -> str | None:
     raise CheckpointError(f"no checkpoint in {output_dir} can be resumed from{listed}\n  {_advice(*aside[0])}")
 
 
+def warn_of_other_rows(theirs: int | None, ours: int | None) -> None:
+    """Say where a few rows of the dataset are others than when the checkpoint was written."""
+    if theirs is not None and ours is not None and theirs != ours:
+        logger.warning(
+            "train_dataset holds other rows than when this checkpoint was written, or in another order: samples that "
+            "were trained in this epoch may come again, others not at all. Give the dataset of then, or begin a new "
+            "run with the checkpoint's weights"
+        )
+
+
 def _newest_first(folder: Path) -> list[Path]:
     numbered = re.compile(rf"^{PREFIX_CHECKPOINT_DIR}-(\d+)$")
     named = [(numbered.match(path.name), path) for path in (folder.iterdir() if folder.is_dir() else ())]

@@ -10,9 +10,8 @@ from trainauto.core.run_events import RunSummary
 from trainauto.core.units import MIB
 from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.loss import TrainerLoss
+from trainauto.integrations.huggingface.train_data import TRAIN_SET
 from trainauto.integrations.loop_reports import LoopReports
-
-TRAIN_SET = "train_dataset"
 
 
 def summary_of(trainer: Any, run: Training, reports: LoopReports, total: int | None, samples: int) -> RunSummary:

@@ -55,6 +55,8 @@ class EvaluationMemory:
         self._weighted = [0.0, 0.0]
         self._largest = self._ooms = 0
         self._peak: PeakReading | None = None
+        self._held_bytes: int | None = None
+        self._added_bytes = 0
         self._start = 0.0
         self._limited: Limited = nullcontext
         self._losses_due = 0
@@ -82,7 +84,7 @@ class EvaluationMemory:
         """Begin an evaluation."""
         self._weighted = [0.0, 0.0]
         self._largest = self._ooms = 0
-        self._peak = None
+        self._peak, self._held_bytes, self._added_bytes = None, None, 0
         self._start = time.perf_counter()
 
     @contextmanager
@@ -112,8 +114,8 @@ class EvaluationMemory:
         if weight and f"{prefix}_loss" in metrics:
             metrics[f"{prefix}_loss"] = loss / weight
         metrics[f"{prefix}_batch_size"] = self._largest
-        if self._peak is not None:
-            metrics[f"{prefix}_peak_memory_mib"] = round(self._peak.allocated / MIB, 1)
+        if self._held_bytes is not None:
+            metrics[f"{prefix}_peak_memory_mib"] = round(self._added_bytes / MIB, 1)
         # Even where it is 0: a model card has a column for each figure of the last evaluation.
         metrics[f"{prefix}_out_of_memory"] = self._ooms
         release_memory(self._trainer.args.device)
@@ -205,7 +207,12 @@ class EvaluationMemory:
     def _learn(self, count: int, peak: PeakReading | None, held_bytes: int) -> None:
         if peak is None:
             return
-        if self._peak is None or peak.allocated > self._peak.allocated:
+        if self._held_bytes is None:
+            self._held_bytes = held_bytes
+        self._added_bytes = max(self._added_bytes, peak.allocated - self._held_bytes)
+        # Of an evaluation outside of training the peak is that of the process, beside which a run's would look small.
+        is_of_run = self._trainer.memory is not None and self._trainer.memory.meter is not None
+        if is_of_run and (self._peak is None or peak.allocated > self._peak.allocated):
             self._peak = peak
         if peak.limit is None or self._ooms:
             return

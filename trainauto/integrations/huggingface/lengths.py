@@ -1,5 +1,6 @@
 """How long the samples of a dataset are, and orders that go by it."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from trainauto.data.sampler import ShuffledStream
 
 LOOKED_AT = 4096
 """Samples whose length is looked at where only the longest is wanted; a length column says it of all."""
+
+COMPARED = 16
+"""Rows by which a resume tells whether the dataset is that of the checkpoint."""
 
 WINDOW = 50
 """Batches whose samples are sorted together where batches are to be of similar length; transformers' own number."""
@@ -43,6 +47,24 @@ def longest_sample(dataset: Any, column: str, key: str) -> int:
         return 0
     places = np.unique(np.linspace(0, len(dataset) - 1, LOOKED_AT).astype(int)).tolist()
     return int(places[int(np.argmax(_measured(dataset, places, key)))])
+
+
+def checksum_of_rows(dataset: Any, key: str) -> int | None:
+    """Return the checksum of a few rows from all over a dataset; ``None`` where samples have no rows of numbers.
+
+    Rows may be drawn at random, so that another checksum is a reason to ask, and none to refuse.
+    """
+    checksum = 0
+    for place in np.unique(np.linspace(0, len(dataset) - 1, COMPARED).astype(int)).tolist():
+        row = _row(dataset[place], key)
+        try:
+            numbers = np.asarray(row)
+        except ValueError:  # rows of rows
+            return None
+        if numbers.dtype.kind not in "iuf":
+            return None
+        checksum = zlib.crc32(np.ascontiguousarray(numbers).data, checksum)
+    return checksum
 
 
 def _measured(dataset: Any, places: Sequence[int], key: str) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ MOST_SEARCHED = 64
 class Weighing(Enum):
     """What the loss of a batch is, of the losses of its parts."""
 
-    SUM = "the sum over its parts"
+    SUM = "the sum over its parts, since the model divides by num_items_in_batch"
     ITEMS = "the mean over its parts, weighted by their labels"
     SAMPLES = "the mean over its parts, weighted by their samples"
     COUPLED = "no mean over its parts: they are coupled"

@@ -102,7 +102,9 @@ def _bounds(args: Any) -> Iterator[Problem]:
             f"per_device_train_batch_size={start} is above max_batch_size={most}",
             advice=f"Begin with per_device_train_batch_size={most}, or less.",
         )
-    if not 1 <= least <= start:
+    if start < 1:
+        yield Problem(f"per_device_train_batch_size={start} is no batch", advice="Begin with 1 sample or more.")
+    elif not 1 <= least <= start:
         yield Problem(
             f"min_batch_size={least} must lie between 1 and per_device_train_batch_size={start}",
             advice="Leave it out, or begin with more samples.",

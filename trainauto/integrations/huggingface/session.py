@@ -9,14 +9,16 @@ import torch
 
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError
+from trainauto.core.plan import BATCH_SIZE
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunSummary
+from trainauto.engine.few_steps import warn_of_few_steps
 from trainauto.engine.probe import choose_first_plan
 from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
-from trainauto.integrations.huggingface.checkpoints import STATE_FILE, write_state
+from trainauto.integrations.huggingface.checkpoints import STATE_FILE, warn_of_other_rows, write_state
 from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.start_up import build_training, predict, say_what_was_learned
@@ -26,6 +28,7 @@ from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.memory.monitor.meter import MemoryMeter
+from trainauto.storage.run_directory import TRAINER_RUNS
 
 MOST_STEPS_A_POINT = 10
 """Of curves; every step has its line in the log."""
@@ -104,9 +107,14 @@ class MemorySession:
         self.automation.check(facts)
         if run.ranks.is_first:
             self._reports.start(*self._described(run))
-        say_what_was_learned(run, self.loss)
+        say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
         predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
+        given = run.loader.plan
         choose_first_plan(run)
+        if run.ranks.is_first and not run.progress.steps and self.samples_to_train is not None:
+            option = "max_batch_size" if BATCH_SIZE in given else "max_tokens_per_batch"
+            if self.data.step_samples is None:
+                warn_of_few_steps(run, self.samples_to_train, given, option)
 
     def step(self, inputs: PlannedInputs, items: Any) -> PendingStep:
         """Compute the gradients of a batch; where it does not fit in any pieces, those of the first part of it.
@@ -187,6 +195,7 @@ class MemorySession:
             state = {
                 "progress": vars(run.progress).copy(),
                 "step_samples": self.data.step_samples,
+                "some_rows": self.data.some_rows,
                 **run.decided_parts(),
             }
         write_state(folder, state)
@@ -195,6 +204,7 @@ class MemorySession:
         state: Mapping[str, Any] = torch.load(folder / STATE_FILE, weights_only=True)
         self._check_steps(state.get("step_samples", self.data.step_samples))
         run.load_decided_parts(state)
+        warn_of_other_rows(state.get("some_rows"), self.data.some_rows)
         run.progress = self.progress = Progress.from_dict(state["progress"])
 
     def _check_steps(self, theirs: int | None) -> None:
@@ -237,5 +247,5 @@ def _curves_every(args: Any) -> int:
 def _run_directory(args: Any) -> str | None:
     given: str | None = own_argument(args, "run_directory")
     if given is None:
-        return str(Path(args.output_dir) / "memory")
+        return str(Path(args.output_dir) / TRAINER_RUNS)
     return given or None

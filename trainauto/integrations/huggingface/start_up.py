@@ -93,11 +93,24 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
         )
 
 
-def say_what_was_learned(run: Training, loss: TrainerLoss) -> None:
+def say_what_was_learned(run: Training, loss: TrainerLoss, asked_tokens: int | None) -> None:
     """Say what parts weigh, where nothing limits memory, and where the process is not set up for the limit it gets.
 
     After reports have begun: before, nobody hears.
+
+    Args:
+        run: the engine's parts.
+        loss: of the Trainer.
+        asked_tokens: its ``tokens_per_batch``.
     """
+    axis = run.axes[0]
+    if asked_tokens is not None and axis.clamp(asked_tokens) != asked_tokens:
+        logger.info(
+            "tokens_per_batch=%d is taken as %d, whole rows of the longest: %d tokens",
+            asked_tokens,
+            axis.clamp(asked_tokens),
+            axis.multiple,
+        )
     logger.info("the loss of a batch is %s", loss.weighing.value)
     if run.limit_bytes is None:
         logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")

@@ -1,6 +1,7 @@
 """The training samples of a Trainer as the engine draws them: growth, samples, stream, loader."""
 
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,6 +27,7 @@ from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.lengths import (
     LengthGroupedStream,
     SequentialStream,
+    checksum_of_rows,
     grouping_window,
     lengths_of,
     longest_sample,
@@ -35,6 +37,9 @@ from trainauto.integrations.loop_axes import Growth, Range
 from trainauto.integrations.loop_parts import LOOKAHEAD, LoopLoader, teach_workload
 from trainauto.integrations.map_samples import MapSamples, seeded
 from trainauto.integrations.structure import Structure
+
+TRAIN_SET = "train_dataset"
+"""What a Trainer calls what it trains on."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class TrainData:
         growth: what grows, and between which bounds.
         loader: draws batches.
         step_samples: samples of every step, where ``gradient_accumulation_steps`` fixes them.
-        mean_length: tokens of a row, where batches go by that.
+        some_rows: checksum of a few rows, where samples have rows of tokens.
     """
 
     samples: MapSamples
@@ -55,15 +60,12 @@ class TrainData:
     growth: Growth
     loader: LoopLoader
     step_samples: int | None
-    mean_length: float | None = None
+    some_rows: int | None = None
 
     @property
     def first_step_samples(self) -> float:
         """Samples of a step that a run begins with, on one rank; a mean where steps are budgets of tokens."""
-        plan = self.loader.plan
-        if BATCH_SIZE in plan or self.mean_length is None:
-            return plan.batch_size
-        return max(1.0, plan.size / self.mean_length)
+        return self.samples.mean_samples(self.loader.plan)
 
 
 def build_train_data(trainer: Any, passes: int) -> TrainData:
@@ -84,7 +86,11 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     counts_tokens = own_argument(args, "tokens_per_batch") is not None
     growth = _growth(args, passes, lengths if counts_tokens else None)
     samples = MapSamples(dataset, collate, longest=growth.longest)
+    samples.name = TRAIN_SET
+    if lengths is not None:
+        samples.known_checksums = {"lengths of rows": zlib.crc32(np.ascontiguousarray(lengths).data)}
     with seeded(0):  # samples may draw; the run's generators are as before
+        some_rows = checksum_of_rows(trainer.train_dataset, _rows(trainer)[1])
         longest = (
             int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
         )
@@ -93,8 +99,8 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     loader = _loader(args, samples, growth, lengths)
     step_samples = _step_samples(args, passes, growth)
     loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples)
-    mean_length = float(np.mean(lengths)) if lengths is not None else None
-    return TrainData(samples, structure, growth, loader, step_samples, mean_length)
+    samples.mean_length = float(np.mean(lengths)) if lengths is not None else None
+    return TrainData(samples, structure, growth, loader, step_samples, some_rows)
 
 
 def _lengths(trainer: Any) -> NDArray[np.int64] | None:

@@ -245,3 +245,17 @@ class Tightening(TrainerCallback):
 
     def on_evaluate(self, *_arguments: Any, **_options: Any) -> None:
         self.trainer.most = 4
+
+
+def test_its_peak_is_what_it_adds_within_training_and_without(tmp_path: Path) -> None:
+    """B17: and not all that the process holds, where no run is on its way."""
+    held = torch.ones(100 * MIB // 4)
+    trainer = watched(
+        tmp_path, tiny_model(), rows(), num_train_epochs=1, eval_strategy="epoch", more={"eval_dataset": rows()}
+    )
+    before = trainer.evaluate()
+    trainer.train()
+    within = [line for line in trainer.state.log_history if "eval_peak_memory_mib" in line]
+    for figures in (before, *within, trainer.evaluate()):
+        assert 0 <= figures["eval_peak_memory_mib"] < 90
+    assert len(held)

@@ -81,8 +81,18 @@ def test_a_checkpoint_of_another_trainer_is_refused_in_words(tmp_path: Path) -> 
 def test_another_dataset_is_refused(tmp_path: Path) -> None:
     run(tmp_path, num_train_epochs=1)
     other = watched(tmp_path, tiny_model(), rows(19), **OPTIONS)
-    with pytest.raises(Exception, match="has 19 samples, the checkpoint was written with 20"):
+    words = r"(?s)'train_dataset' has 19 samples, the checkpoint was written with 20.*begin a new run"
+    with pytest.raises(InputError, match=words):
         other.train(resume_from_checkpoint=checkpoint(tmp_path, 2))
+
+
+def test_other_rows_of_the_same_number_are_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """B18: a warning, for rows may be drawn at random."""
+    run(tmp_path, num_train_epochs=1)
+    for dataset, lines in ((rows(), 0), (rows()[::-1], 1)):
+        caplog.clear()
+        watched(tmp_path, tiny_model(), dataset, **OPTIONS).train(resume_from_checkpoint=checkpoint(tmp_path, 4))
+        assert sum("holds other rows" in line for line in caplog.messages) == lines
 
 
 def test_a_checkpoint_may_be_named_by_a_path(tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ PACKAGES = ("transformers", "tokenizers")
 def is_local(source: str | Path) -> bool:
     """Say whether a source is a path, so that the network is never asked for it.
 
-    A name on the hub is ``name`` or ``owner/name``; what exists here, or begins as paths do, is none.
+    A name on the hub is ``name`` or ``owner/name``; what exists here, or begins as paths do, or with a folder that
+    exists here, is none.
     """
     text = str(source)
+    if "/" in text and Path(text).parent.is_dir():
+        return True
     is_path = text.startswith((".", "/", "~")) or "\\" in text or text.count("/") > 1
     return isinstance(source, Path) or is_path or Path(text).exists()
 

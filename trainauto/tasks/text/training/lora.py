@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from torch import nn
 
@@ -36,6 +37,8 @@ class LoraSettings:
 
 def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn.Module:
     """Return a network of which only the matrices of LoRA are trained.
+
+    An adapter that is saved names the folder of its base where that really lies.
 
     Raises:
         InputError: peft is not installed, or nothing matches what is to be changed.
@@ -69,6 +72,9 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by names that transformers is to drop
         adapted: nn.Module = get_peft_model(network, config)
+    # A link such as ``current`` will lead elsewhere; a relative path is one of this folder alone.
+    if config.base_model_name_or_path and Path(config.base_model_name_or_path).is_dir():
+        config.base_model_name_or_path = str(Path(config.base_model_name_or_path).resolve())
     return adapted
 
 

@@ -34,6 +34,10 @@ class TextDataset(DynamicDataset):
     """
 
     knows_largest = True
+    if_changed = (
+        "Restore the texts, and how they are cut (max_length, too_long, split, tokenizer); or leave --auto_resume out: "
+        "a run of its own begins, from these weights with model.pretrained."
+    )
     workload: TokenSamples
 
     def __init__(
@@ -64,6 +68,14 @@ class TextDataset(DynamicDataset):
     def sample_key(self, index: int) -> str:
         """Return the number of a sample."""
         return f"sample_{index}"
+
+    def mean_samples(self, plan: Plan) -> float:
+        """Return how many texts a budget of tokens has room for, padding left aside."""
+        return max(1.0, plan.size / float(self.sizes.mean()))
+
+    def checksums(self) -> Mapping[str, int]:
+        """Return checksums of tokens and labels, by file."""
+        return self.samples.checksums
 
     def scan(self) -> DatasetScan:
         """Return what was found when the texts were read."""

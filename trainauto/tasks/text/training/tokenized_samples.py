@@ -1,5 +1,6 @@
 """Samples as tokens in flat arrays, and what became of those of the files."""
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,9 @@ ModelKind = Literal["causal", "encoder_decoder"]
 
 NOT_LEARNED = -100
 """Label of what losses leave out, in torch and in transformers."""
+
+MOST_FILES = 256
+"""Whose checksums a checkpoint keeps one by one."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,30 @@ class TokenizedSamples:
     def label_ends(self) -> IntArray:
         """Where in the labels each sample ends."""
         return np.cumsum(self.label_lengths)
+
+    @cached_property
+    def checksums(self) -> dict[str, int]:
+        """CRC-32 of what became of each file, in their order; of very many files, of all together."""
+        firsts: dict[str, int] = {}
+        for number, place in enumerate(self.places):
+            firsts.setdefault(place.rpartition(":")[0] or place, number)
+        if len(firsts) > MOST_FILES:
+            firsts = {f"{len(firsts)} files": 0}
+        starts = list(firsts.values())
+        stops = [*starts[1:], len(self)]
+        return {file: self._checksum(start, stop) for file, start, stop in zip(firsts, starts, stops, strict=True)}
+
+    def _checksum(self, start: int, stop: int) -> int:
+        """Return that of the samples from one to before another."""
+        checksum = zlib.crc32(np.ascontiguousarray(self.lengths[start:stop]).data)
+        for flat, lengths, ends in (
+            (self.tokens, self.lengths, self.ends),
+            (self.labels, self.label_lengths, self.label_ends),
+        ):
+            first = int(ends[start] - lengths[start]) if start < len(ends) else 0
+            last = int(ends[stop - 1]) if stop else 0
+            checksum = zlib.crc32(np.ascontiguousarray(flat[first:last]).data, checksum)
+        return checksum
 
     @cached_property
     def learned_counts(self) -> IntArray:

@@ -46,6 +46,7 @@ def test_what_the_tokenizer_says_is_filled_in() -> None:
         ({"config": {"model_type": "vit"}}, "a vit model is no causal language model\n.*such as gpt2", "kind"),
         ({"config": GPT2, "attention": "flex_attention"}, "flex_attention has no backward pass on a CPU", "attention"),
         ({"pretrained": "./missing"}, "there is no model ./missing", "pretrained"),
+        ({"pretrained": "tests/missing"}, "there is no model tests/missing", "pretrained"),
         ({"config": GPT2, "longest": 65}, "rows of 65 tokens are longer than the 64 positions", "config"),
         (
             {"config": LLAMA, "lora": LoraSettings(target_modules=["q_prj"])},
@@ -111,3 +112,12 @@ def test_models_that_look_ahead_are_refused() -> None:
     model.config.is_decoder = False
     with pytest.raises(InputError, match="what stands behind a text changes what a bert model says of it"):
         check_rows(model, PaddedRows())
+
+
+def test_an_adapter_names_the_folder_where_its_base_really_lies(tmp_path: Path) -> None:
+    """B41: ``current`` leads elsewhere after the next run."""
+    network(GPT2).save_pretrained(tmp_path / "first")
+    (tmp_path / "current").symlink_to("first")
+    settings = NetworkSettings(pretrained=str(tmp_path / "current"), lora=LoraSettings(target_modules=["c_attn"]))
+    adapted = make_network(settings, VOCABULARY, longest=32)
+    assert adapted.peft_config["default"].base_model_name_or_path == str((tmp_path / "first").resolve())

@@ -1,6 +1,7 @@
 """Draws of texts: each once an epoch under changing budgets, and exactly so after a resume (B14, B15)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -101,3 +102,28 @@ def test_a_scan_names_the_shortest_text() -> None:
     assert (scan.samples, scan.smallest_size) == (61, LENGTHS.min())
     assert scan.smallest_name == dataset.sample_name(int(np.argmin(LENGTHS)))
     assert dataset.sizes[dataset.largest_sample] == LENGTHS.max()
+
+
+def of_files(lengths: np.ndarray, changed: int | None = None) -> TextDataset:
+    """Texts of two files, the token of one of them perhaps another."""
+    samples = causal_samples(lengths)
+    places = [f"{'a' if number < 30 else 'b'}.txt:{number + 1}" for number in range(len(lengths))]
+    tokens = samples.tokens.copy()
+    if changed is not None:
+        tokens[samples.ends[changed] - 1] += 1
+    return TextDataset("texts", replace(samples, places=places, tokens=tokens))
+
+
+def test_a_resume_on_other_texts_is_refused_with_their_file() -> None:
+    """B18: as many as before, one of them rewritten; positions would mean others."""
+    with loader_of(of_files(LENGTHS), 4) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with loader_of(of_files(LENGTHS), 4) as loader:
+        loader.load_state_dict(state)
+    words = r"(?s)not what the checkpoint was written with: what is read of b.txt differs.*Restore the texts"
+    with loader_of(of_files(LENGTHS, changed=40), 4) as loader, pytest.raises(InputError, match=words):
+        loader.load_state_dict(state)
+    words = r"(?s)has 60 samples, the checkpoint was written with 61: what is read of b.txt differs.*auto_resume"
+    with loader_of(of_files(LENGTHS[:-1]), 4) as loader, pytest.raises(InputError, match=words):
+        loader.load_state_dict(state)
