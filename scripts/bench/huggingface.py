@@ -100,7 +100,7 @@ def faster_ones(epochs: Sequence[Record]) -> list[str]:
     names = [f"{name_of(record['method'])} ({record[SPEED]:,.0f} tokens/s at {record['use']:.0%})" for record in ahead]
     return [
         f"Faster than ours ({ours[SPEED]:,.0f} tokens/s at {ours['use']:.0%} of the budget): {'; '.join(names)}.",
-        "Ours fills the memory that it is given; on a CPU that buys no speed, and traces cost seconds of so short an epoch.",
+        "Ours fills the memory that it is given; on a CPU that buys no speed, and traces take seconds of it.",
     ]
 
 
