@@ -123,10 +123,10 @@ class Crowded(MemoryAwareTrainer):
                 self.at_part, self.after_forward = generator.randrange(4), generator.random() < 0.5
                 self.room_bytes = int(generator.uniform(0.3, 0.75) * needed)
                 loss = super().training_step(model, inputs, num_items_in_batch)
+                self.ballast, self.room_bytes = None, 0  # what is compared needs memory, too
                 self.result["errors"].append(float((self.gradients() - expected).norm() / expected.norm()))
                 self.result["losses"].append(abs(float(loss / undisturbed) - 1))
                 self.result["where"] += self.first_failure()
-                self.ballast, self.room_bytes = None, 0
                 memory.end_step(skipped=False)
             self.result["counted"] = [memory.progress.steps, memory.progress.samples]
             self.result["needed_mib"] = needed / MIB
