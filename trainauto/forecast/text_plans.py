@@ -6,11 +6,12 @@ from trainauto.builders.automations import is_controller
 from trainauto.builders.memory import GROWTH, MAX_TOKENS
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis
-from trainauto.core.units import GIB
+from trainauto.core.units import GIB, size_text
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.forecast.card_plan import CardPlans
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
+from trainauto.memory.tracing.workspaces import cublas_workspace_bytes
 from trainauto.options.cards import CardPreset, under_budget
 from trainauto.options.load import LoadedOptions
 from trainauto.options.text_options import TextOptions, row_width
@@ -90,6 +91,8 @@ def notes_on(options: TextOptions) -> tuple[str, ...]:
         "(tokens_per_batch): so many rows of the longest, or more that are shorter.",
         bound,
         f"{unread}.",
+        f"What is held between steps counts {size_text(2 * cublas_workspace_bytes())} in that cuBLAS keeps on a card; "
+        "a run on a CPU does not have them.",
     )
 
 

@@ -123,3 +123,15 @@ def test_a_run_s_bound_of_tokens_is_heeded(tmp_path: Path, controller: dict[str,
             *((plan.size, most // plan.size) for plan in card.frontier),
         ]
         assert f"* bounded by max_tokens, {most}, not by memory" in table(answer)
+
+
+def test_what_is_held_is_explained_beside_what_a_run_on_a_cpu_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B12: workspaces of cuBLAS, and a vocabulary that texts may not fill."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    options = loaded_texts(tmp_path).options
+    assert isinstance(options, TextOptions)
+    unread, held = notes_on(options)[2:]
+    assert "300 tokens (vocab_size)" in unread
+    assert "counts 16.2 MiB in that cuBLAS keeps" in held

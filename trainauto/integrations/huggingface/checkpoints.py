@@ -62,7 +62,7 @@ def checkpoint_to_take(given: Any, output_dir: str | None) -> str | None:
     Raises:
         CheckpointError: the one that is named, or each that there is, cannot be resumed from.
     """
-    if given is None or given is False:
+    if not given:  # of an empty text transformers says that there is no such checkpoint
         return None
     if given is not True:
         named = Path(os.fspath(given))

@@ -69,7 +69,11 @@ def about_the_collator() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        reason = str(error).replace(", give a workload that says how batches are divided", ", no batch can be divided")
+        reason = (
+            str(error)
+            .removesuffix(": batches cannot be divided")
+            .replace(", give a workload that says how batches are divided", ", no batch can be divided")
+        )
         raise InputError(
             Problem(
                 f"the batches that data_collator makes cannot be divided: {reason}",

@@ -94,6 +94,11 @@ def test_one_killed_before_its_sums_were_noted_is_whole(folder: Path) -> None:
     assert len(resumed(folder).trained()) == 8
 
 
+@pytest.mark.parametrize("given", [None, False])
+def test_nothing_is_asked_for(folder: Path, given: Any) -> None:
+    assert len(resumed(folder, given).trained()) == 20
+
+
 def test_sums_of_a_checkpoint_written_anew_are_its_own(folder: Path) -> None:
     """B18: a run resumed from an earlier one writes the later ones again."""
     cut(folder / "checkpoint-3" / "optimizer.pt")

@@ -145,3 +145,4 @@ def test_collators_whose_batches_cannot_be_divided(tmp_path: Path, collate: Any)
     with pytest.raises(InputError, match="the batches that data_collator makes cannot be divided") as caught:
         trainer.train()
     assert "workload" not in str(caught.value)
+    assert str(caught.value).count("cannot be divided") == 1

@@ -37,7 +37,9 @@ class _Line:
         try:
             entry = json.loads(self.text)
         except ValueError as error:
-            raise self._error(f"this line is no JSON: {error}") from error
+            advice = 'Each line of a .jsonl file is one object; quotes within words are written \\".'
+            what, column = getattr(error, "msg", str(error)), getattr(error, "colno", 1)
+            raise self._error(f"this line is no JSON: {what}", advice, column) from error
         if not isinstance(entry, dict):
             raise self._error(f"this line is a {type(entry).__name__}, no JSON object", KINDS)
         if "messages" in entry:
@@ -65,8 +67,11 @@ class _Line:
             if not isinstance(message, dict) or not isinstance(message.get("content"), str) or "role" not in message:
                 raise self._error(f"{message!r:.60} is no message", MESSAGE)
         if not any(message["role"] == "assistant" for message in messages):
-            raise self._error("no message has the role 'assistant', so that nothing of this chat would be learned")
+            advice = 'Add what is to be learned: {"role": "assistant", "content": "words"}; or remove the line.'
+            raise self._error(
+                "no message has the role 'assistant', so that nothing of this chat would be learned", advice
+            )
         return tuple((str(message["role"]), message["content"]) for message in messages)
 
-    def _error(self, message: str, advice: str = "") -> InputError:
-        return InputError(Problem(message, place=Place(str(self.file), self.number, 1, self.text), advice=advice))
+    def _error(self, message: str, advice: str = "", column: int = 1) -> InputError:
+        return InputError(Problem(message, place=Place(str(self.file), self.number, column, self.text), advice=advice))

@@ -85,7 +85,8 @@ def set_aside(
     if not 0 < count < len(samples):
         nothing, all_of_them = "train" if count else "validate", counted(len(samples), "sample")
         message = f"a share of {share} of {all_of_them} leaves nothing to {nothing} on"
-        raise InputError(Problem(message, argument=argument))
+        advice = f"Write a share from {1 / len(samples):.2g} to below 1, or a path of texts of their own."
+        raise InputError(Problem(message, advice=advice if len(samples) > 1 else "", argument=argument))
     chosen = set(shuffled_order(len(samples), seed, 0)[:count].tolist())
     kept = [sample for place, sample in enumerate(samples) if place not in chosen]
     return kept, [sample for place, sample in enumerate(samples) if place in chosen]

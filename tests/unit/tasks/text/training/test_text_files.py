@@ -55,7 +55,6 @@ def test_json_lines_hold_every_kind_of_sample(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "this line is no JSON"),
         ("[1]", "this line is a list, no JSON object"),
         ("{}", "this line is an empty object"),
         ('{"txt": "a"}', "has the keys 'txt'\n.*\n.*\n.*Did you mean 'text'"),
@@ -71,6 +70,17 @@ def test_lines_that_are_no_samples_are_refused_with_their_place(tmp_path: Path, 
     file.write_text('{"text": "good"}\n' + line, encoding="utf-8")
     with pytest.raises(InputError, match=f"(?s)a.jsonl:2:1: .*{message}"):
         read(file)
+
+
+def test_a_broken_line_is_named_once_with_its_column(tmp_path: Path) -> None:
+    """B34: and not as line 1 of itself."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "good"}\n{"text": ill}', encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"(?s)a.jsonl:2:10: this line is no JSON: Expecting value\n.*one object"
+    ) as caught:
+        read(file)
+    assert "line 1" not in str(caught.value)
 
 
 def test_the_text_in_python_files_is_their_long_strings(tmp_path: Path) -> None:
@@ -124,7 +134,7 @@ def test_a_share_is_set_aside() -> None:
     assert sorted(kept + aside, key=samples.index) == samples
     assert set_aside(samples, 0.1, seed=3) == (kept, aside)
     assert set_aside(samples, 0.1, seed=4)[1] != aside
-    with pytest.raises(InputError, match=r"a share of 0\.001 of 50 samples leaves nothing to validate on"):
+    with pytest.raises(InputError, match=r"a share of 0\.001 of 50 samples leaves nothing to validate on\n.*from 0.02"):
         set_aside(samples, 0.001, seed=3)
     with pytest.raises(InputError, match="leaves nothing to train on"):
         set_aside(samples[:1], 0.9, seed=3)
