@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import tiny_options, write_options
 from trainauto.core.plan import Plan
 from trainauto.core.worker_process import WorkerProcess
@@ -68,6 +69,7 @@ def test_a_plan_that_does_not_fit_is_told_and_the_next_is_tried(
     assert small["seconds"] > 0
 
 
+@only_in_acceptance
 def test_a_plan_that_ends_its_process_is_told_and_the_next_is_tried(tmp_path: Path) -> None:
     (tmp_path / "ending_networks.py").write_text(NETWORK)
     changes = {"network_g": {"type": "ends_on_large_crops"}, "plugins": ["ending_networks"]}

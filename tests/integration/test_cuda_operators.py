@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.ready_processes import begin
 
 ROOT = Path(__file__).parents[2]
@@ -174,6 +175,7 @@ CASTING = ("SwinIR-light", "GPT", "GAN", "own module")
 """Networks with more than convolutions to cast; the script measures all of them."""
 
 
+@only_in_acceptance
 def test_bf16_under_the_autocast_of_cuda_equals_real_steps(tmp_path: Path) -> None:
     """The process is a worker of the script that measures."""
     file = tmp_path / "cases.json"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import tiny_options, write_options
 from trainauto.cli import main
 
@@ -40,6 +41,7 @@ def test_this_machine_in_80_columns(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run.yml"]
 
 
+@only_in_acceptance
 @pytest.mark.usefixtures("children_covered")
 def test_a_run_with_a_damaged_image(
     tmp_path: Path, write_images: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,7 @@ def wait_for_steps(records: Path, steps: int, timeout_s: float = 90) -> None:
         time.sleep(0.02)
 
 
+@only_in_acceptance
 def test_a_killed_rank_leaves_no_gap(tmp_path: Path, write_images: WriteImages) -> None:
     gt = write_images("gt", 11)
     slow = {"plugins": ["slow"], "training_automations": {"Slow": {"seconds": 0.02}}}

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import (
     latest_weights,
     merged,
@@ -42,6 +43,7 @@ def options(gt: Path, **memory: Any) -> dict[str, Any]:
     )
 
 
+@only_in_acceptance
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 def test_proposed_or_switched_on(tmp_path: Path, write_images: Callable[..., Path]) -> None:
     gt = write_images("gt", 2, (200, 200))

@@ -100,6 +100,7 @@ def engine_failures(folder: Path, gt: Path, policy: str) -> int:
     return sum(record["ooms"] for record in step_records(run_directory(file)))
 
 
+@only_in_acceptance
 def test_a_loop_that_goes_on_with_what_failed(tmp_path: Path) -> None:
     """C33: values that are no smaller than what failed are replaced by smaller ones."""
     result, _ = own_loop(tmp_path, str(FEW_STEPS), BUDGET, "jump", "stubborn", "alone")

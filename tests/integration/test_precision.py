@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import run_directory, step_records, tiny_options, train, write_options
 
 
@@ -28,6 +29,7 @@ def test_a_run_trains(tmp_path: Path, write_images: Callable[..., Path], changes
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
+@only_in_acceptance
 def test_compiled_with_dynamic_shapes(
     tmp_path: Path, write_images: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

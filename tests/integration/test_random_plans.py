@@ -32,7 +32,7 @@ def tried(network: str) -> tuple[list[dict[str, Any]], dict[str, float]]:
 
 @pytest.mark.parametrize(
     "network",
-    ["compact", *(pytest.param(name, marks=only_in_acceptance) for name in ("rrdbnet", "span")), "swinir_light"],
+    ["compact", *(pytest.param(name, marks=only_in_acceptance) for name in ("rrdbnet", "span", "swinir_light"))],
 )
 def test_every_failure_is_recovered_and_nothing_stays(network: str) -> None:
     plans, at_the_end_mib = tried(network)

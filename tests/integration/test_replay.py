@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.acceptance import only_in_acceptance
 from tests.integration.commands import (
     Ended,
     command,
@@ -221,6 +222,7 @@ def test_images_that_have_changed_are_said_to_give_another_run(
     assert "losses differ from step 1 on" in out
 
 
+@only_in_acceptance
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
 def test_on_a_smaller_card_it_says_so_once_and_goes_on(tmp_path: Path, write_images: Write) -> None:
     gt = write_images("gt", 4, (200, 200))

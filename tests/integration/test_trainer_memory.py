@@ -50,6 +50,7 @@ def test_steps_that_run_out_of_memory_give_the_gradients_of_those_that_do_not(tr
     assert sum(places.values()) >= 0.8 * trials
 
 
+@only_in_acceptance
 def test_a_trainer_grows_to_its_memory_loses_nothing_and_leaves_a_run(tmp_path: Path) -> None:
     """From a batch of 8, with workers; what was planned, measured and decided stands in the log history and the run."""
     result, log = result_of("grown", tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from environment import Environment
 
 from tests import line_probes
+from tests.acceptance import only_in_acceptance
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ def project(tmp_path: Path, all_checks: ModuleType, monkeypatch: pytest.MonkeyPa
     return tmp_path
 
 
+@only_in_acceptance
 def test_every_check_is_reported_and_one_failure_fails_the_whole(
     all_checks: ModuleType, project: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ):
