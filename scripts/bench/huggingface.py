@@ -35,7 +35,7 @@ NAMES = {
 }
 INTRODUCTION = """\
 One epoch of {samples} rows (lognormal lengths, median 40, at most 256 tokens; a Llama of 2 layers of 96, AdamW) on one
-thread under an enforced budget, {budget_mib} MiB; each in a process of its own, {repeats} times in turns; the run
+thread under an enforced budget, {budget_mib} MiB; each in a process of its own, {times}, in turns; the run
 of median speed is shown. Tokens count without padding, seconds are of CPU time, from the built network to the end of
 the epoch: searches, traces and restarts are in them. {best} is the largest batch with which an epoch of the stock
 Trainer comes to its end (of {found} a few steps fit); it and dynabatch are given it, and that search is in nobody's
@@ -74,7 +74,7 @@ def page(result: Record) -> str:
         f"{facts['transformers']}, accelerate {facts['accelerate']}, dynabatch {facts['dynabatch']}.",
         *([facts["note"]] if facts["note"] else []),
         "",
-        INTRODUCTION.format(**facts),
+        INTRODUCTION.format(**facts, times="once" if facts["repeats"] == 1 else f"{facts['repeats']} times"),
         "",
         *table_head("tokens/s"),
         *(row(record, name_of(record["method"]), SPEED) for record in result["epochs"]),

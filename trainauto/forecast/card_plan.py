@@ -13,7 +13,7 @@ from trainauto.core.units import GIB
 from trainauto.forecast.benchmark_plans import DeviceBenchmark
 from trainauto.memory.cost.cost_model import UPPER, CostModel
 from trainauto.memory.cost.memory_forecast import MemoryForecast
-from trainauto.options.cards import CardPreset, card_by_words, card_of_memory
+from trainauto.options.cards import CardPreset, card_by_words, card_of_memory, under_budget
 
 USUAL_CARDS = ("RTX 3060 12GB", "T4", "RTX 4090", "L40S", "A100 80GB", "H200")
 
@@ -192,3 +192,11 @@ def what_is_unknown() -> list[str]:
         context,
         *(f"{text[0].upper()}{text[1:]}." for text in unknown_to_predictions(os.environ, torch.__version__)),
     ]
+
+
+def within_budget(cards: Sequence[CardPreset], budget_bytes: int | None) -> tuple[list[CardPreset], list[str]]:
+    """Return the cards as an option file's budget leaves them, and what is to be said of that."""
+    if not budget_bytes:
+        return list(cards), []
+    note = f"The option file's budget of {budget_bytes / GIB:.2f} GiB holds on larger cards, too."
+    return [under_budget(card, budget_bytes) for card in cards], [note]

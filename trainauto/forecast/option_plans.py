@@ -16,11 +16,11 @@ from trainauto.core.units import GIB
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
-from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown
+from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown, within_budget
 from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import forecast_memory
-from trainauto.options.cards import CardPreset, under_budget
+from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import RunOptions
 
@@ -68,10 +68,8 @@ def plan_super_resolution(
             notes.append("The training images were not found: crops are not bounded by the smallest one.")
         axes = build_axes(loaded, network, scan)
         whole = {card.name: int(card.memory_gib * GIB) for card in cards}
-        budget_bytes = loaded.options.memory.budget_bytes("cuda")
-        if budget_bytes:
-            notes.append(f"The option file's budget of {budget_bytes / GIB:.2f} GiB holds on larger cards, too.")
-            cards = [under_budget(card, budget_bytes) for card in cards]
+        cards, of_budget = within_budget(cards, loaded.options.memory.budget_bytes("cuda"))
+        notes += of_budget
         controllers = {card.name: _controller(loaded, card, axes) for card in cards}
         bounds = {name: controller.bounded(axes) for name, controller in controllers.items()}
         hull = _hull(axes, list(bounds.values()))

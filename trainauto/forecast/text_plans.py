@@ -8,11 +8,11 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis
 from trainauto.core.units import GIB, size_text
 from trainauto.core.worker_process import WorkerProcess
-from trainauto.forecast.card_plan import CardPlans
+from trainauto.forecast.card_plan import CardPlans, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.tracing.workspaces import cublas_workspace_bytes
-from trainauto.options.cards import CardPreset, under_budget
+from trainauto.options.cards import CardPreset
 from trainauto.options.load import LoadedOptions
 from trainauto.options.text_options import TextOptions, row_width
 
@@ -45,13 +45,7 @@ def plan_language_model(
     if measure:
         advice = "Leave it out; `validate` trains a real step on the texts and says what it took."
         raise InputError(Problem("--measure tries crops of images, and this file is of texts", advice=advice))
-    budget_bytes = options.memory.budget_bytes("cuda")
-    notes = (
-        [f"The option file's budget of {budget_bytes / GIB:.2f} GiB holds on larger cards, too."]
-        if budget_bytes
-        else []
-    )
-    chosen = [under_budget(card, budget_bytes) for card in cards] if budget_bytes else list(cards)
+    chosen, notes = within_budget(cards, options.memory.budget_bytes("cuda"))
     with TraceProcess(loaded.path, loaded.overrides, worker=child) as tracer:
         return plan_traced(
             options.name,
