@@ -74,6 +74,8 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
         workload: the kind of its samples.
         small_run: what of this kind trains on a CPU; ``None`` where nobody says.
         knows_largest: whether :meth:`largest_batch` knows the largest draw of plans that count no samples.
+        bounding_option: what bounds batches of its samples that memory lets grow; ``None`` where nobody is warned of
+            runs that have too few of them.
         if_changed: advice where a resume has other samples than the checkpoint was written with.
     """
 
@@ -82,6 +84,7 @@ class DynamicDataset(Dataset[Mapping[str, Tensor]], ABC):
     workload: Workload
     small_run: SmallRun | None = None
     knows_largest: bool = False
+    bounding_option: str | None = None
     if_changed: str = "Restore it as it was, or begin a new run."
 
     @abstractmethod

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import RunFacts
-from trainauto.core.plan import TOKENS
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunEnd
 from trainauto.engine.few_steps import warn_of_few_steps
@@ -32,8 +31,8 @@ def train(run: Run) -> RunEnd:
     was_complete = run.finished and not run.missed
     with reporting_failure(run):
         warm_up_memory(run)
-        if TOKENS in run.first_plan and run.summary.unit == "samples" and not run.progress.steps:
-            warn_of_few_steps(run, run.summary.total, run.first_plan, f"max_{TOKENS}")
+        if run.summary.unit == "samples" and not run.progress.steps:
+            warn_of_few_steps(run, run.summary.total, run.first_plan, run.loader.dataset.bounding_option)
         with run.signals, saving_on_errors(run):
             on_group_oom(run)
             train_until_done(run)

@@ -39,6 +39,7 @@ class TextDataset(DynamicDataset):
         "a run of its own begins, from these weights with model.pretrained."
     )
     workload: TokenSamples
+    bounding_option = f"max_{TOKENS}"
 
     def __init__(
         self, name: str, samples: TokenizedSamples, kind: ModelKind = "causal", row_length: int | None = None
