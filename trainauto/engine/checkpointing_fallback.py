@@ -67,13 +67,13 @@ class CheckpointingFallback:
         )
         return None
 
-    def see(self, record: StepRecord, model: BaseModel) -> None:
+    def see(self, record: StepRecord) -> None:
         """Note what a step took; say what it costs once a few steps tell."""
         if record.ooms or not record.units:
             return  # what was run again tells nothing
-        if not model.checkpoints_gradients:
+        if not self.taken:
             self._without.append(record.step_seconds / record.units)
-        elif self.taken and len(self._with) <= JUDGED:
+        elif len(self._with) <= JUDGED:
             self._with.append(record)
             if len(self._with) > JUDGED:
                 self._say_cost()

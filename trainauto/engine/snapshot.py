@@ -22,15 +22,15 @@ class StepSnapshot:
     def __init__(self, networks: Iterable[nn.Module], device: torch.device) -> None:
         self._networks = list(networks)
         self._device = device
-        self._changing: set[int] = set()
+        self._changing: dict[int, Tensor] = {}
         self._is_known = False
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._random: tuple[Any, Any] = (None, None)
 
     def take(self) -> None:
         """Remember this moment."""
-        buffers = [buffer for network in self._networks for buffer in network.buffers()]
-        wanted = [b for b in buffers if not self._is_known or id(b) in self._changing]
+        # To walk through a network for its buffers takes as long as small kernels do: that is for the first step.
+        wanted = self._changing.values() if self._is_known else (b for n in self._networks for b in n.buffers())
         self._copies = [(buffer, buffer.detach().clone()) for buffer in wanted]
         on_cuda = self._device.type == "cuda"
         self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if on_cuda else None)
@@ -38,7 +38,8 @@ class StepSnapshot:
     def commit_pass(self) -> None:
         """Note what has changed since: the pass stays."""
         if not self._is_known:
-            self._changing |= {id(buffer) for buffer, copy in self._copies if not torch.equal(buffer, copy)}
+            changed = [buffer for buffer, copy in self._copies if not torch.equal(buffer, copy)]
+            self._changing |= {id(buffer): buffer for buffer in changed}
 
     def commit_step(self) -> None:
         """All passes of a step have stayed: what has not changed by now never will."""

@@ -24,12 +24,10 @@ def record(seconds: float, units: int = 1000, ooms: int = 0) -> StepRecord:
     return StepRecord(1, PLAN, PLAN, BatchShape(1, 8), 0, {}, {}, {}, 0.0, seconds, units=units, ooms=ooms)
 
 
-def told(
-    resort: CheckpointingFallback, model: SRModel, seconds: list[float], caplog: pytest.LogCaptureFixture
-) -> list[str]:
+def told(resort: CheckpointingFallback, seconds: list[float], caplog: pytest.LogCaptureFixture) -> list[str]:
     caplog.clear()
     for one in seconds:
-        resort.see(record(one), model)
+        resort.see(record(one))
     return [line for line in caplog.messages if line.startswith("with gradient checkpointing a step takes")]
 
 
@@ -42,13 +40,13 @@ def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) ->
     """For as much work; steps that were run again are left out, as is the first one."""
     resort, model = CheckpointingFallback(allowed=True), small_model()
     for seconds in (0.2, 0.2, 0.6):
-        resort.see(record(seconds, units=2000), model)
-    resort.see(record(60.0, ooms=3), model)
+        resort.see(record(seconds, units=2000))
+    resort.see(record(60.0, ooms=3))
     assert resort.take(model, "one crop does not fit") is None
     assert "a step takes about a third longer" in caplog.text
     assert resort.take(model, "it still does not fit") == "Gradient checkpointing is on already."
-    resort.see(record(60.0, ooms=3), model)
-    (line,) = told(resort, model, [9.0, 0.13, 0.13, 0.12, 0.14, 0.15, 0.13, 0.13], caplog)
+    resort.see(record(60.0, ooms=3))
+    (line,) = told(resort, [9.0, 0.13, 0.13, 0.12, 0.14, 0.15, 0.13, 0.13], caplog)
     assert line == (
         "with gradient checkpointing a step takes 0.130 s (median of 5); without it, steps took 0.100 s for as much "
         "(+30 %)"
@@ -58,14 +56,14 @@ def test_the_cost_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) ->
 def test_where_no_step_fitted_before_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
     resort, model = CheckpointingFallback(allowed=True), small_model()
     resort.take(model, "")
-    (line,) = told(resort, model, [9.0, *[0.13] * 9], caplog)
+    (line,) = told(resort, [9.0, *[0.13] * 9], caplog)
     assert line.endswith("0.130 s (median of 5); none without it was measured")
 
 
 def test_a_run_that_was_set_so_is_not_told_what_it_costs(caplog: pytest.LogCaptureFixture) -> None:
     resort, model = CheckpointingFallback(), small_model()
     model.checkpoint_gradients()
-    assert told(resort, model, [0.1] * 20, caplog) == []
+    assert told(resort, [0.1] * 20, caplog) == []
     assert resort.state_dict() == {"taken": False}
 
 
