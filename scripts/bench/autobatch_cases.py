@@ -15,8 +15,11 @@ SCALE = 2
 FIRST_BATCH, LARGEST_BATCH = 4, 256
 RATE = 1e-4
 TARGET, MARGIN = 0.85, 0.05
-PERIOD_STEPS, LOOKAHEAD, STEADY_STEPS = 8, 4, 50
+PERIOD_STEPS, LOOKAHEAD, STEADY_STEPS = 4, 4, 50
 """A period of our controllers, how far the loader runs ahead, and what follows once a method has settled."""
+
+WALKED_STEPS = 8
+"""Steps under each plan of a walk along the frontier."""
 
 ENOUGH_STEPS = 3
 """Steps of training after which a plan counts as found where a method measures nothing before, and where all methods

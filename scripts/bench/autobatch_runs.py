@@ -21,6 +21,7 @@ from autobatch_cases import (
     PERIOD_STEPS,
     ROOT,
     STEADY_STEPS,
+    WALKED_STEPS,
     Case,
     child_environment,
     controller,
@@ -77,7 +78,7 @@ def best(case: Case, free_crop: bool, images: Path, folder: Path) -> Record:
     """Find the largest plan whose peaks stay within the target, by training one plan after another.
 
     The budget is enforced as in every other run. First a few plans far apart tell where to look, then every
-    plan there is trained for a period. Crops come first, at the first batch; then batches at that crop.
+    plan there is trained for some steps. Crops come first, at the first batch; then batches at that crop.
     """
     samples = [(batch, case.lq_size) for batch in (4, 8, 16, 32)]
     coarse = _walked(case, samples, images, folder / "coarse", stop_bytes=case.limit_bytes * 7 // 10)
@@ -130,8 +131,8 @@ def _expected(case: Case, plans: Sequence[Size], walked: Walked) -> int:
 
 
 def _walked(case: Case, plans: Sequence[Size], images: Path, folder: Path, stop_bytes: int) -> Walked:
-    """Train rising plans for a period each, in one run, until one passes ``stop_bytes``; return their peaks."""
-    each = LOOKAHEAD + PERIOD_STEPS + 1
+    """Train rising plans for some steps each, in one run, until one passes ``stop_bytes``; return their peaks."""
+    each = LOOKAHEAD + WALKED_STEPS + 1
     changes = [
         {"step": 1 + place * each, "batch_size": batch, "lq_size": side} for place, (batch, side) in enumerate(plans)
     ]
@@ -140,13 +141,13 @@ def _walked(case: Case, plans: Sequence[Size], images: Path, folder: Path, stop_
 
     def passed(records: Sequence[Record]) -> bool:
         peaks = _peaks(records)
-        return any(len(readings) >= PERIOD_STEPS and max(readings) > stop_bytes for readings in peaks.values())
+        return any(len(readings) >= WALKED_STEPS and max(readings) > stop_bytes for readings in peaks.values())
 
     log, failure = _train(file, until=passed)
     if failure:
         raise RuntimeError(f"{case.name}: the walk along the frontier failed: {failure}")
     wanted = set(plans)
-    return {plan: peaks for plan, peaks in _peaks(log).items() if plan in wanted and len(peaks) >= PERIOD_STEPS}
+    return {plan: peaks for plan, peaks in _peaks(log).items() if plan in wanted and len(peaks) >= WALKED_STEPS}
 
 
 def _peaks(records: Sequence[Record]) -> Walked:
@@ -157,7 +158,7 @@ def _peaks(records: Sequence[Record]) -> Walked:
             peaks.setdefault((record["plan"]["batch_size"], record["extent"]), []).append(record["peak"]["allocated"])
         elif record["ooms"]:  # a failure says that the plan needs more than there is
             size = (record["plan"]["batch_size"], record["plan"]["lq_size"])
-            peaks[size] = [record["peak"]["limit"] + 1] * PERIOD_STEPS
+            peaks[size] = [record["peak"]["limit"] + 1] * WALKED_STEPS
     return peaks
 
 

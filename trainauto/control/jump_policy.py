@@ -38,6 +38,9 @@ PROBE_GAIN = 0.01
 PROBE_ROOM = 0.01
 """Share of the target that a plan found by probes leaves free: what peaks of one plan vary by from step to step."""
 
+ROOM_COST = 0.04
+"""Share of use that leaving this room may cost: where samples are large, the next smaller plan leaves far more."""
+
 ROUND_TO, ROUND_LOSS, ROUND_REACH = 8, 0.02, 0.9
 """Sizes are rounded to multiples of 8, which kernels and windows like, where that costs at most 2 % of the use; never
 below 90 % of the size."""
@@ -224,9 +227,16 @@ def _initial_decision(now: JumpInput) -> PolicyDecision:
 def _after_probe(now: JumpInput, measured: str, peak_bytes: int) -> PolicyDecision:
     best = best_plan(now)
     if peak_bytes > (1 - PROBE_ROOM) * now.target_bytes:
+        is_above = peak_bytes > now.target_bytes
+        why = f"{measured} is {'above' if is_above else 'too close to'} the target {now.target:.0%}"
         if best is None or now.work(best) >= now.work(now.plan):
-            return _shrink(now, f"{measured} is above the target {now.target:.0%}")
-        return _explained(now, best, f"{measured} is above the target {now.target:.0%}: {now.plan} -> {best}")
+            smaller = _shrink(now, why)
+        else:
+            smaller = _explained(now, best, f"{why}: {now.plan} -> {best}")
+        if is_above or now.cost.predict(shape_of(smaller.plan)) >= (1 - ROOM_COST) * peak_bytes:
+            return smaller
+        why = f"{measured} is within the target {now.target:.0%}, and {smaller.plan} would use far less"
+        return PolicyDecision(now.plan, why, peak_bytes)
     if best is None or best == now.plan or now.cost.predict(shape_of(best)) < (1 + PROBE_GAIN) * peak_bytes:
         return PolicyDecision(now.plan, f"{measured}, {_why_not_larger(now, now.plan)}", peak_bytes)
     return _explained(now, best, f"{measured}: {now.plan} -> {best}")
