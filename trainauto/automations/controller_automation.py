@@ -23,6 +23,10 @@ class ControllerAutomation(Automation):
 
     Args:
         controller: decides.
+
+    Attributes:
+        fills_plan: whether samples of the step on its way are as large as the plan allows, where plans do not say how
+            large samples are; whoever knows that sets it before each step is recorded.
     """
 
     priority = 20
@@ -30,6 +34,7 @@ class ControllerAutomation(Automation):
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
+        self.fills_plan = True
         self._begins_otherwise = False
         self._answered: tuple[int, Plan] | None = None
         self._elsewhere = 0
@@ -87,6 +92,7 @@ class ControllerAutomation(Automation):
             plan,
             record.peak,
             is_whole=plan == controller.plan and record.is_as_planned and not record.ooms,
+            fills_plan=self.fills_plan,
             units_per_s=record.units / seconds if seconds > 0 else None,
         )
         if decision is None:

@@ -63,8 +63,7 @@ class PeriodController:
         self.statistics = VramStatistics(name, settings.vram_history_size)
         self.kind = ""
         self._seen = PeriodStats()
-        self._iteration = 0
-        self._cooldown = 0
+        self._iteration = self._cooldown = 0
         self._planner = self._new_planner()
         self._failures = FailureMemory(settings.adjustment_frequency, self.work)
         self._last_sentence = ""
@@ -102,7 +101,13 @@ class PeriodController:
         self._cooldown = 0
 
     def after_step(
-        self, plan: Plan, reading: PeakReading, *, is_whole: bool, units_per_s: float | None = None
+        self,
+        plan: Plan,
+        reading: PeakReading,
+        *,
+        is_whole: bool,
+        fills_plan: bool = True,
+        units_per_s: float | None = None,
     ) -> PolicyDecision | None:
         """Take in a step; return a decision only if it asks for another plan.
 
@@ -110,6 +115,7 @@ class PeriodController:
             plan: it was trained under, as the controller reasons about plans.
             reading: of the step; it counts in the statistics whatever the step was.
             is_whole: it trained what the plan of now says, without running out of memory.
+            fills_plan: its samples were as large as the plan allows; short rows tell little of what long ones take.
             units_per_s: how fast it was.
         """
         self.statistics.see(reading)
@@ -120,9 +126,8 @@ class PeriodController:
         if self.plan is None:
             return None
         if is_whole:
-            if units_per_s is not None:
-                self._seen.units_per_s.append(units_per_s)
-            self._seen.add(reading)
+            expected_bytes = None if fills_plan else self.expected_of(plan)
+            self._seen.add(reading, units_per_s, fills_plan=fills_plan, expected_bytes=expected_bytes)
         if self._iteration % STATUS_EVERY == 0:
             self.statistics.log_status(self._seen.peaks, self.settings.target_vram_usage)
         decision = self._decide_if_due(reading, is_whole=is_whole)
@@ -196,11 +201,8 @@ class PeriodController:
             return self._even(self._planner.decide(self._period(limit)))
         if self._planner.awaits_correction() and len(peaks) == EARLY_STEPS:
             # The first step of a plan may take less or more than all others, so the largest peak stands for them.
-            target_bytes, margin_bytes = (
-                int(self.settings.target_vram_usage * limit),
-                int(self.settings.safety_margin * limit),
-            )
-            peak = without_small_spikes(peaks, target_bytes, margin_bytes)
+            target, margin = self.settings.target_vram_usage, self.settings.safety_margin
+            peak = without_small_spikes(peaks, int(target * limit), int(margin * limit))
             few = replace(self._period(limit), peak_bytes=peak, typical_bytes=peak, units_per_s=None)
             return self._even(self._planner.decide(few))
         return None

@@ -1,5 +1,6 @@
 """Samples of any kind as a workload: each tensor's first dimension is the sample, other leaves go with every part."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BatchShape
+from trainauto.core.plan import BATCH_SIZE, BatchShape
 from trainauto.core.workload import Tensors
 from trainauto.integrations.structure import Structure
 
@@ -95,6 +97,13 @@ class NestedSamples:
                 extent = max(extent, int(tensors[name].shape[dimension] / factor))
         return BatchShape(samples, extent, tokens=samples * extent if self._counts_tokens else 0, images=samples)
 
+    def fullness(self, tensors: Tensors) -> float:
+        """Return how many values a sample has on average, over those of the template's."""
+        divided = self.template.divided
+        values = sum(_values(leaf) for name, leaf in tensors.items() if name in divided)
+        of_template = sum(_values(leaf) for name, leaf in self.template.leaves.items() if name in divided)
+        return values / max(1, of_template * self.template.samples_of(tensors))
+
     def units(self, tensors: Tensors) -> int:
         """Return the tokens of a batch where sizes are tokens, else its samples."""
         shape = self.shape(tensors)
@@ -152,6 +161,18 @@ class NestedSamples:
         for dimension, factor in self.template.sized.get(name, {}).items():
             leaf = _taken(leaf, dimension, int(extent * factor))
         return _taken(leaf, 0, samples)
+
+
+AS_LARGE = 0.95
+"""Share of the largest sample's values from which on samples count as large as it."""
+
+
+def are_largest(batch: Batch) -> bool:
+    """Say whether samples are about as large as the one that memory was predicted by, where plans are their number."""
+    workload = batch.workload
+    if not isinstance(workload, NestedSamples) or batch.plan.has_size or BATCH_SIZE not in batch.plan:
+        return True
+    return workload.fullness(batch.tensors) >= AS_LARGE
 
 
 def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], sized: SizedDimensions) -> Template:
@@ -216,6 +237,10 @@ def sized_dimensions(
             f"no dimension of a batch follows the size of its samples, {small_size} to {large_size}{PADDING_ADVICE}"
         )
     return sized
+
+
+def _values(leaf: Any) -> int:
+    return math.prod(leaf.shape) if isinstance(leaf, ROWS) else 0
 
 
 def _length(leaf: Any) -> int:

@@ -38,15 +38,17 @@ class Steps:
         self.changes: list[tuple[int, PlanChange]] = []
         one.on_run_start(RunFacts(AXES, plan))
 
-    def run(self, steps: int, neighbour: int = 0, retries: int = 0) -> None:
+    def run(self, steps: int, neighbour: int = 0, retries: int = 0, share: float = 1.0) -> None:
+        """Train steps whose samples take a share of what the largest ones take."""
         for _ in range(steps):
             self.step += 1
-            peak = memory(self.plan)
+            peak = int(share * memory(self.plan))
             reading = PeakReading(
                 peak, reserved=int(1.04 * peak), limit=LIMIT, alloc_retries=retries, available=LIMIT - neighbour
             )
             shape = BatchShape(self.plan.batch_size, self.plan["lq_size"])
             record = StepRecord(self.step, self.plan, self.plan, shape, 0, {}, {}, {}, 0, 0, peak=reading)
+            self.one.fills_plan = share == 1.0
             decision = self.one.on_step_end(record)
             if isinstance(decision, PlanChange):
                 self.changes.append((self.step, decision))
@@ -238,3 +240,29 @@ def test_one_flush_after_a_change_of_plans_is_none_of_the_plans() -> None:
     steps.run(40)
     assert steps.plan == settled
     assert len(steps.changes) == before
+
+
+def test_short_rows_say_nothing_of_what_the_longest_take() -> None:
+    """A batch of 10 rows became one of 19 after a period of short ones, and the next long ones ran out of memory."""
+    steps = Steps(jumping())
+    steps.run(40)
+    settled = steps.plan
+    for _ in range(3):
+        steps.run(90, share=0.4)
+        steps.run(3)
+    assert steps.plan == settled
+    assert memory(steps.plan) <= 0.85 * LIMIT
+    assert steps.one.controller.expected_bytes(settled) == pytest.approx(memory(settled), rel=0.01)
+    assert steps.one.controller.largest_peak is not None
+
+
+def test_long_rows_that_take_more_than_was_foretold_correct_it() -> None:
+    one = controller(policy="jump", max_lq_size=64, max_batch_size=48)
+    one.controller.set_prior((prior(0.7), ALLOCATED))
+    steps = Steps(one)
+    steps.run(150, share=0.4)
+    assert memory(steps.plan) > 0.9 * LIMIT, "the trace said too little"
+    steps.run(4)
+    steps.run(200, share=0.4)
+    steps.run(150)
+    assert memory(steps.plan) <= 0.85 * LIMIT

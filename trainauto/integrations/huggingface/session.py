@@ -27,6 +27,7 @@ from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBa
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
+from trainauto.integrations.samples import are_largest
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.storage.run_directory import TRAINER_RUNS
 
@@ -148,6 +149,7 @@ class MemorySession:
             return None
         run, pending = self.running, self._pending
         self._pending = self.batches.untrained = None
+        self.automation.fills_plan = are_largest(pending.batch)
         self.record = finish(run, pending, self._grad_norm, skipped=skipped)
         self._grad_norm = None
         self.progress = run.progress
