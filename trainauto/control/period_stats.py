@@ -13,8 +13,8 @@ class PeriodStats:
     """Readings of the steps of one period under one plan, in bytes, and how fast they went.
 
     Attributes:
-        peaks: peak use of each step; where its samples were smaller than they may be, at least what the plan is expected
-            to need.
+        peaks: peak use of each step; where its samples were smaller than they may be, at least what is expected of the
+            plan.
         filled: those among them of steps whose samples were as large as the plan allows.
         reserved: what the allocator held at most in each step, where that is known.
         flushed_steps: how many of them continued only after the allocator had given back what it kept.
