@@ -1,0 +1,31 @@
+"""Training on samples of several kinds, by the names its users know: where they import from.
+
+What it is lies in :mod:`trainauto.tasks.multitask`; docs/multitask.md shows it at work.
+"""
+
+from importlib.util import find_spec
+from typing import Any
+
+from trainauto.core.errors import InputError
+from trainauto.core.lazy_names import lazy_names
+
+_WHERE: dict[str, str] = {}
+"""The module of each name."""
+
+_NEEDS: dict[str, tuple[str, ...]] = {}
+"""Packages that a name needs beyond what is always installed."""
+
+__all__ = [*_WHERE]
+
+_load = lazy_names(globals(), _WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    lacking = [package for package in _NEEDS.get(name, ()) if find_spec(package) is None]
+    if lacking:
+        raise InputError(f"{name} needs {' and '.join(lacking)}: pip install 'trainauto[multitask]'")
+    return _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})
