@@ -1,0 +1,164 @@
+"""Conversations in files (issue 20, part 2)."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from trainauto.core.errors import InputError
+from trainauto.tasks.finetune.captions import PROMPT
+from trainauto.tasks.finetune.conversation_files import read_conversations
+from trainauto.tasks.finetune.conversation_lines import conversation_of
+from trainauto.tasks.finetune.conversations import ImagePart
+
+ANSWER = {"role": "assistant", "content": "red"}
+
+
+def picture(path: Path, colour: str = "red", mode: str = "RGB") -> Path:
+    Image.new(mode, (4, 3), colour).save(path)
+    return path
+
+
+def line_file(folder: Path, *entries: Any) -> Path:
+    file = folder / "chats.jsonl"
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return file
+
+
+def read(path: Path, **options: Any) -> Any:
+    return read_conversations(str(path), set_name="train", **options)
+
+
+def asks(*content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": list(content)}, ANSWER]}
+
+
+TEXT = {"type": "text", "text": "Which colour?"}
+
+
+class TestLines:
+    def test_words_and_pictures_keep_their_order(self, tmp_path: Path) -> None:
+        picture(tmp_path / "a.png")
+        file = line_file(tmp_path, asks(TEXT, {"type": "image", "image": "a.png"}), asks(TEXT))
+        first, second = read(file)
+        assert first.images == [ImagePart(tmp_path / "a.png")]
+        assert [part["type"] for part in first.messages()[0]["content"]] == ["text", "image"]
+        assert second.images == []
+        assert second.place == f"{file}:2"
+        assert list(first.answers()) == [1]
+
+    def test_content_may_be_words_alone(self, tmp_path: Path) -> None:
+        (conversation,) = read(line_file(tmp_path, {"messages": [{"role": "user", "content": "Hello"}, ANSWER]}))
+        assert conversation.turns[0].text == "Hello"
+
+    def test_pictures_by_bytes_and_by_a_list_beside_the_messages(self, tmp_path: Path) -> None:
+        content = picture(tmp_path / "a.png", "blue").read_bytes()
+        url = "data:image/png;base64," + base64.b64encode(content).decode()
+        entry = asks({"type": "image"}, {"type": "image_url", "image_url": {"url": url}}, TEXT)
+        (conversation,) = read(line_file(tmp_path, {**entry, "images": ["a.png"]}))
+        colours = [image.open("here").getpixel((0, 0)) for image in conversation.images]
+        assert colours == [(0, 0, 255), (0, 0, 255)]
+
+    @pytest.mark.parametrize(
+        ("entry", "says"),
+        [
+            (["no"], "a list, no object"),
+            ({"message": []}, "Did you mean 'messages'"),
+            ({"messages": []}, "no list of messages"),
+            ({"messages": [{"role": "human", "content": "x"}, ANSWER]}, "message 1 is of 'human'"),
+            ({"messages": [ANSWER]}, "message 1 is of 'assistant' where 'user' is due"),
+            ({"messages": [{"role": "user", "content": "x"}]}, "nothing would be learned"),
+            (
+                {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": " "}]},
+                "message 2, an answer of the assistant, is empty",
+            ),
+            (
+                {"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": "y"}, ANSWER]},
+                "message 2 is of 'user' where 'assistant' is due",
+            ),
+            (asks({"type": "image", "image": "gone.png"}), "there is no image"),
+            (asks({"type": "image"}), "neither its path nor its bytes"),
+            (asks({"type": "image", "image": "https://example.com/a.png"}), "Download it"),
+            (asks({"type": "video"}), "neither text nor image"),
+            ({**asks(TEXT), "images": ["a.png"]}, "1 of its images belong to no message"),
+        ],
+    )
+    def test_what_is_wrong_is_said_with_file_and_line(self, tmp_path: Path, entry: Any, says: str) -> None:
+        file = line_file(tmp_path, asks(TEXT), entry)
+        with pytest.raises(InputError) as error:
+            read(file)
+        assert says in str(error.value)
+        assert f"{file}:2" in str(error.value)
+
+    def test_the_assistant_shows_no_pictures(self, tmp_path: Path) -> None:
+        picture(tmp_path / "a.png")
+        turns = [
+            {"role": "user", "content": "Draw"},
+            {"role": "assistant", "content": [TEXT, {"type": "image", "image": "a.png"}]},
+        ]
+        with pytest.raises(InputError, match="the assistant shows a picture"):
+            read(line_file(tmp_path, {"messages": turns}))
+
+    def test_a_broken_line_shows_the_column(self, tmp_path: Path) -> None:
+        file = tmp_path / "chats.jsonl"
+        file.write_text('{"messages": [}\n')
+        with pytest.raises(InputError, match=r"chats.jsonl:1:15: this line is no JSON"):
+            read(file)
+
+
+class TestPictures:
+    def test_what_is_transparent_is_white(self, tmp_path: Path) -> None:
+        Image.new("RGBA", (2, 2), (255, 0, 0, 0)).save(tmp_path / "a.png")
+        assert ImagePart(tmp_path / "a.png").open("here").getpixel((0, 0)) == (255, 255, 255)
+
+    def test_an_unreadable_one_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "a.png").write_bytes(b"no picture")
+        with pytest.raises(InputError, match=r"chats:3: .*a\.png cannot be read"):
+            ImagePart(tmp_path / "a.png").open("chats:3")
+
+
+class TestCaptions:
+    def test_a_text_file_beside_each_picture(self, tmp_path: Path) -> None:
+        picture(tmp_path / "a.png")
+        (tmp_path / "a.txt").write_text("a red picture\n")
+        (conversation,) = read(tmp_path)
+        assert [turn.text for turn in conversation.turns] == [PROMPT, "a red picture"]
+        assert conversation.images == [ImagePart(tmp_path / "a.png")]
+        (asked,) = read(tmp_path, prompt="What is it?")
+        assert asked.turns[0].text == "What is it?"
+
+    def test_a_table_of_pictures(self, tmp_path: Path) -> None:
+        picture(tmp_path / "a.png")
+        (tmp_path / "metadata.jsonl").write_text('{"file_name": "a.png", "text": "red"}\n')
+        (conversation,) = read(tmp_path)
+        assert conversation.turns[1].text == "red"
+        assert conversation.place == f"{tmp_path / 'metadata.jsonl'}:1"
+
+    def test_a_picture_without_caption_is_named(self, tmp_path: Path) -> None:
+        picture(tmp_path / "a.png")
+        with pytest.raises(InputError, match=r"1 pictures have no caption: .*a\.png"):
+            read(tmp_path)
+
+    def test_a_table_that_names_what_is_not_there(self, tmp_path: Path) -> None:
+        (tmp_path / "metadata.jsonl").write_text('{"file_name": "b.png", "text": "red"}\n')
+        with pytest.raises(InputError, match=r"metadata\.jsonl:1:1: there is no picture"):
+            read(tmp_path)
+
+
+class TestRows:
+    def test_a_row_of_a_dataset(self, tmp_path: Path) -> None:
+        row = {**asks({"type": "image"}, TEXT), "images": [{"bytes": picture(tmp_path / "a.png").read_bytes()}]}
+        conversation = conversation_of(row, "set, row 4", tmp_path)
+        assert conversation.images[0].open("x").size == (4, 3)
+
+    def test_a_row_that_is_wrong_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="set, row 4: this has 'a', and no messages"):
+            conversation_of({"a": 1}, "set, row 4", tmp_path)
+
+
+def test_a_root_without_any_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no conversations in"):
+        read(tmp_path)

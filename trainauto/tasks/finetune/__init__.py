@@ -1,0 +1,1 @@
+"""Vision-language models taught by conversations with pictures: files, labels, LoRA."""

@@ -1,0 +1,83 @@
+"""A folder of pictures with captions, as conversations: what is asked of each, and its caption as the answer."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from trainauto.core.errors import InputError, Place, Problem
+from trainauto.tasks.finetune.conversations import ASSISTANT, USER, Conversation, ImagePart, TextPart, Turn, check_turns
+
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+TABLES = ("metadata.jsonl", "captions.jsonl")
+"""Files that name pictures and their captions, as ``datasets`` has them for a folder of images."""
+
+NAME_KEYS, CAPTION_KEYS = ("file_name", "image"), ("text", "caption")
+PROMPT = "Describe the picture."
+"""What is asked where the option file does not say."""
+
+ADVICE = (
+    f"A caption stands in a text file beside its picture (a.png, a.txt), or in {TABLES[0]}: "
+    '{"file_name": "a.png", "text": "words"}.'
+)
+
+
+def captioned_pictures(folder: Path, prompt: str = "") -> Iterator[Conversation]:
+    """Yield a conversation for each picture below a folder.
+
+    Args:
+        folder: of pictures.
+        prompt: what the user asks.
+
+    Raises:
+        InputError: a picture has no caption, a caption no picture, or one of them is empty.
+    """
+    table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
+    for picture, caption, place in _of_table(table) if table is not None else _beside(folder):
+        parts = (ImagePart(picture), TextPart(prompt or PROMPT))
+        conversation = Conversation(place, (Turn(USER, parts), Turn(ASSISTANT, (TextPart(caption),))))
+        check_turns(conversation)
+        yield conversation
+
+
+def _beside(folder: Path) -> Iterator[tuple[Path, str, str]]:
+    """Yield pictures with the captions in files of the same name."""
+    without = []
+    for picture in sorted(folder.rglob("*")):
+        if picture.suffix.lower() not in PICTURE_SUFFIXES or not picture.is_file():
+            continue
+        text = picture.with_suffix(".txt")
+        if not text.is_file():
+            without.append(picture)
+            continue
+        yield picture, text.read_text(encoding="utf-8-sig").strip(), str(text)
+    if without:
+        shown = ", ".join(str(picture) for picture in without[:3]) + (", ..." if len(without) > 3 else "")
+        raise InputError(Problem(f"{len(without)} pictures have no caption: {shown}", advice=ADVICE))
+
+
+def _of_table(table: Path) -> Iterator[tuple[Path, str, str]]:
+    """Yield what a table of pictures and captions names."""
+    for number, line in enumerate(table.read_text(encoding="utf-8-sig").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise _error(table, number, line, f"this line is no JSON: {error}") from error
+        name, caption = (_first(entry, keys) for keys in (NAME_KEYS, CAPTION_KEYS))
+        if name is None or caption is None:
+            raise _error(table, number, line, "this line names no picture with its caption")
+        picture = table.parent / name
+        if not picture.is_file():
+            raise _error(table, number, line, f"there is no picture {picture}")
+        yield picture, caption.strip(), f"{table}:{number}"
+
+
+def _first(entry: object, keys: tuple[str, ...]) -> str | None:
+    if not isinstance(entry, Mapping):
+        return None
+    return next((entry[key] for key in keys if isinstance(entry.get(key), str)), None)
+
+
+def _error(table: Path, number: int, line: str, message: str) -> InputError:
+    return InputError(Problem(message, place=Place(str(table), number, 1, line), advice=ADVICE))

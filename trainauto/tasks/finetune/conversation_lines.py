@@ -1,0 +1,175 @@
+"""Conversations in JSON lines, whose messages have words and pictures."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.errors import InputError, Place, Problem, nearest
+from trainauto.tasks.finetune.conversations import ROLES, Conversation, ImagePart, Part, TextPart, Turn, check_turns
+
+MESSAGE = (
+    'A message is {"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "words"}]}; '
+    "where it has only words, its content may be these."
+)
+LINE = 'A line is {"messages": [...]}.'
+IMAGE_KEYS = ("image", "path", "url", "bytes")
+"""Where the picture of a part stands: the first two are paths, a URL must be one of this machine or hold the data."""
+
+
+def conversation_lines(file: Path, text: str) -> Iterator[Conversation]:
+    """Yield the conversations of a file, one a line; empty lines are none.
+
+    Args:
+        file: where it was read from; paths of pictures are relative to its folder.
+        text: of the file.
+
+    Raises:
+        InputError: a line is no conversation, or one that nothing can be learned from; it names the line.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield _Line(file, number, line).conversation()
+
+
+def conversation_of(entry: Any, place: str, folder: Path) -> Conversation:
+    """Return the conversation of an entry of a dataset, which has ``messages`` and may have ``images``.
+
+    Raises:
+        InputError: it is none; the message names the place.
+    """
+    try:
+        return _Entry(folder).conversation(entry, place)
+    except _EntryError as error:
+        raise InputError(Problem(f"{place}: {error}", advice=error.advice)) from None
+
+
+class _EntryError(Exception):
+    """What is wrong with an entry, wherever it stands."""
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.advice = advice
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a file, which errors point at."""
+
+    file: Path
+    number: int
+    text: str
+
+    def conversation(self) -> Conversation:
+        try:
+            entry = json.loads(self.text)
+        except ValueError as error:
+            advice = 'Each line of the file is one object; quotes within words are written \\".'
+            what, column = getattr(error, "msg", str(error)), getattr(error, "colno", 1)
+            raise self._error(f"this line is no JSON: {what}", advice, column) from error
+        try:
+            return _Entry(self.file.parent).conversation(entry, f"{self.file}:{self.number}")
+        except _EntryError as error:
+            raise self._error(str(error), error.advice) from None
+
+    def _error(self, message: str, advice: str, column: int = 1) -> InputError:
+        return InputError(Problem(message, place=Place(str(self.file), self.number, column, self.text), advice=advice))
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Reads entries whose pictures lie below a folder."""
+
+    folder: Path
+
+    def conversation(self, entry: Any, place: str) -> Conversation:
+        if not isinstance(entry, dict):
+            raise _EntryError(f"this is a {type(entry).__name__}, no object", LINE)
+        if "messages" not in entry:
+            hint = next((near for key in entry if (near := nearest(key, ["messages"])).startswith("Did you")), "")
+            keys = ", ".join(map(repr, entry)) or "nothing"
+            raise _EntryError(f"this has {keys}, and no messages", f"{LINE} {hint}".strip())
+        messages = entry["messages"]
+        if not isinstance(messages, list) or not messages:
+            raise _EntryError("'messages' is no list of messages", MESSAGE)
+        listed = iter(entry.get("images") or ())
+        turns = tuple(self._turn(message, number, listed) for number, message in enumerate(messages, start=1))
+        if left := sum(1 for _ in listed):
+            raise _EntryError(
+                f"{left} of its images belong to no message",
+                'Say where each is shown: {"type": "image"} in the content of a message.',
+            )
+        conversation = Conversation(place, turns)
+        check_turns(conversation)
+        return conversation
+
+    def _turn(self, message: Any, number: int, listed: Iterator[Any]) -> Turn:
+        if not isinstance(message, dict) or "role" not in message or "content" not in message:
+            raise _EntryError(f"message {number} is {message!r:.60}", MESSAGE)
+        role, content = message["role"], message["content"]
+        if role not in ROLES:
+            raise _EntryError(f"message {number} is of {role!r}", nearest(str(role), ROLES))
+        if isinstance(content, str):
+            return Turn(role, (TextPart(content),))
+        if not isinstance(content, list):
+            raise _EntryError(f"the content of message {number} is a {type(content).__name__}", MESSAGE)
+        return Turn(role, tuple(self._part(part, number, listed) for part in content))
+
+    def _part(self, part: Any, number: int, listed: Iterator[Any]) -> Part:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            return TextPart(part["text"])
+        if kind in ("image", "image_url"):
+            return self._image(part, number, listed)
+        raise _EntryError(f"a part of message {number} is {part!r:.60}: neither text nor image", MESSAGE)
+
+    def _image(self, part: dict[str, Any], number: int, listed: Iterator[Any]) -> ImagePart:
+        given = next((part[key] for key in (*IMAGE_KEYS, "image_url") if part.get(key) is not None), None)
+        if given is None:
+            given = next(listed, None)
+        if given is None:
+            raise _EntryError(
+                f"an image of message {number} says neither its path nor its bytes",
+                'Write {"type": "image", "image": "folder/a.png"}, or list the paths in "images" beside "messages".',
+            )
+        return self._picture(given, number)
+
+    def _picture(self, given: Any, number: int) -> ImagePart:
+        match given:
+            case {"url": str(url)}:
+                return self._picture(url, number)
+            case {"bytes": bytes(content)}:
+                return ImagePart(content)
+            case {"path": str(path)}:
+                return self._picture(path, number)
+            case bytes():
+                return ImagePart(given)
+            case str() if given.startswith("data:"):
+                return ImagePart(_decoded(given, number))
+            case str() if given.startswith(("http://", "https://")):
+                raise _EntryError(
+                    f"an image of message {number} is on the web", "Download it, and name the file: runs read no URLs."
+                )
+            case str():
+                path = self.folder / given.removeprefix("file://")
+                if not path.is_file():
+                    raise _EntryError(
+                        f"there is no image {path} (message {number})",
+                        "Paths are relative to the folder of the file that names them.",
+                    )
+                return ImagePart(path)
+        raise _EntryError(f"an image of message {number} is a {type(given).__name__}", MESSAGE)
+
+
+def _decoded(url: str, number: int) -> bytes:
+    """Return what a data URL holds."""
+    head, _, content = url.partition(",")
+    if not head.endswith(";base64"):
+        raise _EntryError(f"an image of message {number} is a data URL that is not base64")
+    try:
+        return base64.b64decode(content, validate=True)
+    except binascii.Error as error:
+        raise _EntryError(f"an image of message {number} is no base64: {error}") from error
