@@ -1,6 +1,7 @@
 """Where conversations lie: JSON lines, folders of pictures with captions, datasets saved on disk."""
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,8 +68,7 @@ def _saved_dataset(folder: Path) -> Iterator[Conversation]:
     if find_spec("datasets") is None:
         advice = "pip install datasets; or write the conversations as JSON lines."
         raise InputError(Problem(f"{folder} is a dataset that the package datasets saved", advice=advice))
-    import datasets
-
+    datasets = import_module("datasets")
     saved = datasets.load_from_disk(str(folder))
     for name in saved.column_names:
         feature = saved.features[name]

@@ -12,8 +12,8 @@ from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.tasks.finetune.conversations import ROLES, Conversation, ImagePart, Part, TextPart, Turn, check_turns
 
 MESSAGE = (
-    'A message is {"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "words"}]}; '
-    "where it has only words, its content may be these."
+    'A message is {"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "words"}]}'
+    "; where it has only words, its content may be these."
 )
 LINE = 'A line is {"messages": [...]}.'
 IMAGE_KEYS = ("image", "path", "url", "bytes")
@@ -154,13 +154,13 @@ class _Entry:
                     f"an image of message {number} is on the web", "Download it, and name the file: runs read no URLs."
                 )
             case str():
-                path = self.folder / given.removeprefix("file://")
-                if not path.is_file():
+                file = self.folder / given.removeprefix("file://")
+                if not file.is_file():
                     raise _EntryError(
-                        f"there is no image {path} (message {number})",
+                        f"there is no image {file} (message {number})",
                         "Paths are relative to the folder of the file that names them.",
                     )
-                return ImagePart(path)
+                return ImagePart(file)
         raise _EntryError(f"an image of message {number} is a {type(given).__name__}", MESSAGE)
 
 

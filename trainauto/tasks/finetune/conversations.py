@@ -91,9 +91,7 @@ class Conversation:
 
     def messages(self, turns: int | None = None) -> list[dict[str, Any]]:
         """Return the first turns as chat templates of transformers take them; all where no number is given."""
-        return [
-            {"role": turn.role, "content": [_content(part) for part in turn.parts]} for turn in self.turns[:turns]
-        ]
+        return [{"role": turn.role, "content": [_content(part) for part in turn.parts]} for turn in self.turns[:turns]]
 
     def answers(self) -> Iterator[int]:
         """Yield the places of the assistant's turns."""

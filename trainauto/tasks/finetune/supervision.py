@@ -71,7 +71,7 @@ class Supervision:
             InputError: the template refuses it, or writes earlier turns otherwise later on, or marks no word.
         """
         whole = self.render(conversation)
-        spans = self._marked(conversation, whole) if self._is_marked else self._added(conversation, whole)
+        spans = self._marked(conversation) if self._is_marked else self._added(conversation, whole)
         encoded = self._tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         offsets = np.asarray(encoded["offset_mapping"], np.int64).reshape(-1, 2)
         learned = np.zeros(len(offsets), np.bool_)
@@ -92,19 +92,17 @@ class Supervision:
             spans.append((len(before), len(after.rstrip())))
         return spans
 
-    def _marked(self, conversation: Conversation, whole: str) -> list[tuple[int, int]]:
-        """Return the spans that the template marks; they are told by rendering with words that end where it says."""
+    def _marked(self, conversation: Conversation) -> list[tuple[int, int]]:
+        """Return the spans of the text that the template marks."""
         rendered = self._tokenizer.apply_chat_template(
             conversation.messages(),
             chat_template=getattr(self._processor, "chat_template", None) or None,
             tokenize=True,
             return_dict=True,
             return_assistant_tokens_mask=True,
-            return_offsets_mapping=True,
             tokenizer_kwargs={"return_offsets_mapping": True},
         )
         marks, offsets = rendered["assistant_masks"], rendered["offset_mapping"]
-        del whole
         return [(start, end) for mark, (start, end) in zip(marks, offsets, strict=True) if mark and end > start]
 
     def _rewritten(self, conversation: Conversation, place: int) -> InputError:
