@@ -78,7 +78,8 @@ def best(case: Case, free_crop: bool, images: Path, folder: Path) -> Record:
     """Find the largest plan whose peaks stay within the target, by training one plan after another.
 
     The budget is enforced as in every other run. First a few plans far apart tell where to look, then every
-    plan there is trained for some steps. Crops come first, at the first batch; then batches at that crop.
+    plan there is trained for some steps. Crops come first, at the first batch; then batches at that crop. What is found
+    is trained for as many steps as a policy's plan is: peaks of a process fall after its first dozen steps.
     """
     samples = [(batch, case.lq_size) for batch in (4, 8, 16, 32)]
     coarse = _walked(case, samples, images, folder / "coarse", stop_bytes=case.limit_bytes * 7 // 10)
@@ -92,12 +93,15 @@ def best(case: Case, free_crop: bool, images: Path, folder: Path) -> Record:
     plan = _frontier(case, batches, walked, images, folder / "batches")
     if plan is None:
         return {"failure": "no plan stays within the target"}
+    steps = PERIOD_STEPS + STEADY_STEPS
+    longer = _walked(case, [plan], images, folder / "longer", stop_bytes=case.limit_bytes, steps=steps)
+    steady = longer[plan][PERIOD_STEPS:]
     return {
         "failure": None,
         "batch": plan[0],
         "lq_size": plan[1],
-        "typical_bytes": int(median(walked[plan])),
-        "largest_bytes": max(walked[plan]),
+        "typical_bytes": int(median(steady)),
+        "largest_bytes": max(steady),
         "walked": [[*size, int(median(peaks)), max(peaks)] for size, peaks in sorted(walked.items())],
     }
 
@@ -130,24 +134,26 @@ def _expected(case: Case, plans: Sequence[Size], walked: Walked) -> int:
     return max([place for place, (batch, side) in enumerate(plans) if batch * side**2 <= room], default=0)
 
 
-def _walked(case: Case, plans: Sequence[Size], images: Path, folder: Path, stop_bytes: int) -> Walked:
+def _walked(
+    case: Case, plans: Sequence[Size], images: Path, folder: Path, stop_bytes: int, steps: int = WALKED_STEPS
+) -> Walked:
     """Train rising plans for some steps each, in one run, until one passes ``stop_bytes``; return their peaks."""
-    each = LOOKAHEAD + WALKED_STEPS + 1
+    each = LOOKAHEAD + steps + 1
     changes = [
         {"step": 1 + place * each, "batch_size": batch, "lq_size": side} for place, (batch, side) in enumerate(plans)
     ]
-    steps = 1 + each * len(plans) + LOOKAHEAD
-    file = write_options(folder, case, images, steps, {"PlanSchedule": {"changes": changes}})
+    total = 1 + each * len(plans) + LOOKAHEAD
+    file = write_options(folder, case, images, total, {"PlanSchedule": {"changes": changes}})
 
     def passed(records: Sequence[Record]) -> bool:
         peaks = _peaks(records)
-        return any(len(readings) >= WALKED_STEPS and max(readings) > stop_bytes for readings in peaks.values())
+        return any(len(readings) >= steps and max(readings) > stop_bytes for readings in peaks.values())
 
     log, failure = _train(file, until=passed)
     if failure:
         raise RuntimeError(f"{case.name}: the walk along the frontier failed: {failure}")
     wanted = set(plans)
-    return {plan: peaks for plan, peaks in _peaks(log).items() if plan in wanted and len(peaks) >= WALKED_STEPS}
+    return {plan: peaks for plan, peaks in _peaks(log).items() if plan in wanted and len(peaks) >= steps}
 
 
 def _peaks(records: Sequence[Record]) -> Walked:
@@ -158,7 +164,7 @@ def _peaks(records: Sequence[Record]) -> Walked:
             peaks.setdefault((record["plan"]["batch_size"], record["extent"]), []).append(record["peak"]["allocated"])
         elif record["ooms"]:  # a failure says that the plan needs more than there is
             size = (record["plan"]["batch_size"], record["plan"]["lq_size"])
-            peaks[size] = [record["peak"]["limit"] + 1] * WALKED_STEPS
+            peaks[size] = [record["peak"]["limit"] + 1] * (PERIOD_STEPS + STEADY_STEPS)
     return peaks
 
 
