@@ -7,8 +7,10 @@ from typing import Any
 from trainauto.automations import AUTOMATIONS
 from trainauto.core.registry import Registry
 from trainauto.optim import OPTIMIZERS, SCHEDULES
-from trainauto.options.editor_schemas import json_schema, text_json_schema
-from trainauto.options.reference_documents import markdown_reference, text_reference
+from trainauto.options.editor_schemas import json_schema, multitask_json_schema, text_json_schema
+from trainauto.options.reference_documents import markdown_reference, multitask_reference, text_reference
+from trainauto.tasks.multitask import digits, digits_model
+from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.data import DATASETS
 from trainauto.tasks.sr.losses import LOSSES
@@ -18,12 +20,16 @@ from trainauto.tasks.sr.models import MODELS
 
 def registries() -> dict[str, Registry[Any]]:
     """Return the registries of all components by kind, in the singular, e.g. ``network``."""
-    all_registries = (ARCHS, DATASETS, LOSSES, METRICS, MODELS, OPTIMIZERS, SCHEDULES, AUTOMATIONS)
+    images = (ARCHS, DATASETS, LOSSES, METRICS, MODELS)
+    all_registries = (*images, OPTIMIZERS, SCHEDULES, AUTOMATIONS, SAMPLE_SETS, MULTITASK_MODELS)
     return {registry.kind: registry for registry in all_registries}
 
 
 SCHEMA, REFERENCE = Path("options/schema.json"), Path("docs/options.md")
 TEXT_SCHEMA, TEXT_REFERENCE = Path("options/text/schema.json"), Path("docs/options_text.md")
+MULTITASK_SCHEMA, MULTITASK_REFERENCE = Path("options/multitask/schema.json"), Path("docs/options_multitask.md")
+REGISTERING = (digits, digits_model)
+"""Modules that bring what they register by being imported."""
 
 
 def option_documents() -> dict[Path, str]:
@@ -34,4 +40,6 @@ def option_documents() -> dict[Path, str]:
         REFERENCE: markdown_reference(components),
         TEXT_SCHEMA: json.dumps(text_json_schema(components), indent=2) + "\n",
         TEXT_REFERENCE: text_reference(),
+        MULTITASK_SCHEMA: json.dumps(multitask_json_schema(components), indent=2) + "\n",
+        MULTITASK_REFERENCE: multitask_reference(components),
     }

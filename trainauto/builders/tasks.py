@@ -8,7 +8,7 @@ from trainauto.builders.task_parts import TaskParts
 from trainauto.core.errors import InputError, Problem
 from trainauto.data import DynamicDataset
 from trainauto.optim.precision import Precision
-from trainauto.options.load import LoadedOptions
+from trainauto.options.load import LoadedOptions, refuse_trainer_runs
 from trainauto.options.run_options import RunOptions
 from trainauto.options.schema import Options
 from trainauto.options.tasks import KEY
@@ -38,6 +38,7 @@ def build_task(
     Raises:
         InputError: options or data cannot be used, or a package that the task needs is not installed.
     """
+    refuse_trainer_runs(loaded, "this command")
     if (texts := texts_of(loaded)) is not None:
         from trainauto.builders.language_model import LanguageModelParts
 

@@ -21,6 +21,6 @@ def _run(parsed: argparse.Namespace) -> int:
     from trainauto.reporting.memory_report import as_json, as_text, memory_report
     from trainauto.storage.run_directory import RunDirectory
 
-    report = memory_report(RunDirectory.find(parsed.run))
+    report = memory_report(RunDirectory.find(parsed.run).of_steps)
     print(as_json(report) if parsed.json else as_text(report))
     return 0

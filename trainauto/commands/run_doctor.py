@@ -19,9 +19,10 @@ from trainauto.commands.run_validate import DryRunner, tidy_when_terminated
 from trainauto.core.cgroup import cpu_quota, tightest_memory_limit
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import ALLOCATOR_SETTINGS, use_expandable_segments
-from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.load import TRIAL, LoadedOptions, load_options
 from trainauto.options.run_options import RunOptions, RunPaths
 from trainauto.options.schema import Options
+from trainauto.options.tasks import kind_of
 from trainauto.options.text_options import TextOptions
 
 # Nothing here may import torch at the top: whether it can be loaded is one of the questions.
@@ -110,13 +111,21 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             yield from guarded("traces", lambda: software.traces_finding(prober.ask("traced_steps")))
             yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
             yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
-            if loaded is not None:
+            if loaded is not None and kind_of(loaded.options).by_trainer:
+                yield _unknown_run(loaded)
+            elif loaded is not None:
                 dry_runner = stack.enter_context(DryRunner(loaded))
                 built, findings = _built(dry_runner)
                 yield from findings
                 if built and isinstance(loaded.options, Options):
                     yield from guarded("reading", partial(_reading, dry_runner, loaded, built))
         yield from _needs(loaded, built, torch)
+
+
+def _unknown_run(loaded: LoadedOptions[RunOptions]) -> Finding:
+    words = kind_of(loaded.options).words
+    fact = f"{loaded.path} has no problem; a run of {words} is built by train alone"
+    return Finding("the run", UNKNOWN, fact, TRIAL)
 
 
 def _loaded(options: Path, overrides: Sequence[str]) -> tuple[LoadedOptions[RunOptions] | None, list[Finding]]:

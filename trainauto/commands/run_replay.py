@@ -95,6 +95,7 @@ def logged_run(path: Path, until: int | None = None) -> LoggedRun:
     if not directory.given.is_file():
         message = f"{directory.path} has no {directory.given.name}"
         raise InputError(Problem(message, advice="It was written by a version whose runs cannot be replayed."))
+    super_resolution_only(load_options(directory.given), "replay", RESUME_INSTEAD)
     if until is not None and until < 1:
         raise InputError(Problem(f"--until {until} is no step", advice="Steps count from 1."))
     last = max((step.step for step in _until(logged_steps(directory), until)), default=0)

@@ -9,9 +9,11 @@ from trainauto.commands.common_arguments import Commands
 def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("schema", help="print the JSON Schema of option files")
-    parser.add_argument("--task", choices=["super_resolution", "text"], default="super_resolution", help="whose")
+    parser.add_argument(
+        "--task", choices=["super_resolution", "text", "multitask"], default="super_resolution", help="whose"
+    )
     parser.add_argument("--markdown", action="store_true", help="print the options reference instead")
-    written = "options/schema.json, docs/options.md, options/text/schema.json, docs/options_text.md"
+    written = "options/schema.json, docs/options.md, and those of options/text and options/multitask"
     parser.add_argument("--write", action="store_true", help=f"write {written}")
     parser.add_argument("--check", action="store_true", help="exit with 1 if one of these is out of date")
     parser.set_defaults(execute=_run)
@@ -31,8 +33,10 @@ def _run(parsed: argparse.Namespace) -> int:
         for path, text in documents.items():
             write_text_atomically(path, text)
         return 0
-    schema, reference = (
-        (kept.TEXT_SCHEMA, kept.TEXT_REFERENCE) if parsed.task == "text" else (kept.SCHEMA, kept.REFERENCE)
-    )
+    schema, reference = {
+        "super_resolution": (kept.SCHEMA, kept.REFERENCE),
+        "text": (kept.TEXT_SCHEMA, kept.TEXT_REFERENCE),
+        "multitask": (kept.MULTITASK_SCHEMA, kept.MULTITASK_REFERENCE),
+    }[parsed.task]
     print(documents[reference if parsed.markdown else schema], end="")
     return 0

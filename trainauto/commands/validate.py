@@ -24,11 +24,12 @@ def add_to(commands: Commands) -> None:
 def _run(parsed: argparse.Namespace) -> int:
     from trainauto.commands.run_validate import validate
     from trainauto.core.errors import InputError, Problem
-    from trainauto.options.load import load_options, super_resolution_only
+    from trainauto.options.load import load_options, refuse_trainer_runs, super_resolution_only
 
     if parsed.steps < 1:
         raise InputError(Problem(f"--steps {parsed.steps} trains nothing", advice="Steps count from 1."))
     loaded = load_options(parsed.opt, parsed.force_yml)
+    refuse_trainer_runs(loaded, "validate")
     if parsed.decode:
         images = super_resolution_only(loaded, "--decode", "Leave it out: texts are read and tokenized as a whole.")
         sets = ("train", *images.options.datasets.validation_sets)

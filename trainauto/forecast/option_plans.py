@@ -21,7 +21,7 @@ from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import forecast_memory
 from trainauto.options.cards import CardPreset
-from trainauto.options.load import LoadedOptions
+from trainauto.options.load import LoadedOptions, refuse_trainer_runs
 from trainauto.options.run_options import RunOptions
 
 UNBOUNDED_PX = 2**15
@@ -46,6 +46,7 @@ def plan_for_cards(
         InputError: the options cannot be used.
         TraceError: the model cannot be traced.
     """
+    refuse_trainer_runs(loaded, "plan")
     if (texts := texts_of(loaded)) is not None:
         return plan_language_model(texts, cards, measure=measure, child=child)
     return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child)

@@ -19,7 +19,10 @@ SUPPLIED: Mapping[str, frozenset[str]] = {
 }
 """Parameters that trainauto fills in and a file has no business with, by kind."""
 
-FILLED_IN: Mapping[str, frozenset[str]] = {"network": frozenset({"scale", "upscale"})}
+FILLED_IN: Mapping[str, frozenset[str]] = {
+    "network": frozenset({"scale", "upscale"}),
+    "multitask-model": frozenset({"vocabulary_size", "tasks"}),
+}
 """Parameters that trainauto fills in where the file leaves them out, by kind."""
 
 _MODEL_FREE_KINDS = ("dataset", "model")

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from trainauto.options.component_schemas import Components, arguments_schema, schema_of
+from trainauto.options.multitask_options import MultitaskOptions
 from trainauto.options.nested import SECTION
 from trainauto.options.parameters import summary_of
 from trainauto.options.schema import Options
@@ -48,6 +49,17 @@ def text_json_schema(components: Components) -> dict[str, Any]:
     return _ended(schema, "TextDatasets", "TextTrainOptions", components, "trainauto option file of a language model")
 
 
+def multitask_json_schema(components: Components) -> dict[str, Any]:
+    """Return a JSON Schema (draft 2020-12) of option files of several tasks; arguments are as for `json_schema`."""
+    schema, definitions, slot = _begun(MultitaskOptions, components)
+    schema["properties"]["model"] |= slot("multitask-model")
+    sets, of_samples = definitions["SampleSets"], slot("sample-set")
+    sets["properties"]["train"] |= of_samples
+    sets["properties"]["val"]["anyOf"][0] = sets["additionalProperties"] = of_samples
+    del schema["properties"][SECTION], definitions["Automations"], definitions["AutomationSwitch"]
+    return _ended(schema, "SampleSets", None, components, "trainauto option file of several tasks")
+
+
 def _begun(
     model: type[BaseModel], components: Components
 ) -> tuple[dict[str, Any], dict[str, Any], Callable[[str], dict[str, str]]]:
@@ -66,17 +78,18 @@ def _begun(
 
 
 def _ended(
-    schema: dict[str, Any], datasets_name: str, train_name: str, components: Components, title: str
+    schema: dict[str, Any], datasets_name: str, train_name: str | None, components: Components, title: str
 ) -> dict[str, Any]:
-    """Return the schema with names of sets and of automations."""
+    """Return the schema with names of sets and, where the section that may hold them is named, of automations."""
     definitions = schema["$defs"]
-    del definitions["Component"]
+    definitions.pop("Component", None)
     datasets = definitions[datasets_name]
     datasets["patternProperties"] = {"^val_.": datasets.pop("additionalProperties")}
     datasets["additionalProperties"] = False
-    _name_automations(definitions, components.get("automation", {}))
-    nested = {"$ref": "#/$defs/Automations", "description": f"Read as {SECTION} at the top level."}
-    definitions[train_name]["properties"][SECTION] = nested
+    if train_name is not None:
+        _name_automations(definitions, components.get("automation", {}))
+        nested = {"$ref": "#/$defs/Automations", "description": f"Read as {SECTION} at the top level."}
+        definitions[train_name]["properties"][SECTION] = nested
     return {"$schema": DRAFT, **schema, "title": title}
 
 

@@ -18,7 +18,7 @@ from trainauto.options.overrides import apply_overrides
 from trainauto.options.run_options import RunOptions
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath, Places, dotted, printable
-from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, task_of
+from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, kind_of, task_of
 from trainauto.options.test_schema import OptionsToMeasure
 from trainauto.options.validation_errors import Finding, described, findings_of, in_file_order
 from trainauto.options.yaml_file import read_yaml
@@ -26,6 +26,10 @@ from trainauto.options.yaml_file import read_yaml
 OfTask = TypeVar("OfTask", bound=RunOptions, default=Options, covariant=True)
 """Options of a task; where nobody says which, of super-resolution."""
 Other = TypeVar("Other", bound=RunOptions)
+
+
+TRIAL = "To try it: train -opt FILE --force_yml name=trial train:total_epochs=null train:total_iter=1"
+"""What there is for runs of a Trainer where commands build no run of theirs."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,9 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[Run
     Raises:
         InputError: with one problem for each thing that is wrong, in file order.
     """
-    tree, places, file = _read(path, "options/train/ (images) or options/text/ (language models)")
+    tree, places, file = _read(
+        path, "options/train/ (images), options/text/ (language models) or options/multitask/ (several tasks)"
+    )
     twice = unnest(tree, places)
     apply_overrides(tree, places, overrides)
     twice += unnest(tree, places)  # an override may have set train as a whole
@@ -130,7 +136,9 @@ def _check_measured_task(tree: Mapping[str, Any], places: Places) -> None:
         InputError: the file is of another task than super-resolution.
     """
     if KEY in tree and (task := task_of(tree, places)).name != SUPER_RESOLUTION:
-        advice = "A run of a language model measures loss and perplexity itself: datasets.val, and the log of the run."
+        advice = task.elsewhere or (
+            "A run of a language model measures loss and perplexity itself: datasets.val, and the log of the run."
+        )
         message = f"test measures pictures, and this file is of {task.words}"
         raise InputError(Problem(message, places.of_value((KEY,)), advice))
 
@@ -148,9 +156,25 @@ def super_resolution_only(loaded: LoadedOptions[RunOptions], action: str, advice
     """
     if isinstance(loaded.options, Options):
         return loaded.with_options(loaded.options)
-    words = next(task.words for task in TASKS.values() if isinstance(loaded.options, task.model))
-    message = f"{action} is for networks of super-resolution, and this file is of {words}"
-    raise InputError(Problem(message, loaded.places.of_value((KEY,)), advice))
+    task = kind_of(loaded.options)
+    message = f"{action} is for networks of super-resolution, and this file is of {task.words}"
+    raise InputError(Problem(message, loaded.places.of_value((KEY,)), task.elsewhere or advice))
+
+
+def refuse_trainer_runs(loaded: LoadedOptions[RunOptions], action: str) -> None:
+    """Refuse option files whose runs go through the Trainer of transformers, which builds their steps itself.
+
+    Args:
+        loaded: options of any task.
+        action: what knows no such runs, e.g. `plan`.
+
+    Raises:
+        InputError: they are of such a task.
+    """
+    task = kind_of(loaded.options)
+    if task.by_trainer:
+        message = f"{action} builds no run of a Trainer, and this file is of {task.words}"
+        raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"The file has no problem. {TRIAL}"))
 
 
 def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:

@@ -8,6 +8,8 @@ from pydantic import BaseModel
 
 from trainauto.options.component_schemas import Components, arguments_schema, schema_of
 from trainauto.options.lookup import sections
+from trainauto.options.multitask_options import MultitaskOptions
+from trainauto.options.nested import SECTION
 from trainauto.options.parameters import summary_of
 from trainauto.options.preset_documents import preset_tables
 from trainauto.options.schema import Automations, Component, Options
@@ -28,19 +30,37 @@ KINDS = {
 """Heading of each kind of component, and where its components are named."""
 
 
+MULTITASK_KINDS = {
+    "sample-set": ("Sets of samples", "datasets.train, val and val_*"),
+    "multitask-model": ("Models", "model"),
+}
+"""As :data:`KINDS`, for files of several tasks."""
+
+
 def markdown_reference(components: Components) -> str:
     """Return the reference of option files: every key and every component with its arguments, as Markdown.
 
     Args:
         components: what is registered, by kind and name.
     """
-    tables = [*_option_tables(Options), *_component_tables(components), *preset_tables(), *_test_tables()]
+    tables = [*_option_tables(Options), *_component_tables(components, KINDS), *preset_tables(), *_test_tables()]
     return "\n".join([*_introduction(), *tables]).rstrip() + "\n"
 
 
 def text_reference() -> str:
     """Return the reference of option files of language models, as Markdown; components stand in that of all files."""
     return "\n".join([*_text_introduction(), *_option_tables(TextOptions)]).rstrip() + "\n"
+
+
+def multitask_reference(components: Components) -> str:
+    """Return the reference of option files of several tasks, with what they name, as Markdown.
+
+    Args:
+        components: what is registered, by kind and name.
+    """
+    options = _option_tables(MultitaskOptions, without=SECTION)
+    tables = [*options, *_component_tables(components, MULTITASK_KINDS)]
+    return "\n".join([*_multitask_introduction(), *tables]).rstrip() + "\n"
 
 
 def _text_introduction() -> Iterator[str]:
@@ -54,21 +74,33 @@ def _text_introduction() -> Iterator[str]:
     yield ""
 
 
+def _multitask_introduction() -> Iterator[str]:
+    yield "# Options of several tasks"
+    yield ""
+    yield "Every key of an option file of `task: multitask`. This page is generated from the schema; do not edit it."
+    yield "[docs/multitask.md](multitask.md) begins with an example."
+    yield ""
+    yield "Any key can be set on the command line: `--force_yml train:total_epochs=2 model:layers=4`."
+    yield ""
+
+
 def _introduction() -> Iterator[str]:
     yield "# Options"
     yield ""
-    yield "Every key of an option file of super-resolution; language models: [options_text.md](options_text.md)."
+    yield "Every key of an option file of super-resolution; language models: [options_text.md](options_text.md),"
+    yield "several tasks: [options_multitask.md](options_multitask.md)."
     yield "This page is generated from the schema; do not edit it."
     yield ""
     yield "Any key can be set on the command line: `--force_yml train:total_iter=500 train:losses:0:type=mseloss`."
     yield ""
 
 
-def _option_tables(model: type[BaseModel]) -> Iterator[str]:
+def _option_tables(model: type[BaseModel], without: str = "") -> Iterator[str]:
     for path, section in sections(model):
-        if section is Component:
+        if section is Component or without in path:
             continue
         schema = schema_of(section)
+        schema["properties"].pop(without, None)
         yield f"## {f'`{dotted(path)}`' if path else 'Top level'}"
         yield ""
         yield _one_line(schema.get("description", ""))
@@ -93,8 +125,8 @@ def _test_tables() -> Iterator[str]:
             yield from _table(schema_of(section), {"unit": "unit", "description": "what it is"})
 
 
-def _component_tables(components: Components) -> Iterator[str]:
-    for kind, (heading, where) in KINDS.items():
+def _component_tables(components: Components, kinds: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    for kind, (heading, where) in kinds.items():
         yield f"## {heading}"
         yield ""
         yield f"Named in: {where}. Names are taken in any case."

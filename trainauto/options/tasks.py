@@ -7,6 +7,9 @@ from typing import Any
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.options.combination_checks import impossible_combinations
 from trainauto.options.legacy_hints import hint
+from trainauto.options.multitask_checks import impossible_multitask
+from trainauto.options.multitask_hints import multitask_hint
+from trainauto.options.multitask_options import MultitaskOptions, MultitaskTraining
 from trainauto.options.run_options import RunOptions, RunTraining
 from trainauto.options.schema import Options, TrainOptions
 from trainauto.options.source_locations import KeyPath, Places
@@ -16,7 +19,7 @@ from trainauto.options.text_options import TextOptions, TextTrainOptions
 from trainauto.options.validation_errors import Finding, shown
 
 KEY = "task"
-SUPER_RESOLUTION, TEXT = "super_resolution", "text"
+SUPER_RESOLUTION, TEXT, MULTITASK = "super_resolution", "text", "multitask"
 
 OF_TEXTS = ("model", "tokenizer")
 """Sections that only files of language models have."""
@@ -35,6 +38,9 @@ class TaskOptions:
         train: their section ``train``.
         check: finds what cannot work together; takes options, and which of their keys may be read.
         hint: says what to write instead of a key that is not known, by its path and the whole file.
+        elsewhere: what there is for its runs where a command is for networks that enlarge images; empty where each
+            command says so.
+        by_trainer: whether its runs go through the Trainer of transformers.
     """
 
     name: str
@@ -43,6 +49,8 @@ class TaskOptions:
     train: type[RunTraining]
     check: Callable[[Any, Collection[str] | None], list[Finding]]
     hint: Callable[[KeyPath, Any], str]
+    elsewhere: str = ""
+    by_trainer: bool = False
 
 
 TASKS: Mapping[str, TaskOptions] = {
@@ -50,6 +58,16 @@ TASKS: Mapping[str, TaskOptions] = {
         SUPER_RESOLUTION, "super-resolution", Options, TrainOptions, impossible_combinations, hint
     ),
     TEXT: TaskOptions(TEXT, "language models", TextOptions, TextTrainOptions, impossible_texts, text_hint),
+    MULTITASK: TaskOptions(
+        MULTITASK,
+        "several tasks",
+        MultitaskOptions,
+        MultitaskTraining,
+        impossible_multitask,
+        multitask_hint,
+        elsewhere="A run of several tasks says how accurate it is itself; its weights lie in its folder, model.",
+        by_trainer=True,
+    ),
 }
 
 
@@ -69,3 +87,8 @@ def task_of(tree: Mapping[str, Any], places: Places) -> TaskOptions:
     message = f"there is no task {shown(given)}" if given is not None else "task is empty"
     advice = nearest(str(given or ""), TASKS)
     raise InputError(Problem(message, places.of_value((KEY,)), advice))
+
+
+def kind_of(options: RunOptions) -> TaskOptions:
+    """Return the task that typed options are of."""
+    return next(task for task in TASKS.values() if isinstance(options, task.model))

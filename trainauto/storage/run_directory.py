@@ -95,6 +95,13 @@ class RunDirectory:
         return run
 
     @property
+    def of_steps(self) -> "RunDirectory":
+        """The folder that has a record of each step: of a Trainer of transformers, that of its newest start within."""
+        if self.records.is_file():
+            return self
+        return RunDirectory.current(self.path, TRAINER_RUNS) or self
+
+    @property
     def options_file(self) -> Path:
         """The option file as given."""
         return self.path / "options.yml"

@@ -100,6 +100,21 @@ def write_run_metadata(
         "launch": launch_of_now(),
         "unwritten": sorted(loaded.unwritten),
     }
+    keep_options(directory, loaded, origin, step, curves=directory.tensorboard)
+
+
+def keep_options(
+    directory: RunDirectory, loaded: LoadedOptions[RunOptions], origin: Mapping[str, Any], step: int, curves: Path
+) -> None:
+    """Keep the options as they stand in the file, as given and as resolved, and where the run comes from.
+
+    Args:
+        directory: the run.
+        loaded: its options.
+        origin: plain values; see :func:`origin_of`.
+        step: the step it stands at: what this replaces held up to there, and is named by it.
+        curves: where event files go, where the options want some.
+    """
     texts = {
         directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
         directory.given: as_yaml(loaded.tree),
@@ -113,7 +128,7 @@ def write_run_metadata(
         write_text_atomically(file, text)
     config = loaded.options.model_dump(mode="json")
     if loaded.options.logger.use_tb_logger:
-        config[CURVES] = Path(os.path.relpath(directory.tensorboard, directory.path)).as_posix()
+        config[CURVES] = Path(os.path.relpath(curves, directory.path)).as_posix()
     directory.write_config(config)
 
 
@@ -136,11 +151,14 @@ def as_yaml(tree: Mapping[str, Any]) -> str:
 
 def origin_of(loaded: LoadedOptions[RunOptions], dataset: DynamicDataset) -> dict[str, Any]:
     """Return where a run comes from: folders, versions, and its samples with a digest of their names."""
+    return places_of(loaded) | {"samples": len(dataset), "names_sha256": names_sha256(dataset)}
+
+
+def places_of(loaded: LoadedOptions[RunOptions]) -> dict[str, Any]:
+    """Return the folders and versions that a run comes from."""
     return {
         "folder": str(loaded.folder or loaded.path.resolve().parent),
         "working_directory": str(Path.cwd()),
-        "samples": len(dataset),
-        "names_sha256": names_sha256(dataset),
         "torch": torch.__version__,
     }
 

@@ -6,7 +6,7 @@ import pytest
 
 from trainauto.core.errors import InputError
 from trainauto.storage import run_directory
-from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_directory import TRAINER_RUNS, RunDirectory
 
 
 def lines(path: Path) -> list[int]:
@@ -149,3 +149,13 @@ def test_rewind_killed_midway_leaves_the_file_whole(tmp_path: Path, monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         run.rewind(1)
     assert lines(run.records) == [1, 2]
+
+
+def test_the_steps_of_a_trainer_lie_in_the_run_of_its_newest_start(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "demo")
+    assert run.of_steps == run  # nothing was trained yet
+    for _ in range(2):
+        newest = RunDirectory.create(run.path / TRAINER_RUNS, "")
+    assert run.of_steps.path == newest.path
+    run.records.write_text('{"step": 1}\n')
+    assert run.of_steps == run

@@ -19,6 +19,8 @@ from trainauto.storage.run_directory import RunDirectory
 WEIGHTS, AVERAGES = "net_g.safetensors", "net_g_ema.safetensors"
 """Files of a checkpoint: what the optimizer stepped, and its moving average where the run kept one."""
 
+_MODELS_ELSEWHERE = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
+
 
 @dataclass(frozen=True)
 class LoadedNetwork:
@@ -59,6 +61,10 @@ def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetw
         CheckpointError: the weights are damaged, or not of this network.
     """
     directory = RunDirectory.find(run)
+    if (
+        directory.given.is_file() and not directory.checkpoints.is_dir()
+    ):  # of a Trainer, whose checkpoints lie elsewhere
+        super_resolution_only(load_options(directory.given), "this command", _MODELS_ELSEWHERE)
     step, folder = _chosen(directory, checkpoint)
     loaded = _options_at(directory, step)
     network = _bare_network(loaded)
@@ -143,5 +149,4 @@ def _options_at(directory: RunDirectory, step: int) -> LoadedOptions:
     with suppress(OSError, ValueError, KeyError, TypeError):
         recorded = Path(json.loads(origin.read_text(encoding="utf-8"))["folder"])
         folder = recorded if recorded.is_dir() else folder
-    advice = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
-    return replace(super_resolution_only(load_options(given), "this command", advice), folder=folder)
+    return replace(super_resolution_only(load_options(given), "this command", _MODELS_ELSEWHERE), folder=folder)
