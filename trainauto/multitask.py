@@ -9,7 +9,10 @@ from typing import Any
 from trainauto.core.errors import InputError
 from trainauto.core.lazy_names import lazy_names
 
-_WHERE: dict[str, str] = {}
+_WHERE: dict[str, str] = {
+    "HeterogeneousCollator": "trainauto.tasks.multitask.collator",
+    "MemoryAwareBatchSampler": "trainauto.tasks.multitask.memory_aware_sampler",
+}
 """The module of each name."""
 
 _NEEDS: dict[str, tuple[str, ...]] = {}

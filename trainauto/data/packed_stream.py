@@ -3,18 +3,19 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import Plan
-from trainauto.data.packing import BatchCost, BatchOrder, Bucketed, FewestBatches, SampleSizes, pack_by
+from trainauto.data.packing import BatchCost, BatchOrder, Bucketed, FewestBatches, Packing, SampleSizes, pack_by
 from trainauto.data.sampler import ShuffledStream
 
 
 @dataclass
-class _Epoch:
+class PackedEpoch:
     """The samples of an epoch in their order.
 
     Attributes:
@@ -27,14 +28,14 @@ class _Epoch:
     order: NDArray[np.int64]
     ends: NDArray[np.int64]
     bounds: list[tuple[int, int]]
-    before: "_Epoch | None" = None
+    before: "PackedEpoch | None" = None
 
     def bound_at(self, place: int) -> int | None:
         """Return the bound in force at a place; ``None`` where nothing has been packed."""
         later = bisect_right(self.bounds, place, key=lambda entry: entry[0])
         return self.bounds[later - 1][1] if later else None
 
-    def as_before(self, place: int) -> "_Epoch":
+    def as_before(self, place: int) -> "PackedEpoch":
         """Return it without what was packed from a place on, or from a later one."""
         epoch = self
         while epoch.before is not None and epoch.bounds[-1][0] >= place:
@@ -65,7 +66,7 @@ class PackedStream(ShuffledStream):
         super().__init__(len(sizes), seed)
         self.sizes, self.cost = sizes, cost
         self._batch_order = batch_order or Bucketed()
-        self._epochs: dict[int, _Epoch] = {}
+        self._epochs: dict[int, PackedEpoch] = {}
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         """Return the samples of an epoch in their order, as far as it has been packed."""
@@ -80,7 +81,7 @@ class PackedStream(ShuffledStream):
         epoch, place = divmod(position, self.samples)
         known = self._epochs.get(epoch)
         if known is None:
-            known = _Epoch(np.arange(self.samples), np.zeros(0, np.int64), [])
+            known = PackedEpoch(self.samples_of(epoch), np.zeros(0, np.int64), [])
         if known.bound_at(place) == bound:
             return
         known = known.as_before(place)
@@ -88,15 +89,43 @@ class PackedStream(ShuffledStream):
             self._epochs[epoch] = known
             return
         rest = np.sort(known.order[place:])
-        rule, sizes = FewestBatches(self.cost, bound), self.sizes.take(rest)
-        seed = splitmix64(self.seed ^ splitmix64(place)) if place else self.seed
-        packed = self._batch_order.epoch(pack_by(rule, sizes), sizes, rule, seed, epoch)
-        self._epochs[epoch] = _Epoch(
+        packed = self.batches_of(rest, bound, self.seed_from(place), epoch)
+        self._epochs[epoch] = PackedEpoch(
             np.concatenate([known.order[:place], rest[packed.order]]),
             np.concatenate([known.ends[known.ends <= place], place + packed.ends]),
             [*(entry for entry in known.bounds if entry[0] < place), (place, bound)],
             known,
         )
+
+    def samples_of(self, epoch: int) -> NDArray[np.int64]:
+        """Return what an epoch gives out, in any order, shape (samples,): every sample once."""
+        del epoch
+        return np.arange(self.samples)
+
+    def batches_of(self, rest: NDArray[np.int64], bound: int, seed: int, epoch: int) -> Packing:
+        """Return batches within a bound: the rest of an epoch, by their places in ``rest``.
+
+        Args:
+            rest: samples that are left, ascending.
+            bound: greatest cost of a batch.
+            seed: decides everything random.
+            epoch: 0-based.
+
+        Raises:
+            SampleTooLargeError: a sample exceeds the bound alone.
+        """
+        rule, sizes = FewestBatches(self.cost, bound), self.sizes.take(rest)
+        return self._batch_order.epoch(pack_by(rule, sizes), sizes, rule, seed, epoch)
+
+    def seed_from(self, place: int) -> int:
+        """Return the seed of what is packed from a place of an epoch on."""
+        return splitmix64(self.seed ^ splitmix64(place)) if place else self.seed
+
+    def costs_of_first(self, indices: Sequence[int]) -> NDArray[np.int64]:
+        """Return what the first one, two, three... of these samples cost together, shape (samples,); it never falls."""
+        longest = np.maximum.accumulate(self.sizes.tokens[indices])
+        counts = np.arange(1, len(indices) + 1)
+        return self.cost.cost(counts, longest, np.zeros_like(counts))
 
     def forget_before(self, position: int) -> None:
         """Let go of epochs that lie behind a position, and of what was replaced there."""
@@ -111,11 +140,11 @@ class PackedStream(ShuffledStream):
         ends = self._epochs[epoch].ends
         return int(ends[np.searchsorted(ends, place, "right")]) - place
 
-    def state_dict(self) -> dict[str, list[list[int]]]:
-        """Return what epochs not yet forgotten were packed by, for a checkpoint."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return what epochs not yet forgotten were packed by, for a checkpoint: places and bounds."""
         return {str(epoch): [list(entry) for entry in packed.bounds] for epoch, packed in self._epochs.items()}
 
-    def load_state_dict(self, state: Mapping[str, Sequence[Sequence[int]]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
         self._epochs.clear()
         for epoch, bounds in state.items():
@@ -141,7 +170,5 @@ class PackedDraws:
     def part_size(self, first_sample: int, samples: int, plan: Plan) -> int:
         """Return how many of the next samples fit the plan together; one is taken to."""
         indices = [self._stream.index_at(first_sample + place) for place in range(samples)]
-        longest = np.maximum.accumulate(self._stream.sizes.tokens[indices])
-        counts = np.arange(1, samples + 1)
-        costs = self._stream.cost.cost(counts, longest, np.zeros_like(counts))
+        costs = self._stream.costs_of_first(indices)
         return max(1, int(np.searchsorted(costs, plan.size, "right")))  # they never fall with more samples
