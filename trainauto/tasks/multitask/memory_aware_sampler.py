@@ -121,14 +121,13 @@ class MemoryAwareBatchSampler(Sampler[list[int]]):
         return self._cursor.rounds + len(self._ends_ahead()) // self._world_size
 
     def __iter__(self) -> Iterator[list[int]]:
+        # All of it happens when the first batch is asked for: a DataLoader with workers calls iter() twice.
         if self._cursor.samples and not self._continues:
             self._cursor = _Cursor(self._cursor.epoch + 1, 0, 0, 0)
             self._given.clear()
         self._continues = False
         self._iteration += 1
-        return self._batches(self._iteration, self._cursor.epoch)
-
-    def _batches(self, iteration: int, epoch: int) -> Iterator[list[int]]:
+        iteration, epoch = self._iteration, self._cursor.epoch
         while True:
             if iteration != self._iteration:
                 raise InputError("the sampler has moved on: another iteration has begun, or a position was set")
