@@ -12,6 +12,10 @@ from trainauto.core.lazy_names import lazy_names
 _WHERE: dict[str, str] = {
     "HeterogeneousCollator": "trainauto.tasks.multitask.collator",
     "MemoryAwareBatchSampler": "trainauto.tasks.multitask.memory_aware_sampler",
+    "EffectiveBatchSizeNormalizer": "trainauto.tasks.multitask.normalizer",
+    "GradNormBalancer": "trainauto.tasks.multitask.gradnorm",
+    "HeterogeneousTrainingConfig": "trainauto.tasks.multitask.config",
+    "NormRatioBalancer": "trainauto.tasks.multitask.gradnorm",
 }
 """The module of each name."""
 

@@ -1,6 +1,6 @@
 """What a pass may change before its optimizer steps, so that it can be run again as if it had never begun."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,6 +14,9 @@ class StepSnapshot:
     after everything that allocates in proportion to the batch. Of the buffers only those are copied that the first step
     changed (batch statistics); their versions do not tell, since kernels write them directly.
 
+    Attributes:
+        on_restore: called when a moment is restored, by whoever has noted figures of the pass since.
+
     Args:
         networks: the networks of the model.
         device: where they are.
@@ -26,6 +29,7 @@ class StepSnapshot:
         self._is_known = False
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._random: tuple[Any, Any] = (None, None)
+        self.on_restore: Callable[[], None] | None = None
 
     def take(self) -> None:
         """Remember this moment."""
@@ -57,3 +61,5 @@ class StepSnapshot:
         torch.set_rng_state(self._random[0])
         if self._random[1] is not None:  # pragma: no cuda
             torch.cuda.set_rng_state(self._random[1], self._device)
+        if self.on_restore is not None:
+            self.on_restore()

@@ -16,7 +16,7 @@ from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.evaluation_batches import EvaluationBatches
-from trainauto.integrations.huggingface.loss import TrainerLoss, has_counted_labels
+from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, has_counted_labels
 from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.memory.cost.measured_bound import MeasuredBound
 from trainauto.memory.monitor.meter import MemoryMeter
@@ -192,6 +192,8 @@ class EvaluationMemory:
 
     def _weight_of(self, inputs: Any, count: int) -> int:
         memory = self._trainer.memory
+        if self._trainer.weighing is Weighing.SAMPLES:
+            return count
         if not isinstance(inputs, Mapping) or not has_counted_labels(inputs):
             return count
         if memory is not None and memory.training is not None and not memory.loss.weighs_labels:

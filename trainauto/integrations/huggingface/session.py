@@ -9,7 +9,7 @@ import torch
 
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError
-from trainauto.core.plan import BATCH_SIZE
+from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunSummary
 from trainauto.engine.few_steps import warn_of_few_steps
@@ -94,12 +94,14 @@ class MemorySession:
         Raises:
             InputError: something cannot be used.
         """
+        self._trainer.prepare_loss()
         self.loss.is_rehearsal = True
         self._start(checkpoint)
         self.loss.is_rehearsal = False
 
     def _start(self, checkpoint: str | None) -> None:
         self.training = run = build_training(self._trainer, self.data, self.loss, self.automation, self._budget_bytes)
+        run.snapshot.on_restore = self._trainer.forget_attempt
         if checkpoint is not None:
             self._load(run, Path(checkpoint))
         self._begun, self.batches.run = run.progress.samples, run
@@ -149,8 +151,9 @@ class MemorySession:
             return None
         run, pending = self.running, self._pending
         self._pending = self.batches.untrained = None
-        self.automation.fills_plan = are_largest(pending.batch)
+        self.automation.fills_plan = are_largest(pending.batch) and self._trainer.takes_full_memory()
         self.record = finish(run, pending, self._grad_norm, skipped=skipped)
+        self._trainer.step_recorded(self.record, skipped=skipped)
         self._grad_norm = None
         self.progress = run.progress
         self.batches.is_complete = self.is_complete
@@ -172,6 +175,11 @@ class MemorySession:
     def pending_samples(self) -> int:
         """Samples of the step on its way, of all ranks."""
         return self._pending.batch.step_samples if self._pending is not None else 0
+
+    @property
+    def pending_plan(self) -> Plan | None:
+        """Plan of the step on its way."""
+        return self._pending.batch.plan if self._pending is not None else None
 
     @property
     def trained_samples(self) -> int:
@@ -198,6 +206,7 @@ class MemorySession:
                 "progress": vars(run.progress).copy(),
                 "step_samples": self.data.step_samples,
                 "some_rows": self.data.some_rows,
+                "trainer": self._trainer.own_state(),
                 **run.decided_parts(),
             }
         write_state(folder, state)
@@ -207,6 +216,7 @@ class MemorySession:
         self._check_steps(state.get("step_samples", self.data.step_samples))
         run.load_decided_parts(state)
         warn_of_other_rows(state.get("some_rows"), self.data.some_rows)
+        self._trainer.load_own_state(state.get("trainer", {}))
         run.progress = self.progress = Progress.from_dict(state["progress"])
 
     def _check_steps(self, theirs: int | None) -> None:

@@ -36,7 +36,7 @@ def build_training(
     """Return the engine's parts for a Trainer whose model and optimizer are ready."""
     module: nn.Module = trainer.model
     module.train()
-    data.samples.workload = _weighed(module, data, loss)
+    data.samples.workload = _weighed(module, data, loss, trainer.weighing)
     optimizer: Optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     splittable = False if loss.weighing is Weighing.COUPLED else None
     scaler = getattr(trainer.accelerator, "scaler", None)
@@ -59,12 +59,14 @@ def build_training(
     )
 
 
-def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss) -> NestedSamples:
+def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss, declared: Weighing | None) -> NestedSamples:
     """Return the workload, with the weights that make the losses of parts that of the whole."""
     workload = data.samples.workload
     if not isinstance(workload, NestedSamples):
         raise TypeError("a Trainer's batches are nested samples")
     device = next(module.parameters()).device
+    if declared is not None:
+        return workload.weighed(loss.weigh_by(declared))
     some = telling_samples(loss, data.samples, data.structure)
     on_device = {name: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for name, leaf in some.items()}
     weighing = learn_weighing(loss, module, workload, data.structure, on_device)

@@ -41,6 +41,9 @@ from trainauto.integrations.structure import Structure
 TRAIN_SET = "train_dataset"
 """What a Trainer calls what it trains on."""
 
+STEP_SAMPLES = "step_samples"
+"""Attribute of arguments: samples of every step of several passes, where they are no product of passes and batches."""
+
 
 @dataclass(frozen=True)
 class TrainData:
@@ -91,9 +94,7 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
         samples.known_checksums = {"lengths of rows": zlib.crc32(np.ascontiguousarray(lengths).data)}
     with seeded(0):  # samples may draw; the run's generators are as before
         some_rows = checksum_of_rows(trainer.train_dataset, _rows(trainer)[1])
-        longest = (
-            int(np.argmax(lengths)) if lengths is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
-        )
+        longest = int(np.argmax(lengths)) if lengths is not None else _largest_sample(trainer)
     with about_the_collator():
         structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, lengths)
@@ -110,6 +111,11 @@ def _lengths(trainer: Any) -> NDArray[np.int64] | None:
         return None
     multiple = getattr(trainer.data_collator, "pad_to_multiple_of", None) or 1
     return -(-lengths_of(trainer.train_dataset, *_rows(trainer)) // multiple) * multiple
+
+
+def _largest_sample(trainer: Any) -> int:
+    known: int | None = trainer.largest_sample()
+    return known if known is not None else longest_sample(trainer.train_dataset, *_rows(trainer))
 
 
 def _rows(trainer: Any) -> tuple[str, str]:
@@ -146,13 +152,16 @@ def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth
     least = own_argument(args, "min_batch_size")
     if passes == 1:
         return Growth.of(Range(start, most or start, least), None, None, None)
-    whole = start * passes
+    whole = own_argument(args, STEP_SAMPLES) or start * passes
     growth = Growth.of(Range(start, min(most or whole, whole), least), None, None, None)
     return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
 
 
 def _step_samples(args: Any, passes: int, growth: Growth) -> int | None:
-    return args.per_device_train_batch_size * passes if passes > 1 and BATCH_SIZE in growth.plan else None
+    if passes == 1 or BATCH_SIZE not in growth.plan:
+        return None
+    samples: int = own_argument(args, STEP_SAMPLES) or args.per_device_train_batch_size * passes
+    return samples
 
 
 def _loader(args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None) -> LoopLoader:

@@ -15,6 +15,7 @@ from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.callback import MemoryCallback
 from trainauto.integrations.huggingface.checkpoints import checkpoint_to_take, whole_at_the_end
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
+from trainauto.integrations.huggingface.hooks import TrainingHooks
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
 from trainauto.integrations.huggingface.schedule import in_samples, say_what_it_counts
@@ -26,7 +27,7 @@ from trainauto.memory.monitor.meter import MemoryMeter
 logger = logging.getLogger(__name__)
 
 
-class MemoryAwareTraining:
+class MemoryAwareTraining(TrainingHooks):
     """What a Trainer becomes memory-aware by: a mixin, to be named before it.
 
         class MemoryAwareSFTTrainer(MemoryAwareTraining, SFTTrainer):

@@ -1,0 +1,50 @@
+"""Where classes of memory-aware Trainers add what they keep of their own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainauto.core.records import StepRecord
+from trainauto.integrations.huggingface.loss import Weighing
+
+
+class TrainingHooks:
+    """What a memory-aware Trainer may override to keep figures of its own; here, none does anything.
+
+    A loss that notes figures must not count an attempt that ran out of memory: what it notes is dropped in
+    :meth:`forget_attempt`, and taken over in :meth:`step_recorded`.
+
+    Attributes:
+        weighing: what the loss of a batch is of those of its parts, where the class knows it; ``None`` finds it out by
+            a few forward passes.
+    """
+
+    weighing: Weighing | None = None
+
+    def largest_sample(self) -> int | None:
+        """Return the number of the sample that takes most memory; ``None`` where the longest row is taken for it."""
+        return None
+
+    def prepare_loss(self) -> None:
+        """Make ready what the loss needs: called before a run's loss is first computed, or traced."""
+
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what :meth:`own_state` returned, from the checkpoint that is resumed."""
+
+    def own_state(self) -> dict[str, Any]:
+        """Return what a checkpoint is to hold: tensors, numbers, texts, and containers of them."""
+        return {}
+
+    def forget_attempt(self) -> None:
+        """Drop what the loss noted of the step on its way: it ran out of memory, and begins again in smaller parts."""
+
+    def takes_full_memory(self) -> bool:
+        """Whether the step on its way takes as much memory as any of its size; others do not lower what is expected."""
+        return True
+
+    def step_recorded(self, record: StepRecord, *, skipped: bool) -> None:
+        """Take over what the loss noted of a step: its optimizer has stepped.
+
+        Args:
+            record: of the step.
+            skipped: whether float16 gradients overflowed, so that the weights were left alone.
+        """
