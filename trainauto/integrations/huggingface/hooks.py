@@ -5,6 +5,7 @@ from typing import Any
 
 from trainauto.core.records import StepRecord
 from trainauto.integrations.huggingface.loss import Weighing
+from trainauto.integrations.huggingface.own_stream import OwnStream
 
 
 class TrainingHooks:
@@ -22,6 +23,16 @@ class TrainingHooks:
 
     def largest_sample(self) -> int | None:
         """Return the number of the sample that takes most memory; ``None`` where the longest row is taken for it."""
+        return None
+
+    def own_stream(self, seed: int, step_samples: int | None) -> OwnStream | None:
+        """Return what batches are drawn by, in place of what the arguments say; ``None`` leaves it to these.
+
+        Args:
+            seed: decides everything random.
+            step_samples: samples of a process in every step, where accumulation fixes them: they are then counted.
+        """
+        del seed, step_samples
         return None
 
     def prepare_loss(self) -> None:

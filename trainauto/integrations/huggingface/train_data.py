@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -18,6 +18,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.sharding import SampleSharding
 from trainauto.data.batcher import Batcher, EpochBatches, SharedEpochs
+from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
@@ -32,11 +33,13 @@ from trainauto.integrations.huggingface.lengths import (
     lengths_of,
     longest_sample,
 )
+from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.huggingface.refusals import about_the_collator
 from trainauto.integrations.loop_axes import Growth, Range
 from trainauto.integrations.loop_parts import LOOKAHEAD, LoopLoader, teach_workload
 from trainauto.integrations.map_samples import MapSamples, seeded
-from trainauto.integrations.structure import Structure
+from trainauto.integrations.samples import NestedSamples, Template, template_of
+from trainauto.integrations.structure import Structure, leaves_of
 
 TRAIN_SET = "train_dataset"
 """What a Trainer calls what it trains on."""
@@ -85,9 +88,13 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     dataset, collate = usable_columns(trainer, trainer.train_dataset, "training")
     if not len(dataset):
         raise InputError("train_dataset is empty")
-    lengths = _lengths(trainer)
-    counts_tokens = own_argument(args, "tokens_per_batch") is not None
-    growth = _growth(args, passes, lengths if counts_tokens else None)
+    own: OwnStream | None = trainer.own_stream(_seed(args), _fixed_samples(args, passes))
+    lengths = _lengths(trainer) if own is None else own.costs
+    if own is not None and own.costs is not None:
+        growth = _packed_growth(args, int(own.costs.max()))
+    else:
+        counts_tokens = own_argument(args, "tokens_per_batch") is not None
+        growth = _growth(args, passes, lengths if counts_tokens else None)
     samples = MapSamples(dataset, collate, longest=growth.longest)
     samples.name = TRAIN_SET
     if lengths is not None:
@@ -96,9 +103,12 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
         some_rows = checksum_of_rows(trainer.train_dataset, _rows(trainer)[1])
         longest = int(np.argmax(lengths)) if lengths is not None else _largest_sample(trainer)
     with about_the_collator():
-        structure = teach_workload(samples, growth, lengths, example=longest)
-    loader = _loader(args, samples, growth, lengths)
-    step_samples = _step_samples(args, passes, growth)
+        if own is not None and own.workload is not None:
+            structure = _teach_packed(samples, longest, own.workload)
+        else:
+            structure = teach_workload(samples, growth, lengths, example=longest)
+    loader = _loader(args, samples, growth, _stream(args, samples, growth, lengths, own))
+    step_samples = _fixed_samples(args, passes) if BATCH_SIZE in growth.plan else None
     loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples)
     samples.mean_length = float(np.mean(lengths)) if lengths is not None else None
     return TrainData(samples, structure, growth, loader, step_samples, some_rows)
@@ -157,20 +167,39 @@ def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth
     return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
 
 
-def _step_samples(args: Any, passes: int, growth: Growth) -> int | None:
-    if passes == 1 or BATCH_SIZE not in growth.plan:
-        return None
-    samples: int = own_argument(args, STEP_SAMPLES) or args.per_device_train_batch_size * passes
-    return samples
+def _packed_growth(args: Any, largest_cost: int) -> Growth:
+    """Return the growth of batches that are packed: bounds are what so many of the dearest sample cost."""
+    start, most = args.per_device_train_batch_size, own_argument(args, "max_batch_size")
+    least = own_argument(args, "min_batch_size")
+    costs = Range(*(count * largest_cost for count in (start, max(start, most or start), least)))
+    return Growth.of(None, None, costs, largest_cost)
 
 
-def _loader(args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None) -> LoopLoader:
-    seed = args.data_seed if args.data_seed is not None else args.seed
-    stream, batcher = _stream(args, samples, growth, lengths, seed)
+def _teach_packed(samples: MapSamples, largest: int, workload: Callable[[Template], NestedSamples]) -> Structure:
+    """Have the dataset know its workload by the sample that costs most, and return how batches are put together."""
+    with seeded(0):
+        sample = samples[SampleKey(largest, 0, 0)]
+        one, three = samples.batch([sample]), samples.batch([sample] * 3)
+    samples.workload = workload(template_of(one, three, leaves_of, {}))
+    return Structure.of(one)
+
+
+def _fixed_samples(args: Any, passes: int) -> int | None:
+    """Return the samples of a step on this rank, where accumulation fixes them."""
+    return (own_argument(args, STEP_SAMPLES) or args.per_device_train_batch_size * passes) if passes > 1 else None
+
+
+def _seed(args: Any) -> int:
+    seed: int = args.data_seed if args.data_seed is not None else args.seed
+    return seed
+
+
+def _loader(args: Any, samples: MapSamples, growth: Growth, drawn: tuple[ShuffledStream, Batcher]) -> LoopLoader:
+    stream, batcher = drawn
     return LoopLoader(
         samples,
         growth.plan,
-        seed=seed,
+        seed=_seed(args),
         num_workers=args.dataloader_num_workers,
         lookahead=max(LOOKAHEAD, args.dataloader_num_workers),
         sharding=SampleSharding.equal(args.world_size),
@@ -183,8 +212,11 @@ def _loader(args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.
 
 
 def _stream(
-    args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None, seed: int
+    args: Any, samples: MapSamples, growth: Growth, lengths: NDArray[np.int64] | None, own: OwnStream | None
 ) -> tuple[ShuffledStream, Batcher]:
+    seed = _seed(args)
+    if own is not None and own.packed is not None:
+        return own.packed, PackedDraws(own.packed)
     if growth.longest is not None:
         if args.world_size > 1:
             raise InputError("tokens_per_batch is for one process: with several, count batches in samples")
@@ -193,6 +225,8 @@ def _stream(
     batcher: Batcher = EpochBatches(len(samples))
     if args.world_size > 1:
         batcher = SharedEpochs(len(samples), args.world_size)
+    if own is not None:
+        return own.stream, batcher
     if lengths is not None:
         return LengthGroupedStream(lengths, grouping_window(len(samples), growth.plan.batch_size), seed), batcher
     if args.train_sampling_strategy == "sequential":
