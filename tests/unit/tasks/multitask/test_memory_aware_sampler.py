@@ -113,7 +113,7 @@ def test_every_sample_once_an_epoch_on_any_ranks(
     dataset, limit_mib: int, world_size: int, weight: float, shuffle: bool
 ) -> None:
     ranks = ranks_of(world_size, dataset, limit_mib, task_diversity_weight=weight, shuffle=shuffle)
-    for epoch in range(2):
+    for _epoch in range(2):
         lengths = [len(sampler) for sampler in ranks]
         try:
             batches = [list(sampler) for sampler in ranks]
