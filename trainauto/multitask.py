@@ -16,6 +16,9 @@ _WHERE: dict[str, str] = {
     "GradNormBalancer": "trainauto.tasks.multitask.gradnorm",
     "HeterogeneousTrainingConfig": "trainauto.tasks.multitask.config",
     "NormRatioBalancer": "trainauto.tasks.multitask.gradnorm",
+    "BatchMetrics": "trainauto.tasks.multitask.batch_metrics",
+    "DynamicBatchingMonitor": "trainauto.tasks.multitask.monitor",
+    "EpochMetrics": "trainauto.tasks.multitask.batch_metrics",
 }
 """The module of each name."""
 
