@@ -10,15 +10,20 @@ from trainauto.core.errors import InputError
 from trainauto.core.lazy_names import lazy_names
 
 _WHERE: dict[str, str] = {
-    "HeterogeneousCollator": "trainauto.tasks.multitask.collator",
-    "MemoryAwareBatchSampler": "trainauto.tasks.multitask.memory_aware_sampler",
-    "EffectiveBatchSizeNormalizer": "trainauto.tasks.multitask.normalizer",
-    "GradNormBalancer": "trainauto.tasks.multitask.gradnorm",
-    "HeterogeneousTrainingConfig": "trainauto.tasks.multitask.config",
-    "NormRatioBalancer": "trainauto.tasks.multitask.gradnorm",
     "BatchMetrics": "trainauto.tasks.multitask.batch_metrics",
     "DynamicBatchingMonitor": "trainauto.tasks.multitask.monitor",
+    "EffectiveBatchSizeNormalizer": "trainauto.tasks.multitask.normalizer",
     "EpochMetrics": "trainauto.tasks.multitask.batch_metrics",
+    "GradNormBalancer": "trainauto.tasks.multitask.gradnorm",
+    "GradientCheckpointManager": "trainauto.tasks.multitask.gradient_checkpoint_manager",
+    "HeterogeneousCollator": "trainauto.tasks.multitask.collator",
+    "HeterogeneousTrainingConfig": "trainauto.tasks.multitask.config",
+    "MemoryAwareBatchSampler": "trainauto.tasks.multitask.memory_aware_sampler",
+    "MemoryPredictor": "trainauto.tasks.multitask.memory_predictor",
+    "NormRatioBalancer": "trainauto.tasks.multitask.gradnorm",
+    "OOMGuardian": "trainauto.tasks.multitask.oom_guardian",
+    "TaskSize": "trainauto.tasks.multitask.task_sizes",
+    "estimate_training_memory": "trainauto.tasks.multitask.training_estimate",
 }
 """The module of each name."""
 

@@ -82,6 +82,14 @@ def is_on(module: nn.Module) -> bool:
     return _PLAIN_CLASS in vars(type(module))
 
 
+def switch_off(network: nn.Module) -> None:
+    """Have no block of a network run again; one that :func:`switch_on` was not called for stays as it is."""
+    for module in network.modules():
+        if is_on(module):
+            module.__class__ = vars(type(module))[_PLAIN_CLASS]
+            vars(module).pop(_CHANGING, None)
+
+
 def blocks_of(network: nn.Module) -> Blocks:
     """Return what is to run again.
 

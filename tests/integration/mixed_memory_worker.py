@@ -1,0 +1,159 @@
+"""Predicted and measured memory of mixed batches under a real budget, in a process of its own; prints JSON.
+
+    python mixed_memory_worker.py accuracy RECORDS | guardian TRIALS RECORDS
+
+``accuracy``: real training steps on one, two and four images, none of which was predicted from itself. ``guardian``:
+safe sizes under limits drawn at random, and whether they and the next larger ones fit.
+"""
+
+import json
+import random
+import sys
+from typing import Any
+
+from trainauto import set_environment
+
+set_environment()  # before torch is loaded, as for every CPU budget
+
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from tests.mixed_samples import IMAGES, VOCABULARY, MixedSamples, collate, model_of  # noqa: E402
+from trainauto.memory.monitor.budget import calm_allocator  # noqa: E402
+from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
+from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
+from trainauto.memory.monitor.release import release_memory  # noqa: E402
+from trainauto.tasks.multitask.batch_memory import PaddedShape  # noqa: E402
+from trainauto.tasks.multitask.memory_predictor import MemoryPredictor  # noqa: E402
+from trainauto.tasks.multitask.oom_guardian import OOMGuardian  # noqa: E402
+
+MIB = 2**20
+LONGEST, SIDE = 32, 48
+LARGEST_BUDGET_MIB = 2000
+
+
+class Run:
+    """A model that trains under a budget; what it holds by then is in use whatever the batch is."""
+
+    def __init__(self) -> None:
+        calm_allocator()
+        self.model = model_of(width=64, layers=3)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.samples = MixedSamples(60, longest=LONGEST, side=SIDE)
+        self.predictor = MemoryPredictor(
+            "cpu", model=self.model, optimizer=self.optimizer, samples=self.samples, collator=collate
+        )
+        self.predictor.predict_batch_memory(["one"])  # traced before use is counted
+        self.meter = MemoryMeter(torch.device("cpu"))
+        self.step(self.batch(PaddedShape(2, 8, 1)))
+        release_memory(self.meter.device)
+        self.meter.set_budget(LARGEST_BUDGET_MIB * MIB)
+
+    def batch(self, shape: PaddedShape) -> dict[str, Tensor]:
+        ids = torch.randint(0, VOCABULARY, (shape.samples, shape.tokens))
+        pixels = torch.rand(shape.samples, shape.images, 3, SIDE, SIDE)
+        return {"input_ids": ids, "labels": ids.clone(), "pixel_values": pixels}
+
+    def step(self, batch: dict[str, Tensor]) -> None:
+        self.model(**batch)["loss"].backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def peak_bytes(self, shape: PaddedShape, limit_mib: float = LARGEST_BUDGET_MIB) -> int | None:
+        """Return the peak of a step; ``None`` where it runs out of memory."""
+        self.meter.limit_bytes = int(limit_mib * MIB)
+        failed = False
+        with self.meter.window() as window:
+            try:
+                self.step(self.batch(shape))
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                failed = True
+        self.optimizer.zero_grad(set_to_none=True)
+        if failed:
+            release_memory(self.meter.device)
+            return None
+        assert window.reading is not None
+        return window.reading.allocated
+
+    def drawn(self, generator: random.Random, task: str) -> tuple[list[str], PaddedShape]:
+        """Return tasks and shape of a batch of 300 to 700 MiB, most samples of which are of a task."""
+        target = generator.uniform(330, 700) * MIB
+        others = [name for name in IMAGES if IMAGES[name] <= IMAGES[task]]
+        tokens, size = generator.randint(8, LONGEST), 2
+        while self.predictor.predict_bytes(PaddedShape(size, tokens, IMAGES[task]), [task]) < target:
+            size += max(1, size // 16)
+        mixed = generator.random() < 0.5
+        tasks = [task if not mixed or generator.random() < 0.8 else generator.choice(others) for _ in range(size - 1)]
+        return [task, *tasks], PaddedShape(size, tokens, IMAGES[task])
+
+
+def accuracy(records: str) -> dict[str, Any]:
+    """Return errors before any record, and after so many of each task: predicted, then recorded."""
+    run, generator = Run(), random.Random(0)
+    before: dict[str, list[float]] = {task: [] for task in IMAGES}
+    after: dict[str, list[float]] = {task: [] for task in IMAGES}
+    peaks_mib = []
+    untrained = run.predictor.state_dict()
+    for number in range(2 * int(records)):
+        for task in IMAGES:
+            tasks, shape = run.drawn(generator, task)
+            peak = run.peak_bytes(shape)
+            assert peak is not None
+            peaks_mib.append(peak / MIB)
+            if number < int(records):
+                known = run.predictor.state_dict()
+                run.predictor.load_state_dict(untrained)
+                before[task].append(run.predictor.predict_bytes(shape, tasks) / peak - 1)
+                run.predictor.load_state_dict(known)
+            else:
+                after[task].append(run.predictor.predict_bytes(shape, tasks) / peak - 1)
+            run.predictor.record_batch(tasks, peak, tokens=shape.tokens, images=shape.images)
+    return {
+        "before": before,
+        "after": after,
+        "peaks_mib": peaks_mib,
+        "accuracy": run.predictor.get_calibration_accuracy(),
+        "held_mib": run.predictor.held_bytes / MIB,
+    }
+
+
+def guardian(trials: str, records: str) -> dict[str, Any]:
+    """Return what safe sizes took, and whether a size beyond what may be missing would have fitted."""
+    run, generator = Run(), random.Random(1)
+    for _ in range(int(records)):
+        for task in IMAGES:
+            tasks, shape = run.drawn(generator, task)
+            peak = run.peak_bytes(shape)
+            assert peak is not None
+            run.predictor.record_batch(tasks, peak, tokens=shape.tokens, images=shape.images)
+    found = []
+    for _ in range(int(trials)):
+        task, limit_mib = generator.choice(list(IMAGES)), generator.uniform(250, 600)
+        margin = generator.uniform(0.02, 0.2)
+        run.meter.limit_bytes = int(limit_mib * MIB)
+        watch = OOMGuardian("cpu", margin, predictor=run.predictor, max_memory_mb=limit_mib, meter=run.meter)
+        held_mib = watch.in_use_bytes() / MIB
+        safe = watch.estimate_safe_batch_size(task)
+        peak = run.peak_bytes(PaddedShape(safe, LONGEST, IMAGES[task]), limit_mib)
+        target = limit_mib * (1 - margin) * MIB
+        # The least count of which the safe one falls short by more than one sample and 15 %.
+        beyond = next(n for n in range(safe + 1, 2 * safe + 4) if n - max(1.0, 0.15 * n) > safe)
+        larger = run.peak_bytes(PaddedShape(beyond, LONGEST, IMAGES[task]))
+        found.append(
+            {
+                "task": task,
+                "safe": safe,
+                "peak_share": None if peak is None else peak / target,
+                "beyond_share": None if larger is None else larger / target,
+                "held_mib": held_mib,
+            }
+        )
+    return {"trials": found}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    kind = {"accuracy": accuracy, "guardian": guardian}[sys.argv[1]]
+    print(json.dumps(kind(*sys.argv[2:])))
