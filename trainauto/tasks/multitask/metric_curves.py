@@ -1,5 +1,6 @@
 """Curves of a run in bounded memory: where batches become many, each point stands for several of them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -93,6 +94,22 @@ def relative_losses(points: Sequence[CurvePoint]) -> dict[str, float]:
     tenth = max(1, len(points) // 10)
     first, last = (_together(part).task_means for part in (points[:tenth], points[-tenth:]))
     return {task: last[task] / first[task] for task in first if first[task] > 0 and task in last}
+
+
+def smoothed(values: Sequence[float], span: float) -> list[float]:
+    """Return exponentially weighted means over about ``span`` values, the first without a bias towards 0.
+
+    Values that are not finite are passed over.
+    """
+    keep = 1 - 2 / (span + 1)
+    total = weight = 0.0
+    means = []
+    for value in values:
+        if math.isfinite(value):
+            total = keep * total + (1 - keep) * value
+            weight = keep * weight + (1 - keep)
+        means.append(total / weight if weight else math.nan)
+    return means
 
 
 def _together(points: Sequence[CurvePoint]) -> BatchSums:

@@ -85,11 +85,12 @@ class DynamicBatchingMonitor:
         return list(self._history.epochs)
 
     def prepare(self) -> None:
-        """Load what draws and writes curves, before a memory budget counts what the process holds."""
+        """Load what draws and writes curves, and draw once to nowhere, before a budget is measured beside it."""
         if self._board is not None:
             self._attempt("writing curves for TensorBoard", self._board.load)
         if find_spec("matplotlib") is not None:
-            _pictures()
+            self._attempt("drawing", _pictures().warm_up)
+            _give_back()
 
     def begin_run(self) -> None:
         """Begin a run: what an earlier one has left in the folder is moved aside, which the log says.

@@ -1,9 +1,13 @@
+import math
+import random
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.tasks.multitask.made_batches import a_batch, a_long_run
-from trainauto.tasks.multitask.metric_curves import MetricCurves, figures_of, relative_losses
+from trainauto.tasks.multitask.metric_curves import MetricCurves, figures_of, relative_losses, smoothed
 
 
 def curves_of(batches: int, most_points: int) -> MetricCurves:
@@ -70,3 +74,13 @@ def test_nothing_to_compare() -> None:
     curves = curves_of(2, 4)
     curves.points[0].sums.task_loss.clear()
     assert relative_losses(curves.points) == {}
+
+
+def test_running_means_are_near_what_they_follow() -> None:
+    generator = random.Random(0)
+    noisy = [5 + generator.gauss(0, 1) for _ in range(500)]
+    means = smoothed([*noisy, math.nan], 25)
+    assert means[0] == noisy[0]
+    assert np.std(means[50:]) < 0.4 * np.std(noisy)
+    assert means[-1] == means[-2]
+    assert math.isnan(smoothed([math.nan, 1.0], 5)[0])

@@ -242,10 +242,11 @@ def test_without_matplotlib_files_are_written_all_the_same(
 
 def test_a_monitor_that_begins_a_second_run(tmp_path: Path) -> None:
     monitor = DynamicBatchingMonitor(tmp_path)
-    monitor.prepare()
-    for _ in range(2):
-        monitor.begin_run()
-        monitor.record_batch(a_batch(0))
-        monitor.close()
+    monitor.record_batch(a_batch(0))
+    monitor.close()
+    monitor.begin_run()
+    monitor.record_batch(a_batch(0))
+    monitor.end_epoch()
     assert len(lines(tmp_path / "training_metrics" / "batch_metrics.jsonl")) == 1
     assert {path.name for path in (tmp_path / "training_metrics_1").iterdir()} >= {"tensorboard", "batch_metrics.json"}
+    monitor._board.close()  # type: ignore[union-attr]

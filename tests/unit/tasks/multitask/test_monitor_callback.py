@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance import ACCEPTANCE
 from tests.trainers import Watched, arguments, rows, tiny_model
 from tests.unit.reporting.builders import a_step
 from trainauto.core.plan import BatchShape
@@ -66,7 +67,7 @@ def test_a_training_is_noted_and_a_resume_goes_on_in_its_files(tmp_path: Path) -
     names = {path.name for path in whole.folder.iterdir()}
     assert names >= {"training_report.json", "training_curves.png", "task_comparison.png", "epoch_metrics.json"}
 
-    for step in (7, 10):  # within an epoch, and at the end of one
+    for step in (7, 10) if ACCEPTANCE else (10,):  # within an epoch, and at the end of one
         again = run(tmp_path / "whole", resume=str(tmp_path / "whole" / "checkpoints" / f"checkpoint-{step}"))
         assert batches(again) == lines
         assert [each.epoch for each in again.epoch_metrics] == [0, 1, 2]

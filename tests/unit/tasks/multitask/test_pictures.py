@@ -1,5 +1,4 @@
 import math
-import random
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +71,3 @@ def test_pictures_leave_the_figures_of_others_alone(tmp_path: Path) -> None:
         assert pyplot.gcf() is figure
     finally:
         pyplot.close(figure)
-
-
-def test_running_means_are_near_what_they_follow() -> None:
-    generator = random.Random(0)
-    noisy = [5 + generator.gauss(0, 1) for _ in range(500)]
-    means = pictures.smoothed([*noisy, math.nan], 25)
-    assert means[0] == noisy[0]
-    assert np.std(means[50:]) < 0.4 * np.std(noisy)
-    assert means[-1] == means[-2]
-    assert math.isnan(pictures.smoothed([math.nan, 1.0], 5)[0])
