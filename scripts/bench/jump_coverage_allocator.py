@@ -24,7 +24,7 @@ from trainauto.core.plan import Axis, Plan, shape_of  # noqa: E402
 from trainauto.core.records import PeakReading, Probe  # noqa: E402
 from trainauto.core.units import MIB  # noqa: E402
 from trainauto.engine.probe import MOST_PROBES  # noqa: E402
-from trainauto.engine.traced_training import FakeRun  # noqa: E402
+from trainauto.forecast.traced_run import FakeRun  # noqa: E402
 from trainauto.memory.cost.cost_model import CostModel  # noqa: E402
 from trainauto.memory.cost.memory_forecast import spread  # noqa: E402
 from trainauto.memory.cost.ratio_prior import ALLOCATED, BENCHMARKED, RESERVED, RatioPrior  # noqa: E402
@@ -236,7 +236,7 @@ def in_allocator(traced: Traced, expandable: bool, jumps: int, seed: int) -> dic
         jump = planners.Jump(CostModel(live, traced.belief), CostModel(least, RESERVED))
         plan, seen = FIRST, None
         for name in ("first jump", "after one correction"):
-            before, plan = plan, jump.judge(_period(traced, plan, limit, seen)).plan
+            before, plan = plan, jump.decide(_period(traced, plan, limit, seen)).plan
             expected = jump.cost.predict(shape_of(plan))
             seen = _taken(traced, workspaces, [before, plan], expandable, limit)
             # What it would take of a card without a limit, where this one is too small.
