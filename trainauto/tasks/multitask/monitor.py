@@ -73,6 +73,7 @@ class DynamicBatchingMonitor:
         self._seconds_before, self._epoch_start = seconds_before, self._clock()
         self._goes_on = history.open is not None
         self._done_at = dict.fromkeys(self._intervals, history.run.batches)
+        self._drawn: dict[Path, tuple[int, int]] = {}
 
     @property
     def folder(self) -> Path:
@@ -255,13 +256,20 @@ class DynamicBatchingMonitor:
         self._files.refresh()
 
     def _draw_curves(self) -> None:
-        _pictures().draw_training_curves(self._files.curves, self._history)
-        _give_back()
+        path = self._files.curves
+        self._draw(path, lambda: _pictures().draw_training_curves(path, self._history))
 
     def _draw_comparison(self) -> None:
-        so_far = self._history.so_far(self._seconds)
-        _pictures().draw_task_comparison(self._files.comparison, self._history, so_far)
-        _give_back()
+        path, so_far = self._files.comparison, self._history.so_far(self._seconds)
+        self._draw(path, lambda: _pictures().draw_task_comparison(path, self._history, so_far))
+
+    def _draw(self, path: Path, draw: Callable[[], None]) -> None:
+        """Draw a picture, unless the one that lies there shows all there is."""
+        shown = (self._history.run.batches, len(self._history.epochs))
+        if self._drawn.get(path) != shown or not path.exists():
+            draw()
+            _give_back()
+            self._drawn[path] = shown
 
     def _check_recorded(self) -> None:
         if not self._history.run.batches:

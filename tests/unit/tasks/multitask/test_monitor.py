@@ -250,3 +250,20 @@ def test_a_monitor_that_begins_a_second_run(tmp_path: Path) -> None:
     assert len(lines(tmp_path / "training_metrics" / "batch_metrics.jsonl")) == 1
     assert {path.name for path in (tmp_path / "training_metrics_1").iterdir()} >= {"tensorboard", "batch_metrics.json"}
     monitor._board.close()  # type: ignore[union-attr]
+
+
+def test_pictures_that_show_all_there_is_are_not_drawn_again(monitor: DynamicBatchingMonitor) -> None:
+    monitor.record_batch(a_batch(0))
+
+    def drawn() -> list[int]:
+        paths = (monitor.plot_training_curves(), monitor.plot_task_comparison())
+        return [path.stat().st_ino for path in paths]
+
+    first = drawn()
+    assert drawn() == first
+    monitor.end_epoch()
+    second = drawn()
+    assert all(before != after for before, after in zip(first, second, strict=True))
+    (monitor.folder / "training_curves.png").unlink()
+    assert drawn()[1] == second[1]
+    assert (monitor.folder / "training_curves.png").exists()
