@@ -12,6 +12,8 @@ from trainauto.core.lazy_names import lazy_names
 _WHERE: dict[str, str] = {
     "BatchMetrics": "trainauto.tasks.multitask.batch_metrics",
     "DynamicBatchingMonitor": "trainauto.tasks.multitask.monitor",
+    "DynamicBatchingTrainer": "trainauto.tasks.multitask.trainer",
+    "DynamicBatchingTrainingPipeline": "trainauto.tasks.multitask.pipeline",
     "EffectiveBatchSizeNormalizer": "trainauto.tasks.multitask.normalizer",
     "EpochMetrics": "trainauto.tasks.multitask.batch_metrics",
     "GradNormBalancer": "trainauto.tasks.multitask.gradnorm",
@@ -27,7 +29,10 @@ _WHERE: dict[str, str] = {
 }
 """The module of each name."""
 
-_NEEDS: dict[str, tuple[str, ...]] = {}
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "DynamicBatchingTrainer": ("transformers", "accelerate"),
+    "DynamicBatchingTrainingPipeline": ("transformers", "accelerate"),
+}
 """Packages that a name needs beyond what is always installed."""
 
 __all__ = [*_WHERE]

@@ -1,0 +1,114 @@
+"""The whole training of a configuration, in small; a real budget and a resume are in tests/integration."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.several_tasks import TASKS, WIDTH
+from trainauto.core.errors import InputError
+from trainauto.tasks.multitask.config import HeterogeneousTrainingConfig
+from trainauto.tasks.multitask.pipeline import DynamicBatchingTrainingPipeline
+from trainauto.tasks.multitask.pipeline_arguments import training_arguments
+
+
+class Pictures:
+    """Rows of tokens with one or two pictures, and a label that follows from them."""
+
+    def __init__(self, count: int) -> None:
+        generator = torch.Generator().manual_seed(5)
+        self.values = torch.randn(count, 2, 1, WIDTH, WIDTH, generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        count = 1 + (index % 3 == 2)
+        images = list(self.values[index, :count])
+        ids = [1 + index % 3, *([2] * (index % 4))]
+        return {"input_ids": ids, "images": images, "task_type": TASKS[index % 3], "label": int(images[0].mean() > 0)}
+
+
+class Looks(nn.Module):
+    """Sees pictures and words together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.eyes = nn.Embedding(8, 8), nn.Linear(WIDTH * WIDTH, 8)
+        self.mind, self.answer = nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, input_ids: Tensor, pixel_values: Tensor, image_mask: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        del labels
+        seen = (self.eyes(pixel_values.flatten(2)) * image_mask.unsqueeze(2)).sum(1)
+        return {"logits": self.answer(torch.tanh(self.mind(self.words(input_ids).mean(1) + seen)))}
+
+
+def config(**values: Any) -> HeterogeneousTrainingConfig:
+    settings = {"base_batch_size": 4, "target_batch_size": 8, "num_epochs": 2, "learning_rate": 1e-2}
+    return HeterogeneousTrainingConfig(**{**settings, **values})
+
+
+def pipeline(folder: Path, told: HeterogeneousTrainingConfig, **options: Any) -> DynamicBatchingTrainingPipeline:
+    more = {"disable_tqdm": True, **options.pop("training_arguments", {})}
+    return DynamicBatchingTrainingPipeline(
+        told, Looks(), None, output_dir=folder, device="cpu", training_arguments=more, **options
+    )
+
+
+def test_a_training_leaves_metrics_a_report_and_files(tmp_path: Path) -> None:
+    """A28, A60 to A64; tasks of other names than the example's, and a limit above what there is."""
+    result = pipeline(tmp_path, config(max_memory_mb=10**9)).train(Pictures(24), Pictures(6))
+    assert result.trainer is not None
+    assert result.trainer.memory is not None
+    assert result.trainer.memory.progress.samples == 48
+    assert result.trainer.state.global_step == 6
+    assert {"train_loss", "eval_loss", "eval_loss_a", "eval_loss_c"} <= result.metrics.keys()
+    wanted = {
+        "batch_metrics.jsonl",
+        "batch_metrics.json",
+        "epoch_metrics.json",
+        "training_report.json",
+        "training_curves.png",
+        "task_comparison.png",
+    }
+    assert wanted <= result.paths.keys()
+    batches = json.loads(result.paths["batch_metrics.json"].read_text())
+    assert len(batches) == 6
+    assert set(batches[0]["per_task_loss"]) <= set(TASKS)
+    assert json.loads(result.paths["training_report.json"].read_text()) == json.loads(json.dumps(result.report))
+    assert (tmp_path / "model.safetensors").is_file()
+
+
+def test_a_task_that_is_named_must_be_there(tmp_path: Path) -> None:
+    """Written by a person; the defaults name those of the example, which need not be there."""
+    told = config(initial_task_loss_weights={"a": 2.0, "bb": 1.0})
+    with pytest.raises(InputError, match=r"initial_task_loss_weights names the task 'bb'.*\n.*Did you mean 'b'"):
+        pipeline(tmp_path, told).train(Pictures(6))
+
+
+def test_arguments_follow_from_the_configuration(tmp_path: Path) -> None:
+    """A13 to A18, A26, A27."""
+
+    def told(more: dict[str, Any] | None = None, **values: Any) -> Any:
+        written = config(**values)
+        return training_arguments(written, tmp_path, 100, more or {}, on_cpu=True, evaluates=False)
+
+    args = told()
+    assert (args.per_device_train_batch_size, args.gradient_accumulation_steps, args.max_batch_size) == (4, 2, None)
+    assert (args.max_steps, args.num_train_epochs, args.warmup_steps) == (-1, 2, 2)
+    args = told(use_gradient_accumulation=False, max_steps=70, warmup_steps=9)
+    assert (args.gradient_accumulation_steps, args.max_batch_size) == (1, 8)
+    assert (args.max_steps, args.warmup_steps) == (70, 9)
+    assert told({"seed": 7}).seed == 7
+    with pytest.raises(InputError, match=r"has learning_rate, which the configuration says\n.*config.learning_rate"):
+        told({"learning_rate": 1.0})
+
+
+def test_what_cannot_be_used_is_refused_before_anything_happens(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a share"):
+        pipeline(tmp_path, config(memory_margin_percent=10)).train(Pictures(6))
+    assert not list(tmp_path.iterdir())

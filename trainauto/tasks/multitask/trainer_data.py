@@ -1,0 +1,119 @@
+"""What a Trainer of several tasks knows of its samples before it trains them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.integrations.map_samples import seeded
+from trainauto.tasks.multitask.collator import HeterogeneousCollator
+from trainauto.tasks.multitask.samples import LOOKED_AT, SampleTable, read_samples, tokens_of
+
+CountTokens = Callable[[Mapping[str, Any]], int]
+
+
+@dataclass(frozen=True)
+class TaskSamples:
+    """The samples of a dataset by task.
+
+    Attributes:
+        tasks: names, in the order of their ids.
+        present: those of them that there are samples of.
+        one_of_each: number of a sample of each that is present.
+        largest: number of the sample with most images, and of those with most tokens; ``None`` without a dataset.
+    """
+
+    tasks: tuple[str, ...]
+    present: tuple[str, ...]
+    one_of_each: tuple[int, ...]
+    largest: int | None
+
+    @classmethod
+    def of(cls, dataset: Any, collate: Any) -> "TaskSamples":
+        """Look at a dataset.
+
+        Args:
+            dataset: to train on; ``None`` where there is none.
+            collate: makes batches; its ``tasks`` say their order, which is that of the alphabet without them.
+
+        Raises:
+            InputError: the dataset does not say what it should, or has tasks that the collator does not know.
+        """
+        known = tuple(getattr(collate, "tasks", ()))
+        if dataset is None or not hasattr(dataset, "__getitem__") or not len(dataset):
+            return cls(known, (), (), None)  # the Trainer itself says what is wrong with it
+        count_tokens: CountTokens | None = getattr(collate, "count_tokens", None)
+        with seeded(0):  # samples may draw; the run's generators are as before
+            table = read_samples(dataset, count_tokens)
+            largest = _largest(dataset, table, count_tokens)
+        tasks = known or table.tasks
+        strange = [task for task in table.tasks if task not in tasks]
+        if strange:
+            raise InputError(
+                Problem(
+                    f"there are samples of {', '.join(strange)}, which the collator does not know: its tasks are "
+                    f"{', '.join(tasks)}",
+                    advice="Give the collator all tasks.",
+                )
+            )
+        present = tuple(task for task in tasks if task in table.tasks)
+        first = {task: int(np.argmax(table.task_ids == number)) for number, task in enumerate(table.tasks)}
+        return cls(tasks, present, tuple(first[task] for task in present), largest)
+
+
+def _largest(dataset: Any, table: SampleTable, count_tokens: CountTokens | None) -> int:
+    most = np.flatnonzero(table.images == table.images.max())
+    if table.knows_tokens:
+        return int(most[np.argmax(table.sizes.tokens[most])])
+    places = most[np.unique(np.linspace(0, len(most) - 1, LOOKED_AT).astype(int))]
+    counts = [tokens_of(dataset[int(place)], count_tokens) or 0 for place in places]
+    return int(places[int(np.argmax(counts))])
+
+
+def collator_for(tokenizer: Any, dataset: Any) -> HeterogeneousCollator:
+    """Return what makes batches where nobody gave anything: of a dataset's tasks and images.
+
+    Args:
+        tokenizer: of the texts; ``None`` where none was given.
+        dataset: to train on; ``None`` where there is none.
+
+    Raises:
+        InputError: there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise InputError(
+            Problem(
+                "how batches of several tasks are made is not known: there is neither a data_collator nor a tokenizer",
+                advice="Give data_collator=HeterogeneousCollator(tokenizer), or processing_class=tokenizer.",
+            )
+        )
+    if dataset is None or not hasattr(dataset, "__getitem__") or not len(dataset):
+        return HeterogeneousCollator(tokenizer)
+    with seeded(0):
+        return HeterogeneousCollator.of_dataset(dataset, tokenizer)
+
+
+class DescribedSamples:
+    """A dataset that says what its samples are, also where it was found out by loading them.
+
+    Args:
+        dataset: gives the samples.
+        table: what is known of them.
+    """
+
+    def __init__(self, dataset: Any, table: SampleTable) -> None:
+        self._dataset, self._table = dataset, table
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._dataset[index]
+
+    def get_sample_metadata(self, idx: int) -> dict[str, Any]:
+        """Return ``task_type`` and ``num_images`` of a sample, and ``num_tokens`` where that is known."""
+        table = self._table
+        said = {"task_type": table.tasks[table.task_ids[idx]], "num_images": int(table.images[idx])}
+        return {**said, "num_tokens": int(table.sizes.tokens[idx])} if table.knows_tokens else said
