@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.integration.commands import gan_options, tiny_options, write_options
+from tests.integration.multitask_runs import multitask_options as options_of_tasks
 from tests.integration.text_runs import text_options as options_of_texts
 from tests.integration.text_runs import write_texts
 from trainauto.build import build_run
@@ -18,10 +19,12 @@ from trainauto.builders.data import _dataset_arguments, _warn_of_many_workers
 from trainauto.builders.discriminator import _given
 from trainauto.builders.distributed_setup import limit_and_sharding, parallel_of
 from trainauto.builders.summary import _facts, run_summary
+from trainauto.builders.trainer_runs import train_with_trainer
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
 from trainauto.options import (
     dataset_options,
+    multitask_options,
     resource_options,
     run_options,
     schema,
@@ -33,7 +36,7 @@ from trainauto.tasks.sr.data import DATASETS
 
 OPTIONS = Path(schema.__file__).parent
 MODULES = (schema, dataset_options, training_options, resource_options)
-PROPERTIES = {Path(module.__file__) for module in (*MODULES, text_options)}  # read for their callers
+PROPERTIES = {Path(module.__file__) for module in (*MODULES, text_options, multitask_options)}  # read for their callers
 # Whoever reads there does not use it.
 TELLING = (run_summary.__code__, _facts.__code__, _warn_of_many_workers.__code__, _given.__code__)
 HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
@@ -57,6 +60,7 @@ TEXT_SECTIONS = [
     run_options.RunPaths,
     resource_options.MemoryOptions,
 ]
+MULTITASK_SECTIONS = [*sections_of(multitask_options), run_options.RunLogger, run_options.RunPaths]
 
 Read = set[tuple[str, str]]
 
@@ -91,7 +95,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
                 seen.add((type(self).__name__, name))
         return plain(self, name)
 
-    for section in {*SECTIONS, *TEXT_SECTIONS}:
+    for section in {*SECTIONS, *TEXT_SECTIONS, *MULTITASK_SECTIONS}:
         monkeypatch.setattr(section, "__getattribute__", reading, raising=False)
     return seen
 
@@ -145,3 +149,17 @@ def test_every_key_of_texts_is_read_by_a_run(tmp_path: Path, read: Read, monkeyp
             train(run)
     every = {(section.__name__, key) for section in TEXT_SECTIONS for key in section.model_fields}
     assert every - read == {("TextOptions", "task")}
+
+
+def test_every_key_of_several_tasks_is_read_by_a_run(
+    tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = options_of_tasks(train={"total_epochs": 1}, datasets={"train": {"samples": 40}}, use_amp=True)
+    options["datasets"]["train"]["type"] = "DigitTasks"
+    loaded = load_options(write_options(tmp_path / "tasks.yml", options))
+    assert train_with_trainer(loaded, auto_resume=False) == 0
+    every = {(section.__name__, key) for section in MULTITASK_SECTIONS for key in section.model_fields}
+    only_false = {("MultitaskMemory", "calibration"), ("MultitaskMemory", "allow_gradient_checkpointing")}
+    refused = {("MultitaskOptions", "training_automations")}
+    assert every - read == {("MultitaskOptions", "task"), *only_false, *refused}

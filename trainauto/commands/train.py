@@ -15,6 +15,7 @@ from trainauto.core.process import without_garbage_collection
 
 if TYPE_CHECKING:
     from trainauto.core.worker_process import WorkerProcess
+    from trainauto.options.load import LoadedOptions
     from trainauto.options.run_options import RunOptions
 
 
@@ -40,9 +41,12 @@ def _run(parsed: argparse.Namespace) -> int:
     with ExitStack() as stack:
         tracer = stack.enter_context(_early_tracer(parsed))
         from trainauto.options.load import load_options
+        from trainauto.options.tasks import kind_of
 
         loaded = load_options(parsed.opt, parsed.force_yml)
         prepare_environment(loaded.options)
+        if kind_of(loaded.options).by_trainer:
+            return _train_with_trainer(loaded, parsed)
         with without_garbage_collection():
             from trainauto.build import build_run
             from trainauto.distributed.communicator import any_of, init_distributed, was_restarted
@@ -59,6 +63,14 @@ def _run(parsed: argparse.Namespace) -> int:
         run.resume_command = _command_to_resume(parsed)
         train(run)
         return run.exit_code
+
+
+def _train_with_trainer(loaded: "LoadedOptions[RunOptions]", parsed: argparse.Namespace) -> int:
+    """Train an option file of a task whose runs go through the Trainer of transformers."""
+    with without_garbage_collection():
+        from trainauto.builders.trainer_runs import train_with_trainer
+
+    return train_with_trainer(loaded, auto_resume=parsed.auto_resume, launcher=parsed.launcher)
 
 
 def _command_to_resume(parsed: argparse.Namespace) -> str:
@@ -110,5 +122,6 @@ def _early_tracer(parsed: argparse.Namespace) -> "AbstractContextManager[WorkerP
     # What cuBLAS works with on a card is set by options that are yet to be read.
     is_deterministic = "deterministic: true" in words
     is_first = os.environ.get("RANK", "0") == "0"
+    is_bounded = is_bounded and "task: multitask" not in words  # a Trainer traces in its own process
     starts = is_bounded and is_steered and is_first and not is_deterministic
     return start_tracing(like_cuda=False) if starts else nullcontext()

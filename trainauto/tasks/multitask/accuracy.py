@@ -1,5 +1,6 @@
 """How often a model is right, by task."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -7,10 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Collate = Callable[[list[Any]], Mapping[str, Any]]
-"""What makes a batch of samples: its keys are arguments of the model, ``task_ids`` and ``labels`` among them."""
-
-NOT_FOR_THE_MODEL = ("metadata",)
-"""Keys of a batch that are kept from the model."""
+"""What makes a batch of samples: arguments of the model, ``task_ids`` and ``labels`` among them, and others."""
 
 
 def accuracy_by_task(
@@ -19,7 +17,8 @@ def accuracy_by_task(
     """Return the share of samples of each task whose prediction is their label; tasks without samples are left out.
 
     Args:
-        model: gives ``predictions`` (N,); it is left in the mode it was in.
+        model: gives ``predictions`` (N,), and gets of a batch what its ``forward`` names; it is left in the mode it was
+            in.
         dataset: samples by number.
         collate: makes batches of them.
         tasks: names in the order of ``task_ids``.
@@ -48,11 +47,8 @@ def accuracy_by_task(
 
 def _predictions(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
     device = next(model.parameters()).device
-    inputs = {
-        name: value.to(device) if isinstance(value, Tensor) else value
-        for name, value in batch.items()
-        if name not in NOT_FOR_THE_MODEL
-    }
+    wanted = inspect.signature(model.forward).parameters
+    inputs = {name: value.to(device) for name, value in batch.items() if name in wanted and isinstance(value, Tensor)}
     with torch.no_grad():
         output = model(**inputs)
     predictions = output.get("predictions") if isinstance(output, Mapping) else getattr(output, "predictions", None)

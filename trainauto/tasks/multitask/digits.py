@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import Dataset
 
 from trainauto.tasks.multitask.registry import SAMPLE_SETS
@@ -59,6 +60,7 @@ class DigitTasks(Dataset[dict[str, Any]]):
         part: ``train`` has four of five pictures, ``test`` every fifth: no picture is in both.
         shares: of the tasks; those that are left out have none.
         seed: of pictures, changes and wordings.
+        shifts: whether pictures are moved by up to a pixel to each side, zeros coming in: more to learn from.
 
     Raises:
         ValueError: an argument cannot be used; the message begins with its name.
@@ -70,6 +72,7 @@ class DigitTasks(Dataset[dict[str, Any]]):
         part: Literal["train", "test"] = "train",
         shares: dict[str, float] | None = None,
         seed: int = 0,
+        shifts: bool = False,
     ) -> None:
         if samples < 1:
             raise ValueError(f"samples is 1 or more, got {samples}")
@@ -83,6 +86,7 @@ class DigitTasks(Dataset[dict[str, Any]]):
         self._chosen = drawn.integers(len(digits), size=(samples, 2))
         self._changes = drawn.integers(len(CHANGES), size=samples)
         self._wordings = drawn.integers(4, size=samples)
+        self._shifts = drawn.integers(-1, 2, size=(samples, 2, 2)) if shifts else np.zeros((samples, 2, 2), np.int64)
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -96,15 +100,25 @@ class DigitTasks(Dataset[dict[str, Any]]):
         task = DIGIT_TASKS[self._tasks[idx]]
         first, second = (int(place) for place in self._chosen[idx])
         change = int(self._changes[idx])
-        picture, digit = self._pictures[first], int(self._digits[first])
+        picture, digit = self._shifted(idx, 0), int(self._digits[first])
         if task == T1:
             images, label = [picture], digit
         elif task == T2:
             images, label = [picture, list(CHANGES.values())[change](picture)], digit * len(CHANGES) + change
         else:
             other = int(self._digits[second])
-            images, label = [picture, self._pictures[second]], (digit + other) * ORDERS + _order(digit, other)
+            images, label = [picture, self._shifted(idx, 1)], (digit + other) * ORDERS + _order(digit, other)
         return {"text": self._question(idx, task, picture), "images": images, "task_type": task, "label": label}
+
+    def _shifted(self, idx: int, place: int) -> Tensor:
+        """Return the first or second picture that was drawn for a sample."""
+        picture = self._pictures[int(self._chosen[idx, place])]
+        down, right = (int(pixels) for pixels in self._shifts[idx, place])
+        if not (down or right):
+            return picture
+        height, width = picture.shape[-2:]
+        padded = functional.pad(picture, (1, 1, 1, 1))
+        return padded[:, 1 - down : 1 - down + height, 1 - right : 1 - right + width]
 
     def _question(self, idx: int, task: str, picture: Tensor) -> str:
         wording, tells_ink = divmod(int(self._wordings[idx]), 2)

@@ -13,6 +13,8 @@ MOST_IMAGES = 2
 """Of a sample of the digits."""
 _PATCHES = 16
 """Places of an image that the model looks at: 4 x 4."""
+_KEPT = 8
+"""Numbers that are kept of each in the end: where something is counts as much as that it is there."""
 
 
 class _Block(nn.Module):
@@ -78,10 +80,13 @@ class DigitsModel(nn.Module):
             nn.GELU(),
             nn.Conv2d(32, hidden_size, 3, stride=2, padding=1),
             nn.GELU(),
+            nn.Conv2d(hidden_size, hidden_size, 3, padding=1),
+            nn.GELU(),
         )
         self.layers = nn.ModuleList(_Block(hidden_size, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm((1 + MOST_IMAGES) * hidden_size)
-        self.hidden = nn.Linear((1 + MOST_IMAGES) * hidden_size, 2 * hidden_size)
+        self.kept = nn.Linear(hidden_size, _KEPT)
+        features = hidden_size + MOST_IMAGES * _PATCHES * _KEPT
+        self.norm, self.hidden = nn.LayerNorm(features), nn.Linear(features, 2 * hidden_size)
         self.heads = nn.ModuleDict(
             {
                 name: nn.Linear(2 * hidden_size, classes)
@@ -135,7 +140,8 @@ class DigitsModel(nn.Module):
         mask = torch.cat([*is_there, image_mask.repeat_interleave(_PATCHES, dim=1)], dim=1)
         for layer in self.layers:
             tokens = layer(tokens, mask[:, None, None, :])
-        images = tokens[:, 1 + length :].reshape(rows, most, _PATCHES, width).mean(2) * image_mask.unsqueeze(-1)
+        kept = self.kept(tokens[:, 1 + length :]).reshape(rows, most, _PATCHES * _KEPT)
+        images = kept * image_mask.unsqueeze(-1)
         images = F.pad(images, (0, 0, 0, MOST_IMAGES - most)).flatten(1)
         return F.gelu(self.hidden(self.norm(torch.cat([tokens[:, 0], images], dim=1))))
 

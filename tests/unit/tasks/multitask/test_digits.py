@@ -108,3 +108,22 @@ def test_pictures_are_near_the_digits() -> None:
     distances = torch.cdist(test._pictures.flatten(1), train._pictures.flatten(1))
     nearest = train._digits[distances.argmin(1).numpy()]
     assert np.mean(nearest == test._digits) > 0.95
+
+
+def test_shifted_pictures_are_moved_by_a_pixel_at_most() -> None:
+    plain, shifted = DigitTasks(60), DigitTasks(60, shifts=True)
+    moved = 0
+    for place in range(60):
+        one, other = plain[place], shifted[place]
+        assert (one["label"], one["task_type"]) == (other["label"], other["task_type"])
+        picture, seen = one["images"][0], other["images"][0]
+        moved += not torch.equal(picture, seen)
+        candidates = [torch.zeros(1, 10, 10) for _ in range(9)]
+        for number, canvas in enumerate(candidates):
+            down, right = divmod(number, 3)
+            canvas[:, down : down + 8, right : right + 8] = picture
+        assert any(torch.equal(canvas[:, 1:9, 1:9], seen) for canvas in candidates)
+        if one["task_type"] == "T2":
+            change = list(CHANGES.values())[other["label"] % len(CHANGES)]
+            assert torch.equal(change(seen), other["images"][1])
+    assert moved > 30

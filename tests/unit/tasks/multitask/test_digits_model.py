@@ -128,7 +128,7 @@ def test_accuracy_needs_predictions(samples: list[dict[str, Any]]) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(1))
 
-        def forward(self, **_inputs: Any) -> dict[str, Any]:
+        def forward(self, input_ids: torch.Tensor) -> dict[str, Any]:
             return {"loss": self.weight.sum()}
 
     with pytest.raises(TypeError, match="Silent gives no predictions"):

@@ -1,0 +1,211 @@
+"""Option files of several tasks: a whole run, its resume, the commands that know such files, and the others."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.acceptance import only_in_acceptance
+from tests.integration.commands import command, run_directory, train, write_options
+from tests.integration.multitask_runs import multitask_options
+from trainauto.builders.multitask import MultitaskRun
+from trainauto.core.errors import InputError
+from trainauto.optim.precision import Precision
+from trainauto.options.load import load_options
+from trainauto.options.multitask_options import MultitaskOptions
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    with chdir(tmp_path):
+        yield tmp_path
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_run_and_its_resume(here: Path) -> None:
+    """Accuracy by task, files of metrics, weights; a resume ends with the weights of a run that did not stop."""
+    options = write_options(here / "run.yml", multitask_options())
+    done = train(options)
+    assert done.returncode == 0, done.stderr
+    said = flat(done.stdout)
+    assert re.search(r"val accuracy T1 [\d.]+ %, T2 [\d.]+ %, T3 [\d.]+ %", said), said
+    assert "T1 48, T2 36, T3 36, val 40" in said
+    assert "16 samples, in passes of 8 at first" in said
+    assert "4/" in said
+    assert "in passes of" in said
+    run = run_directory(options)
+    metrics = run / "training_metrics"
+    for name in ("batch_metrics.json", "epoch_metrics.json", "training_report.json", "task_comparison.png"):
+        assert (metrics / name).is_file(), name
+    assert list(metrics.glob("training_curves*.png"))
+    batches = json.loads((metrics / "batch_metrics.json").read_text())
+    assert sum(batch["batch_size"] for batch in batches) == 2 * 120
+    accuracies = json.loads((run / "accuracy.json").read_text())
+    assert set(accuracies["val"]) == {"T1", "T2", "T3"}
+    assert {"model.safetensors", "tokenizer.json"} <= {file.name for file in (run / "model").iterdir()}
+    assert json.loads((run / "config.json").read_text())["task"] == "multitask"
+    assert (run / "options.yml").read_text() == options.read_text()
+
+    again = write_options(here / "again.yml", multitask_options(name="again"))
+    stopped = train(again, "--force_yml", "train:total_epochs=null", "train:total_iter=10")
+    assert stopped.returncode == 0, stopped.stderr
+    other = run_directory(again, "again")
+    assert (other / "checkpoint-10").is_dir()
+    resumed = train(again, "--auto_resume", "--force_yml", "train:total_epochs=null", "train:total_iter=16")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "after step 10" in flat(resumed.stdout)
+    straight = train(
+        write_options(here / "straight.yml", multitask_options(name="straight")),
+        "--force_yml",
+        "train:total_epochs=null",
+        "train:total_iter=16",
+    )
+    assert straight.returncode == 0, straight.stderr
+    first, second = (
+        load_file(run_directory(again, name) / "model" / "model.safetensors") for name in ("again", "straight")
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_without_accumulation_steps_are_one_pass(here: Path) -> None:
+    changes = {"train": {"use_gradient_accumulation": False, "total_epochs": None, "total_samples": 40}}
+    options = write_options(here / "run.yml", multitask_options(**changes))
+    done = train(options)
+    assert done.returncode == 0, done.stderr
+    assert "8 samples in one pass at first, up to 16 by memory" in flat(done.stdout)
+    metrics = run_directory(options) / "training_metrics"
+    batches = json.loads((metrics / "batch_metrics.json").read_text())
+    assert sum(batch["batch_size"] for batch in batches) == 40
+
+
+def test_nothing_to_resume_begins_anew(here: Path) -> None:
+    options = write_options(here / "run.yml", multitask_options(train={"total_epochs": None, "total_iter": 1}))
+    done = train(options, "--auto_resume")
+    assert done.returncode == 0, done.stderr
+    assert run_directory(options).is_dir()
+
+
+def test_what_other_commands_say(here: Path, write_images: Callable[..., Path]) -> None:
+    picture = write_images("pictures", 1) / "image_000.png"
+    options = write_options(here / "run.yml", multitask_options(train={"total_epochs": None, "total_iter": 2}))
+    assert train(options).returncode == 0
+    run = str(run_directory(options))
+    for words in (["replay", run], ["upscale", run, str(picture), "y.png"], ["export", run, "x.pth"], ["test", run]):
+        refused = command(*words, cwd=here)
+        assert refused.returncode == 2, (words, refused.stdout)
+        assert "several tasks" in flat(refused.stderr), (words, refused.stderr)
+    for words in (["validate", "-opt", "run.yml"], ["plan", "-opt", "run.yml"]):
+        refused = command(*words, cwd=here)
+        assert refused.returncode == 2, words
+        assert f"{words[0]} builds no run of a Trainer" in flat(refused.stderr), refused.stderr
+        assert "train:total_iter=1" in flat(refused.stderr)
+    reported = command("report", run, cwd=here)
+    assert reported.returncode == 0, reported.stderr
+
+
+def built(file: Path) -> MultitaskRun:
+    loaded = load_options(file)
+    assert isinstance(loaded.options, MultitaskOptions)
+    return MultitaskRun(loaded.with_options(loaded.options), Precision(torch.device("cpu")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "words"),
+    [
+        ({"model": {"type": "DigitModel"}}, "type", "there is no multitask-model named 'DigitModel'"),
+        ({"model": {"type": "DigitsModel", "hiden_size": 8}}, "hiden_size", "has no argument 'hiden_size'"),
+        ({"model": {"type": "DigitsModel", "hidden_size": 9}}, "model", "heads divides hidden_size"),
+        ({"datasets": {"train": {"type": "DigitTask"}}}, "type", "there is no sample-set named 'DigitTask'"),
+        ({"datasets": {"train": {"type": "DigitTasks", "samples": 0}}}, "samples", "samples is 1 or more"),
+        ({"datasets": {"train": {"type": "DigitTasks", "part": "val"}}}, "part", "part"),
+        ({"tokenizer": {"train": {"vocab_size": 9}}}, "vocab_size", "a vocabulary of 9 tokens"),
+        ({"train": {"initial_task_loss_weights": {"T4": 1.0}}}, "T4", "is of task 'T4'"),
+    ],
+)
+def test_what_cannot_be_used(here: Path, changes: dict, where: str, words: str) -> None:
+    """Each problem has its place, and no folder of a run is made."""
+    file = write_options(here / "run.yml", multitask_options(**changes))
+    with pytest.raises(InputError) as caught:
+        built(file)
+    (problem,) = caught.value.problems
+    assert words in problem.message
+    assert problem.place is not None
+    assert where in problem.place.text
+    assert not (here / "experiments").exists()
+
+
+def test_float16_needs_a_card(here: Path) -> None:
+    file = write_options(here / "run.yml", multitask_options(use_amp=True, amp_bf16=False))
+    loaded = load_options(file)
+    assert isinstance(loaded.options, MultitaskOptions)
+    with pytest.raises(InputError, match="float16 needs a card"):
+        MultitaskRun(loaded.with_options(loaded.options), Precision(torch.device("cpu"), torch.float16))
+
+
+PLUGIN = """\
+import torch
+from torch import nn
+from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
+
+@SAMPLE_SETS.register("Words")
+class Words:
+    def __init__(self, samples: int = 24):
+        self.samples = samples
+    def __len__(self):
+        return self.samples
+    def __getitem__(self, idx):
+        task = "even" if idx % 2 == 0 else "odd"
+        return {"text": "a word " * (1 + idx % 3), "images": [], "task_type": task, "label": idx % 4}
+    def get_sample_metadata(self, idx):
+        return {"task_type": "even" if idx % 2 == 0 else "odd", "num_images": 0}
+
+@MULTITASK_MODELS.register("Bag")
+class Bag(nn.Module):
+    def __init__(self, vocabulary_size: int, width: int = 8):
+        super().__init__()
+        self.words, self.head = nn.Embedding(vocabulary_size, width), nn.Linear(width, 4)
+    def forward(self, input_ids, attention_mask, labels=None):
+        logits = self.head((self.words(input_ids) * attention_mask.unsqueeze(-1)).mean(1))
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return {"loss": loss, "logits": logits} if loss is not None else {"logits": logits}
+"""
+
+
+def test_samples_and_models_of_ones_own(here: Path) -> None:
+    """What a plugin registers is trained by its names; a model that says no predictions has no accuracy."""
+    (here / "my_words.py").write_text(PLUGIN)
+    changes = {
+        "plugins": ["my_words"],
+        "model": {"type": "Bag", "width": 8},
+        "datasets": {"train": {"type": "Words", "samples": 24}, "val": {"type": "Words", "samples": 8}},
+    }
+    options = multitask_options(train={"total_epochs": 1, "initial_task_loss_weights": {"odd": 2.0}})
+    options = {**options, **changes}
+    done = train(write_options(here / "own.yml", options), own_process=True)
+    assert done.returncode == 0, done.stderr
+    assert "even 12, odd 12, val 8" in flat(done.stdout)
+    assert "Bag gives no predictions" in flat(done.stdout)
+
+
+@only_in_acceptance
+@pytest.mark.timeout(1800)
+def test_the_shipped_file_learns_all_tasks(here: Path) -> None:
+    """options/multitask/digits.yml as it is: minutes on two cores."""
+    options = here / "digits.yml"
+    options.write_text((REPOSITORY / "options" / "multitask" / "digits.yml").read_text())
+    done = train(options, "--force_yml", "device=cpu", timeout_s=1500)
+    assert done.returncode == 0, done.stderr
+    accuracies = json.loads((run_directory(options, "digits") / "accuracy.json").read_text())["val"]
+    assert accuracies["T1"] > 0.97
+    assert accuracies["T2"] > 0.95
+    assert accuracies["T3"] > 0.90

@@ -1,0 +1,44 @@
+"""What holds for all option files whose runs go through a Trainer."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import tiny_options, write_options
+from tests.integration.multitask_runs import multitask_options
+from trainauto.builders import trainer_runs
+from trainauto.core.errors import InputError
+from trainauto.options.load import load_options
+
+
+@pytest.mark.parametrize("lacking", ["transformers", "matplotlib"])
+def test_what_is_not_installed_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    monkeypatch.setattr(trainer_runs, "find_spec", lambda name: None if name == lacking else find_spec(name))
+    loaded = load_options(write_options(tmp_path / "digits.yml", multitask_options()))
+    with pytest.raises(InputError, match=f"task: multitask needs {lacking}, which is not installed") as caught:
+        trainer_runs.check_packages(loaded)
+    assert caught.value.problems[0].advice == "pip install 'trainauto[multitask]'"
+
+
+def test_one_process(tmp_path: Path) -> None:
+    loaded = load_options(write_options(tmp_path / "digits.yml", multitask_options()))
+    with pytest.raises(InputError, match="an option file of several tasks is trained in one process"):
+        trainer_runs.train_with_trainer(loaded, auto_resume=False, launcher="pytorch")
+
+
+def test_only_files_of_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load_options(write_options(tmp_path / "images.yml", tiny_options(tmp_path)))
+    with pytest.raises(TypeError, match="whose runs need no Trainer"):
+        trainer_runs.train_with_trainer(loaded, auto_resume=False)
+    assert not (tmp_path / "experiments").exists()
+
+
+def test_the_newest_checkpoint_of_a_trainer(tmp_path: Path) -> None:
+    assert trainer_runs.newest_checkpoint(tmp_path) == 0
+    for name in ("checkpoint-9", "checkpoint-10", "checkpoint-best", "memory"):
+        (tmp_path / name).mkdir()
+    assert trainer_runs.newest_checkpoint(tmp_path) == 10

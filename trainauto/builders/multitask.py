@@ -1,0 +1,240 @@
+"""Runs on samples of several tasks: what they consist of, from options."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainauto.builders.components import build_component, locate_errors
+from trainauto.builders.trainer_lines import in_place_of_bars
+from trainauto.builders.trainer_run import Pair, TrainerRun
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import write_json_atomically
+from trainauto.core.records import Progress
+from trainauto.core.units import size_text
+from trainauto.core.words import counted
+from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
+from trainauto.optim.precision import Precision
+from trainauto.options.load import LoadedOptions
+from trainauto.options.multitask_options import MultitaskOptions
+from trainauto.reporting.formatting import duration, in_thousands
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.multitask import digits, digits_model
+from trainauto.tasks.multitask.accuracy import accuracy_by_task, accuracy_text
+from trainauto.tasks.multitask.collator import HeterogeneousCollator
+from trainauto.tasks.multitask.gradient_checkpoint_manager import GradientCheckpointManager
+from trainauto.tasks.multitask.gradnorm import GradNormBalancer
+from trainauto.tasks.multitask.monitor import DynamicBatchingMonitor
+from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
+from trainauto.tasks.multitask.samples import SampleTable, read_samples
+from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
+from trainauto.tasks.text.training.tokenizers import load_tokenizer, save_tokenizer, train_tokenizer
+
+Loaded = LoadedOptions[MultitaskOptions]
+
+REGISTERING = (digits, digits_model)
+"""Modules that bring what they register by being imported."""
+
+MODEL_FOLDER = "model"
+"""Of a run: the weights in the end, and the tokenizer."""
+ACCURACY_FILE = "accuracy.json"
+
+
+class MultitaskRun(TrainerRun):
+    """A model, its tokenizer, and samples of several tasks.
+
+    Args:
+        loaded: the option file.
+        precision: number format, and the device.
+
+    Raises:
+        InputError: model, tokenizer or samples cannot be used.
+    """
+
+    def __init__(self, loaded: Loaded, precision: Precision) -> None:
+        self._loaded, self._precision = loaded, precision
+        _check_precision(loaded, precision)
+        chosen = {"train": loaded.options.datasets.train, **loaded.options.datasets.validation_sets}
+        self._sets = {
+            key: build_component(loaded, SAMPLE_SETS, ("datasets", key), component.type, component.arguments)()
+            for key, component in chosen.items()
+        }
+        with locate_errors(loaded, ("datasets", "train")):
+            self._table = read_samples(self._sets["train"])
+        _check_tasks(loaded, self._table)
+        self._tokenizer = _tokenizer(loaded, self._sets["train"])
+        self._collate = HeterogeneousCollator.of_dataset(self._sets["train"], self._tokenizer)
+        self._model = self._built_model()
+
+    def _built_model(self) -> nn.Module:
+        chosen = self._loaded.options.model
+        given = {"vocabulary_size": len(self._tokenizer), "tasks": self._table.tasks}
+        model: nn.Module = build_component(
+            self._loaded, MULTITASK_MODELS, ("model",), chosen.type, chosen.arguments, given
+        )()
+        if self._loaded.options.memory.gradient_checkpointing:
+            with locate_errors(self._loaded, ("memory", "gradient_checkpointing")):
+                GradientCheckpointManager.enable_gradient_checkpointing(model)
+        return model
+
+    def facts(self) -> Sequence[Pair]:
+        """Return lines of the start."""
+        options, table = self._loaded.options, self._table
+        parameters = sum(weight.numel() for weight in self._model.parameters() if weight.requires_grad)
+        of_tasks = zip(table.tasks, table.counts.tolist(), strict=True)
+        validated = [f"{key} {len(samples)}" for key, samples in self._sets.items() if key != "train"]
+        budget_bytes = options.memory.budget_bytes(self._precision.device.type)
+        filled = f"; batches fill {1 - options.memory.margin:.0%} of it"
+        return (
+            ("model", f"{options.model.type}, {in_thousands(parameters)} parameters, {self._precision}"),
+            ("samples", ", ".join([*(f"{name} {count}" for name, count in of_tasks), *validated])),
+            ("tokenizer", f"{len(self._tokenizer)} tokens"),
+            ("steps", _step_words(options)),
+            ("memory", f"{size_text(budget_bytes)}{filled}" if budget_bytes else f"all there is{filled}"),
+        )
+
+    def train(self, directory: RunDirectory, *, resumes: bool) -> Sequence[Pair]:
+        """Train, count what is right in the validation sets, and write the model; return lines of the end.
+
+        Raises:
+            InputError: options do not go together with the samples.
+            NothingFitsError: memory runs out, and there is no smaller plan.
+        """
+        start = time.monotonic()
+        monitor = DynamicBatchingMonitor(directory.path, tensorboard=self._loaded.options.logger.use_tb_logger)
+        try:
+            trainer = self._trainer(directory, monitor)
+            trainer.train(resume_from_checkpoint=True if resumes else None)
+        finally:
+            monitor.close()
+        folder = directory.path / MODEL_FOLDER
+        trainer.save_model(str(folder))
+        save_tokenizer(self._tokenizer, folder)
+        progress = trainer.memory.progress if trainer.memory is not None else Progress()
+        took = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'sample')} in"
+        return (
+            ("completed", "the run has come to its length"),
+            ("trained", f"{took} {duration(time.monotonic() - start)}"),
+            *self._accuracies(directory),
+            ("metrics", str(monitor.folder)),
+            ("model", str(folder)),
+        )
+
+    def _accuracies(self, directory: RunDirectory) -> list[Pair]:
+        """Count what is right in each validation set, and keep it."""
+        accuracies: dict[str, dict[str, float]] = {}
+        lines: list[Pair] = []
+        for key, samples in self._sets.items():
+            if key == "train":
+                continue
+            try:
+                accuracies[key] = accuracy_by_task(self._model, samples, self._collate, self._table.tasks)
+            except TypeError as error:  # a model from a plugin
+                lines.append((key, str(error)))
+            else:
+                lines.append((key, f"accuracy {accuracy_text(accuracies[key])}"))
+        if accuracies:
+            write_json_atomically(directory.path / ACCURACY_FILE, accuracies)
+        return lines
+
+    def _trainer(self, directory: RunDirectory, monitor: DynamicBatchingMonitor) -> DynamicBatchingTrainer:
+        train = self._loaded.options.train
+        normalizer = EffectiveBatchSizeNormalizer(
+            train.base_batch_size, max(train.target_batch_size, train.base_batch_size), train.learning_rate
+        )
+        weights = train.initial_task_loss_weights
+        is_balanced = train.use_grad_norm_balancing and len(self._table.tasks) > 1
+        trainer = DynamicBatchingTrainer(
+            self._model,
+            self._arguments(directory),
+            self._sets["train"],
+            batch_size_normalizer=normalizer,
+            task_loss_weights=None if is_balanced else weights,
+            use_gradient_accumulation=train.use_gradient_accumulation,
+            balancer=GradNormBalancer(weights, train.grad_norm_alpha) if is_balanced else None,
+            monitor=monitor,
+            data_collator=self._collate,
+        )
+        in_place_of_bars(trainer)
+        return trainer
+
+    def _arguments(self, directory: RunDirectory) -> MemoryAwareTrainingArguments:
+        options = self._loaded.options
+        train, memory, logger = options.train, options.memory, options.logger
+        budget_bytes = memory.budget_bytes(self._precision.device.type)
+        target = 1 - memory.margin
+        return MemoryAwareTrainingArguments(
+            str(directory.path),
+            per_device_train_batch_size=train.base_batch_size,
+            max_batch_size=None if train.use_gradient_accumulation else train.target_batch_size,
+            memory_budget=f"{budget_bytes}B" if budget_bytes else None,
+            memory_settings={"target_vram_usage": target, "safety_margin": min(0.05, target / 2)},
+            **self._length(),
+            learning_rate=train.learning_rate,
+            weight_decay=train.weight_decay,
+            lr_scheduler_type=train.scheduler.type,
+            warmup_steps=train.warmup_steps or train.warmup_ratio,
+            max_grad_norm=train.grad_clip or 0.0,
+            logging_steps=logger.print_freq,
+            save_steps=logger.save_checkpoint_freq,
+            save_total_limit=logger.keep_checkpoints,
+            seed=options.manual_seed,
+            use_cpu=self._precision.device.type == "cpu",
+            bf16=self._precision.dtype == torch.bfloat16,
+            fp16=self._precision.dtype == torch.float16,
+            full_determinism=False,  # choose_precision has seen to it
+            report_to=[],
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        )
+
+    def _length(self) -> dict[str, Any]:
+        """Return the length of the run, as arguments of a Trainer have it."""
+        train = self._loaded.options.train
+        if train.total_iter is not None:
+            return {"max_steps": train.total_iter}
+        if train.total_samples is not None:
+            return {"num_train_epochs": train.total_samples / len(self._sets["train"])}
+        return {"num_train_epochs": train.total_epochs or 1}
+
+
+def _step_words(options: MultitaskOptions) -> str:
+    train = options.train
+    if train.use_gradient_accumulation:
+        target = counted(train.target_batch_size, "sample")
+        return f"{target}, in passes of {train.base_batch_size} at first; memory says in how many"
+    return f"{counted(train.base_batch_size, 'sample')} in one pass at first, up to {train.target_batch_size} by memory"
+
+
+def _check_precision(loaded: Loaded, precision: Precision) -> None:
+    if precision.dtype == torch.float16 and precision.device.type == "cpu":
+        with locate_errors(loaded, ("amp_bf16",)):
+            raise InputError(Problem("float16 needs a card in a Trainer's run", advice="Write amp_bf16: true."))
+
+
+def _check_tasks(loaded: Loaded, table: SampleTable) -> None:
+    """Refuse weights of tasks that no sample is of.
+
+    Raises:
+        InputError: names them, and the tasks there are.
+    """
+    key = "initial_task_loss_weights"
+    for name in loaded.options.train.initial_task_loss_weights:
+        if name not in table.tasks:
+            with locate_errors(loaded, ("train", key, name)):
+                message = f"no sample of the training set is of task '{name}'"
+                raise InputError(Problem(message, advice=f"Its tasks are {', '.join(table.tasks)}."))
+
+
+def _tokenizer(loaded: Loaded, samples: Any) -> Any:
+    """Train the tokenizer on the texts of the training set, or load it."""
+    chosen = loaded.options.tokenizer
+    if chosen.train is None:
+        with locate_errors(loaded, ("tokenizer",)):
+            return load_tokenizer(chosen.pretrained or "")
+    texts = (samples[place].get("text") or "" for place in range(len(samples)))
+    with locate_errors(loaded, ("tokenizer", "train")):
+        return train_tokenizer(texts, chosen.train.vocab_size)

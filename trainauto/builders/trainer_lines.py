@@ -1,0 +1,54 @@
+"""What a Trainer's run says on the console while it goes: a line every so many steps."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+
+ACCURACY_OF_LOSS = 4
+"""Digits of a loss."""
+
+
+class ConsoleLines(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
+    """Writes a line for what a Trainer logs of its steps, in place of its own bar and of its dictionaries.
+
+    Args:
+        trainer: whose ``task_losses`` stand behind the loss, where it has some.
+        write: takes a line.
+    """
+
+    def __init__(self, trainer: Any, write: Callable[[str], None] = print) -> None:
+        self._trainer, self._write = trainer, write
+
+    def on_log(self, _args: Any, state: Any, _control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        """Write the line."""
+        if logs is not None and "loss" in logs:
+            self._write(line_of(state.global_step, state.max_steps, logs, getattr(self._trainer, "task_losses", {})))
+
+
+def in_place_of_bars(trainer: Any) -> None:
+    """Have a Trainer write lines, and nothing else."""
+    for kind in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(kind)
+    trainer.add_callback(ConsoleLines(trainer))
+
+
+def line_of(step: int, steps: int, logs: Mapping[str, Any], task_losses: Mapping[str, float]) -> str:
+    """Return the line of a step.
+
+    Args:
+        step: its number.
+        steps: of the run, about.
+        logs: what the Trainer logs, with the figures of its memory.
+        task_losses: of its last step.
+    """
+    by_task = ", ".join(f"{name} {loss:.{ACCURACY_OF_LOSS}g}" for name, loss in task_losses.items())
+    parts = [f"{step}/{steps}", f"loss {float(logs['loss']):.{ACCURACY_OF_LOSS}g}{f' ({by_task})' if by_task else ''}"]
+    if "learning_rate" in logs:
+        parts.append(f"lr {float(logs['learning_rate']):.3g}")
+    if "step_samples" in logs:
+        passes = f" in passes of {logs['forward_batch_size']}" if "forward_batch_size" in logs else ""
+        parts.append(f"{logs['step_samples']} samples{passes}")
+    if "peak_memory_mib" in logs:
+        parts.append(f"mem {logs['peak_memory_mib']:.0f} MiB")
+    return "  ".join(parts)
