@@ -30,6 +30,8 @@ from trainauto.tasks.multitask.oom_guardian import OOMGuardian  # noqa: E402
 MIB = 2**20
 LONGEST, SIDE = 32, 48
 LARGEST_BUDGET_MIB = 2000
+CURVE = 8
+"""Sizes of each task whose peaks are measured, to know those of all sizes between them."""
 
 
 class Run:
@@ -48,6 +50,7 @@ class Run:
         self.step(self.batch(PaddedShape(2, 8, 1)))
         release_memory(self.meter.device)
         self.meter.set_budget(LARGEST_BUDGET_MIB * MIB)
+        self.held_bytes = 0
 
     def batch(self, shape: PaddedShape) -> dict[str, Tensor]:
         ids = torch.randint(0, VOCABULARY, (shape.samples, shape.tokens))
@@ -62,7 +65,7 @@ class Run:
     def peak_bytes(self, shape: PaddedShape, limit_mib: float = LARGEST_BUDGET_MIB) -> int | None:
         """Return the peak of a step; ``None`` where it runs out of memory."""
         self.meter.limit_bytes = int(limit_mib * MIB)
-        failed = False
+        self.held_bytes, failed = self.meter.now_bytes(), False
         with self.meter.window() as window:
             try:
                 self.step(self.batch(shape))
@@ -77,9 +80,9 @@ class Run:
         assert window.reading is not None
         return window.reading.allocated
 
-    def drawn(self, generator: random.Random, task: str) -> tuple[list[str], PaddedShape]:
-        """Return tasks and shape of a batch of 300 to 700 MiB, most samples of which are of a task."""
-        target = generator.uniform(330, 700) * MIB
+    def drawn(self, generator: random.Random, task: str, most_mib: float = 700) -> tuple[list[str], PaddedShape]:
+        """Return tasks and shape of a batch of half of so much to all of it, most samples of which are of a task."""
+        target = generator.uniform(0.48 * most_mib, most_mib) * MIB
         others = [name for name in IMAGES if IMAGES[name] <= IMAGES[task]]
         tokens, size = generator.randint(8, LONGEST), 2
         while self.predictor.predict_bytes(PaddedShape(size, tokens, IMAGES[task]), [task]) < target:
@@ -120,37 +123,39 @@ def accuracy(records: str) -> dict[str, Any]:
 
 
 def guardian(trials: str, records: str) -> dict[str, Any]:
-    """Return what safe sizes took, and whether a size beyond what may be missing would have fitted."""
+    """Return what safe sizes took, and what sizes would have taken that lie beyond what may be missing."""
     run, generator = Run(), random.Random(1)
     for _ in range(int(records)):
         for task in IMAGES:
-            tasks, shape = run.drawn(generator, task)
+            tasks, shape = run.drawn(generator, task, most_mib=450)
             peak = run.peak_bytes(shape)
             assert peak is not None
-            run.predictor.record_batch(tasks, peak, tokens=shape.tokens, images=shape.images)
+            held = run.held_bytes  # what libraries keep is in use when sizes are asked for, too
+            run.predictor.record_batch(tasks, peak, tokens=shape.tokens, images=shape.images, held_bytes=held)
     found = []
-    for _ in range(int(trials)):
-        task, limit_mib = generator.choice(list(IMAGES)), generator.uniform(250, 600)
+    for number in range(int(trials)):
+        task, limit_mib = generator.choice(list(IMAGES)), generator.uniform(220, 420)
         margin = generator.uniform(0.02, 0.2)
         run.meter.limit_bytes = int(limit_mib * MIB)
         watch = OOMGuardian("cpu", margin, predictor=run.predictor, max_memory_mb=limit_mib, meter=run.meter)
-        held_mib = watch.in_use_bytes() / MIB
         safe = watch.estimate_safe_batch_size(task)
         peak = run.peak_bytes(PaddedShape(safe, LONGEST, IMAGES[task]), limit_mib)
-        target = limit_mib * (1 - margin) * MIB
+        target_bytes = limit_mib * (1 - margin) * MIB
         # The least count of which the safe one falls short by more than one sample and 15 %.
         beyond = next(n for n in range(safe + 1, 2 * safe + 4) if n - max(1.0, 0.15 * n) > safe)
-        larger = run.peak_bytes(PaddedShape(beyond, LONGEST, IMAGES[task]))
-        found.append(
-            {
-                "task": task,
-                "safe": safe,
-                "peak_share": None if peak is None else peak / target,
-                "beyond_share": None if larger is None else larger / target,
-                "held_mib": held_mib,
-            }
-        )
-    return {"trials": found}
+        found.append({"task": task, "safe": safe, "peak": peak, "beyond": beyond, "target": target_bytes})
+        print(number, found[-1], file=sys.stderr, flush=True)
+    return {"trials": found, "curves": {task: _curve(run, task, found) for task in IMAGES}}
+
+
+def _curve(run: Run, task: str, found: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Return measured peaks of a task over all sizes that matter, so close that lines between them serve."""
+    sizes = [trial["beyond"] for trial in found if trial["task"] == task]
+    if not sizes:
+        return []
+    steps = min(CURVE, max(sizes) - min(sizes) + 1)
+    spread = sorted({min(sizes) + (max(sizes) - min(sizes)) * i // max(1, steps - 1) for i in range(steps)})
+    return [(size, run.peak_bytes(PaddedShape(size, LONGEST, IMAGES[task])) or 0) for size in spread]
 
 
 if __name__ == "__main__":

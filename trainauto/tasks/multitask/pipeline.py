@@ -24,6 +24,8 @@ from trainauto.tasks.multitask.oom_guardian import OOMGuardian
 from trainauto.tasks.multitask.pipeline_arguments import training_arguments
 from trainauto.tasks.multitask.sample_losses import losses_of_samples
 from trainauto.tasks.multitask.samples import read_samples
+from trainauto.tasks.multitask.task_shares import EPOCH
+from trainauto.tasks.multitask.task_stream import TaskMixing
 from trainauto.tasks.multitask.traced_batches import taken_by
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
 from trainauto.tasks.multitask.trainer_data import DescribedSamples, collator_for
@@ -63,6 +65,7 @@ class DynamicBatchingTrainingPipeline:
         device: ``None`` takes the first card, the CPU where there is none.
         data_collator: makes batches with ``task_ids``; ``HeterogeneousCollator`` where it is ``None``.
         balancer: of the tasks' weights; GradNorm where it is ``None`` and the configuration asks for balancing.
+        sampling: ``"epoch"``, every sample once an epoch, or ``"replacement"``, shares of tasks are kept to.
         compute_metrics: of an evaluation, as of transformers' Trainer.
         training_arguments: what else its Trainer is told: ``{"dataloader_num_workers": 2, "seed": 7}``.
         callbacks: of its Trainer.
@@ -78,6 +81,7 @@ class DynamicBatchingTrainingPipeline:
         device: str | None = None,
         data_collator: Any = None,
         balancer: TaskBalancer | None = None,
+        sampling: str = EPOCH,
         compute_metrics: Callable[..., Any] | None = None,
         training_arguments: Mapping[str, Any] | None = None,
         callbacks: list[Any] | None = None,
@@ -89,6 +93,7 @@ class DynamicBatchingTrainingPipeline:
         self.device = usable_device(device or ("cuda:0" if torch.cuda.is_available() else "cpu"))
         self._collator = data_collator
         self._balancer = balancer
+        self._sampling = sampling
         self._compute_metrics = compute_metrics
         self._arguments = dict(training_arguments or {})
         self._callbacks = callbacks
@@ -165,6 +170,7 @@ class DynamicBatchingTrainingPipeline:
             config.use_gradient_accumulation,
             balancer=balancer,
             monitor=monitor,
+            mixing=self._mixing(),
             data_collator=collate,
             compute_metrics=self._compute_metrics,
             callbacks=self._callbacks,
@@ -196,6 +202,11 @@ class DynamicBatchingTrainingPipeline:
             if config.is_written(name):
                 check_tasks(name, getattr(config, name), tasks)
         return {task: config.initial_task_loss_weights.get(task, 1.0) for task in tasks}
+
+    def _mixing(self) -> TaskMixing:
+        """Return how samples come together: in shares of tasks only where they were written."""
+        shares = self.config.task_distribution if self.config.is_written("task_distribution") else None
+        return TaskMixing(shares, self._sampling)
 
     def _normalizer(self) -> EffectiveBatchSizeNormalizer:
         """Return what scales rates: the rate is for the samples of a step that a run begins with."""

@@ -4,15 +4,14 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from trainauto.core.plan import BATCH_SIZE
 from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
 
 
 class RateOfStep(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
     """Multiplies a schedule's rate for the samples that steps have now, and only where these can change.
 
-    What counts is the plan: the last batches of an epoch, which are smaller because no more samples are left, are no
-    change. The schedule itself, and what logs say of it, stay as they are.
+    What counts is the plan, of packed batches the samples they have on average: the last batches of an epoch, which are
+    smaller because no more samples are left, are no change. The schedule itself, and what logs say, stay as they are.
 
     Args:
         trainer: whose steps.
@@ -30,9 +29,10 @@ class RateOfStep(TrainerCallback):  # type: ignore[misc]  # mypy does not follow
         if memory is None or memory.data.step_samples is not None:
             return control
         plan = memory.pending_plan
-        if plan is None or BATCH_SIZE not in plan:
+        if plan is None:
             return control
-        factor = self._normalizer.rate_factor(plan.batch_size * args.world_size)
+        samples = round(memory.data.samples.mean_samples(plan))
+        factor = self._normalizer.rate_factor(samples * args.world_size)
         groups = self._trainer.optimizer.param_groups
         self._rates = [group["lr"] for group in groups]
         for group in groups:

@@ -11,8 +11,10 @@ from transformers import TrainingArguments
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.records import StepRecord
 from trainauto.core.units import GIB, size_text
-from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
+from trainauto.data.packing import BatchCost
+from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments, own_argument
 from trainauto.integrations.huggingface.loss import Weighing
+from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.huggingface.trainer import MemoryAwareTrainer
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.tasks.multitask.balancing import TaskBalancer
@@ -27,6 +29,7 @@ from trainauto.tasks.multitask.shared_search import shared_weights
 from trainauto.tasks.multitask.step_rates import RateOfStep
 from trainauto.tasks.multitask.step_tasks import LargestPart, StepTasks
 from trainauto.tasks.multitask.task_losses import TaskSums, masks_of
+from trainauto.tasks.multitask.task_stream import TaskMixing, own_stream
 from trainauto.tasks.multitask.trainer_arguments import prepared_arguments
 from trainauto.tasks.multitask.trainer_data import TaskSamples, collator_for
 
@@ -58,6 +61,8 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         use_gradient_accumulation: whether a step has the normaliser's samples, whatever fits into one pass.
         balancer: changes the weights by gradient norms; it has its own initial weights.
         monitor: notes each step and epoch.
+        mixing: how samples of tasks come together in batches. Batches that may grow (``max_batch_size``) are packed by
+            what they cost; steps of a fixed number of samples have tasks in the order that is wanted.
         data_collator: makes batches with ``task_ids``, and knows its ``tasks``; without it, one for the tokenizer that
             is given as ``processing_class``.
         options: of transformers' Trainer.
@@ -82,12 +87,14 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         *,
         balancer: TaskBalancer | None = None,
         monitor: DynamicBatchingMonitor | None = None,
+        mixing: TaskMixing | None = None,
         data_collator: Any = None,
         **options: Any,
     ) -> None:
         self.memory_predictor, self.oom_guardian = memory_predictor, oom_guardian
         collate = data_collator or collator_for(options.get("processing_class"), train_dataset)
         self._samples = TaskSamples.of(train_dataset, collate)
+        self._mixing = mixing or TaskMixing()
         self._steps = StepTasks(self._samples.tasks, task_loss_weights or {}, balancer)
         self._evaluated = TaskSums(self.tasks)
         self.task_losses: dict[str, float] = {}
@@ -175,6 +182,40 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
     def largest_sample(self) -> int | None:
         """Return the number of the sample with most images, and of those with most tokens."""
         return self._samples.largest
+
+    def own_stream(self, seed: int, step_samples: int | None) -> OwnStream | None:
+        """Return mixed batches: packed where they may grow, in their order where steps are counted.
+
+        A sampling strategy or a budget of tokens that the arguments name is kept to instead.
+
+        Raises:
+            InputError: the mixing cannot be used.
+        """
+        table, args = self._samples.table, self.args
+        asks_otherwise = args.train_sampling_strategy != "random" or own_argument(args, "tokens_per_batch") is not None
+        if table is None or asks_otherwise:
+            return None
+        most = own_argument(args, "max_batch_size")
+        packs = step_samples is None and most is not None and args.world_size == 1
+        return own_stream(
+            table,
+            self._mixing,
+            self._cost() if packs else None,
+            seed,
+            step_samples=step_samples * args.world_size if step_samples is not None else None,
+            most_samples=most if packs else args.per_device_train_batch_size * args.world_size,
+            packs=packs,
+        )
+
+    def _cost(self) -> BatchCost | None:
+        """Return what batches take by the traced model; ``None`` where it cannot be traced."""
+        if self.memory_predictor is None:
+            return None
+        try:
+            return self.memory_predictor.as_cost()
+        except TraceError as error:
+            self._without_predictor(error)
+            return None
 
     def prepare_loss(self) -> None:
         """Begin with the weights that were given, find where gradients are compared, and have memory predicted."""

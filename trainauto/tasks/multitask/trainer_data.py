@@ -9,7 +9,7 @@ import numpy as np
 from trainauto.core.errors import InputError, Problem
 from trainauto.integrations.map_samples import seeded
 from trainauto.tasks.multitask.collator import HeterogeneousCollator
-from trainauto.tasks.multitask.samples import LOOKED_AT, SampleTable, read_samples, tokens_of
+from trainauto.tasks.multitask.samples import LOOKED_AT, SampleTable, read_samples, tokens_of, with_tokens
 
 CountTokens = Callable[[Mapping[str, Any]], int]
 
@@ -23,12 +23,14 @@ class TaskSamples:
         present: those of them that there are samples of.
         one_of_each: number of a sample of each that is present.
         largest: number of the sample with most images, and of those with most tokens; ``None`` without a dataset.
+        table: what is known of all samples; ``None`` without a dataset.
     """
 
     tasks: tuple[str, ...]
     present: tuple[str, ...]
     one_of_each: tuple[int, ...]
     largest: int | None
+    table: SampleTable | None = None
 
     @classmethod
     def of(cls, dataset: Any, collate: Any) -> "TaskSamples":
@@ -48,6 +50,7 @@ class TaskSamples:
         with seeded(0):  # samples may draw; the run's generators are as before
             table = read_samples(dataset, count_tokens)
             largest = _largest(dataset, table, count_tokens)
+            table = with_tokens(table, dataset, count_tokens)
         tasks = known or table.tasks
         strange = [task for task in table.tasks if task not in tasks]
         if strange:
@@ -60,7 +63,7 @@ class TaskSamples:
             )
         present = tuple(task for task in tasks if task in table.tasks)
         first = {task: int(np.argmax(table.task_ids == number)) for number, task in enumerate(table.tasks)}
-        return cls(tasks, present, tuple(first[task] for task in present), largest)
+        return cls(tasks, present, tuple(first[task] for task in present), largest, table)
 
 
 def _largest(dataset: Any, table: SampleTable, count_tokens: CountTokens | None) -> int:

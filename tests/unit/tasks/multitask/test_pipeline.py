@@ -112,3 +112,33 @@ def test_what_cannot_be_used_is_refused_before_anything_happens(tmp_path: Path) 
     with pytest.raises(InputError, match="is a share"):
         pipeline(tmp_path, config(memory_margin_percent=10)).train(Pictures(6))
     assert not list(tmp_path.iterdir())
+
+
+def lines(result: Any, name: str) -> list[dict[str, Any]]:
+    """The lines of a file of a run."""
+    file = next(result.output_dir.rglob(name))
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_batches_that_may_grow_are_packed_by_what_they_cost(tmp_path: Path) -> None:
+    """A37, A38: samples of one and of two pictures; as many as there are an epoch, none beyond its plan."""
+    told = config(use_gradient_accumulation=False, target_batch_size=6, max_memory_mb=10**9)
+    result = pipeline(tmp_path, told).train(Pictures(24))
+    steps = lines(result, "training_log.jsonl")
+    assert sum(step["samples"] for step in steps) == 48
+    for step in steps:
+        assert step["samples"] <= 6
+        assert step["samples"] * step["extent"] <= step["plan"]["tokens"]
+    assert len({step["extent"] for step in steps}) > 1, "neighbours in size are packed together"
+    assert result.trainer is not None
+    assert result.trainer.memory is not None
+    data = result.trainer.memory.data
+    assert data.growth.longest == data.samples.workload.shape(data.samples.workload.dummy(1, 0)).tokens
+
+
+def test_shares_of_tasks_are_kept_to_where_they_were_written(tmp_path: Path) -> None:
+    """A22, A40: with replacement, exactly; steps of a fixed number of samples."""
+    told = config(task_distribution={"a": 0.5, "b": 0.25, "c": 0.25}, num_epochs=4)
+    result = pipeline(tmp_path, told, sampling="replacement").train(Pictures(24))
+    epochs = lines(result, "epoch_metrics.jsonl")
+    assert [epoch["per_task_samples"] for epoch in epochs] == [{"a": 12, "b": 6, "c": 6}] * 4
