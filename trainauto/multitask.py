@@ -22,8 +22,10 @@ _WHERE: dict[str, str] = {
     "HeterogeneousTrainingConfig": "trainauto.tasks.multitask.config",
     "MemoryAwareBatchSampler": "trainauto.tasks.multitask.memory_aware_sampler",
     "MemoryPredictor": "trainauto.tasks.multitask.memory_predictor",
+    "MixedStream": "trainauto.tasks.multitask.mixed_stream",
     "NormRatioBalancer": "trainauto.tasks.multitask.gradnorm",
     "OOMGuardian": "trainauto.tasks.multitask.oom_guardian",
+    "TaskMixing": "trainauto.tasks.multitask.task_stream",
     "TaskSize": "trainauto.tasks.multitask.task_sizes",
     "estimate_training_memory": "trainauto.tasks.multitask.training_estimate",
 }

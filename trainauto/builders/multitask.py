@@ -30,6 +30,8 @@ from trainauto.tasks.multitask.monitor import DynamicBatchingMonitor
 from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
 from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
 from trainauto.tasks.multitask.samples import SampleTable, read_samples
+from trainauto.tasks.multitask.task_shares import task_shares
+from trainauto.tasks.multitask.task_stream import TaskMixing
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
 from trainauto.tasks.text.training.tokenizers import load_tokenizer, save_tokenizer, train_tokenizer
 
@@ -156,6 +158,7 @@ class MultitaskRun(TrainerRun):
             use_gradient_accumulation=train.use_gradient_accumulation,
             balancer=GradNormBalancer(weights, train.grad_norm_alpha) if is_balanced else None,
             monitor=monitor,
+            mixing=TaskMixing(train.task_distribution or None, train.sampling, train.task_diversity_weight),
             data_collator=self._collate,
         )
         in_place_of_bars(trainer)
@@ -216,17 +219,19 @@ def _check_precision(loaded: Loaded, precision: Precision) -> None:
 
 
 def _check_tasks(loaded: Loaded, table: SampleTable) -> None:
-    """Refuse weights of tasks that no sample is of.
+    """Refuse weights and shares of tasks that no sample is of.
 
     Raises:
         InputError: names them, and the tasks there are.
     """
-    key = "initial_task_loss_weights"
-    for name in loaded.options.train.initial_task_loss_weights:
-        if name not in table.tasks:
-            with locate_errors(loaded, ("train", key, name)):
-                message = f"no sample of the training set is of task '{name}'"
-                raise InputError(Problem(message, advice=f"Its tasks are {', '.join(table.tasks)}."))
+    for key in ("initial_task_loss_weights", "task_distribution"):
+        for name in getattr(loaded.options.train, key):
+            if name not in table.tasks:
+                with locate_errors(loaded, ("train", key, name)):
+                    message = f"no sample of the training set is of task '{name}'"
+                    raise InputError(Problem(message, advice=f"Its tasks are {', '.join(table.tasks)}."))
+    with locate_errors(loaded, ("train",)):
+        task_shares(loaded.options.train.task_distribution or None, table, loaded.options.train.sampling)
 
 
 def _tokenizer(loaded: Loaded, samples: Any) -> Any:

@@ -11,6 +11,7 @@ from trainauto.options.text_options import TokenizerOptions
 
 Positive = Annotated[float, Field(gt=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
+UpToOne = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class TrainerSchedule(Component):
@@ -59,6 +60,17 @@ class MultitaskTraining(RunTraining):
     )
     use_gradient_accumulation: bool = option(
         True, "Steps have target_batch_size samples; false: a step is one pass, and grows up to target_batch_size."
+    )
+    task_distribution: dict[str, NonNegative] = option(
+        {},
+        "Share of each task in what is drawn, e.g. `{T1: 0.5, T2: 0.5}`. Within an epoch it says which come first.",
+        reason="{}: those of the training set",
+    )
+    sampling: Literal["epoch", "replacement"] = option(
+        "epoch", "`epoch`: every sample once an epoch. `replacement`: the shares of tasks are kept to."
+    )
+    task_diversity_weight: UpToOne = option(
+        0.5, "0 packs samples of like size together, 1 has each batch hold tasks as the whole set does."
     )
     initial_task_loss_weights: dict[str, Positive] = option(
         {}, "Weights of the losses of tasks, e.g. `{T1: 1.0, T2: 0.5}`.", reason="{}: 1 each"
