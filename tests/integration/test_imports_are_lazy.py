@@ -18,8 +18,9 @@ import pytest
             {"transformers", "tokenizers", "peft"},
         ),
         ("import trainauto.huggingface", {"torch", "transformers", "accelerate"}),
+        ("import trainauto.multitask", {"torch", "transformers", "accelerate", "matplotlib"}),
     ],
-    ids=["sinks of a run", "list of cards", "packing", "texts", "Trainer"],
+    ids=["sinks of a run", "list of cards", "packing", "texts", "Trainer", "several tasks"],
 )
 def test_not_loaded(program: str, heavy: set[str]) -> None:
     code = f"{program}\nimport sys; print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
