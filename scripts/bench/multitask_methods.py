@@ -114,7 +114,7 @@ def data_of(method: str, samples: int) -> DigitTasks:
 def arguments(kind: type, epochs: float, **given: Any) -> Any:
     """Return what all Trainers are told, with what a method adds."""
     quiet = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "logging_steps": 10_000}
-    learning = {"learning_rate": RATE, "weight_decay": 0.05, "lr_scheduler_type": "cosine", "warmup_steps": 0.05}
+    learning = {"learning_rate": RATE, "weight_decay": 0.1, "lr_scheduler_type": "cosine", "warmup_steps": 0.05}
     options = {"num_train_epochs": epochs, "remove_unused_columns": False, "seed": 1, **learning}
     return kind("unused", **{**quiet, **options, **given})
 

@@ -88,6 +88,17 @@ def test_without_accumulation_steps_are_one_pass(here: Path) -> None:
     assert sum(batch["batch_size"] for batch in batches) == 40
 
 
+def test_shares_are_kept_to_with_replacement(here: Path) -> None:
+    shares = {"T1": 0.1, "T2": 0.1, "T3": 0.8}
+    changes = {"task_distribution": shares, "sampling": "replacement", "total_epochs": 1}
+    options = write_options(here / "run.yml", multitask_options(train=changes))
+    done = train(options)
+    assert done.returncode == 0, done.stderr
+    batches = json.loads((run_directory(options) / "training_metrics" / "batch_metrics.json").read_text())
+    of_t3 = sum(batch["per_task_samples"].get("T3", 0) for batch in batches)
+    assert abs(of_t3 / sum(batch["batch_size"] for batch in batches) - 0.8) < 0.03
+
+
 def test_nothing_to_resume_begins_anew(here: Path) -> None:
     options = write_options(here / "run.yml", multitask_options(train={"total_epochs": None, "total_iter": 1}))
     done = train(options, "--auto_resume")
@@ -130,6 +141,7 @@ def built(file: Path) -> MultitaskRun:
         ({"datasets": {"train": {"type": "DigitTasks", "part": "val"}}}, "part", "part"),
         ({"tokenizer": {"train": {"vocab_size": 9}}}, "vocab_size", "a vocabulary of 9 tokens"),
         ({"train": {"initial_task_loss_weights": {"T4": 1.0}}}, "T4", "is of task 'T4'"),
+        ({"train": {"task_distribution": {"T1": 1.0, "T5": 1.0}}}, "T5", "is of task 'T5'"),
     ],
 )
 def test_what_cannot_be_used(here: Path, changes: dict, where: str, words: str) -> None:

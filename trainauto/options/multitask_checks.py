@@ -45,6 +45,19 @@ def target_holds_a_pass(options: MultitaskOptions) -> Iterator[Finding]:
         yield Finding(path, message, advice)
 
 
+@_reads("train")
+def shares_are_some(options: MultitaskOptions) -> Iterator[Finding]:
+    """Some task has a share, and draws that keep to shares have some."""
+    train = options.train
+    if train.task_distribution and not sum(train.task_distribution.values()):
+        message = "task_distribution gives no task a share"
+        yield Finding(("train", "task_distribution"), message, "Write shares above 0, or leave it out.", at_key=True)
+    if train.sampling == "replacement" and not train.task_distribution:
+        message = "sampling: replacement keeps to shares, and there are none"
+        advice = "Add task_distribution: {T1: 0.4, ...}, or write sampling: epoch."
+        yield Finding(("train", "sampling"), message, advice)
+
+
 @_reads("tokenizer")
 def tokenizer_from_one_place(options: MultitaskOptions) -> Iterator[Finding]:
     """A tokenizer is trained, or loaded."""

@@ -30,8 +30,6 @@ _HINTS = {
     "max_grad_norm": "Write grad_clip.",
     "lr_scheduler_type": "Write scheduler, e.g. {type: cosine}.",
     "task_loss_weights": "Write initial_task_loss_weights.",
-    "task_distribution": "Remove it: each sample comes once an epoch; DigitTasks has shares.",
-    "task_diversity_weight": "Remove it: samples come in random order.",
     "losses": "Remove it: models bring their losses.",
     "network_g": "Write model: {type: ...}.",
     "output_dir": "Write experiments_root under path.",
