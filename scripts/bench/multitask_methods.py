@@ -22,6 +22,7 @@ set_environment()
 import torch  # noqa: E402
 from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
 
+from trainauto.core.plan import BATCH_SIZE  # noqa: E402
 from trainauto.core.units import MIB  # noqa: E402
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
@@ -65,7 +66,9 @@ class Account(TrainerCallback):  # type: ignore[misc]
             record = memory.record
             self.samples += record.shape.samples
             self.ooms += record.ooms
-            self.largest_pass = max(self.largest_pass, record.plan.forward_batch_size)
+            in_samples = BATCH_SIZE in record.plan  # packed batches are counted in what they cost
+            size = record.plan.forward_batch_size if in_samples else record.shape.samples
+            self.largest_pass = max(self.largest_pass, size)
             if record.peak is not None:
                 self.peaks.append(record.peak.allocated)
         else:
