@@ -15,6 +15,8 @@ KINDS = {
     "models": "model",
     "optimizers": "optimizer",
     "schedules": "schedule",
+    "sample-sets": "sample-set",
+    "multitask-models": "multitask-model",
 }
 """Kinds of components as they are asked for, and as their registries call them."""
 

@@ -13,10 +13,13 @@ from trainauto.core.plugins import import_installed_plugins
 from trainauto.options.component_schemas import FILLED_IN, arguments_schema
 from trainauto.options.load import load_options
 from trainauto.options.parameters import summary_of
-from trainauto.options.reference_documents import KINDS, default_words, type_words
+from trainauto.options.reference_documents import KINDS, MULTITASK_KINDS, default_words, type_words
 
 WIDEST = 100
 """Columns; narrower terminals are followed."""
+
+_WHERE = {kind: where for kind, (_, where) in {**KINDS, **MULTITASK_KINDS}.items()}
+"""Where the components of a kind are named."""
 
 _ELSEWHERE = {
     "dataset": "Its options are the keys beside type in datasets.train and datasets.val: docs/options.md.",
@@ -56,7 +59,7 @@ def list_components(kind: str, plural: str, *, json: bool) -> str:
         for line in wrap(f"{name:<{width}}{text}", _columns(), subsequent_indent=" " * width, break_on_hyphens=False)
     ]
     more = "" if kind in _ELSEWHERE else f"; arguments: list {plural} NAME"
-    return "\n".join([*lines, "", f"named in: {KINDS[kind][1]}{more}"])
+    return "\n".join([*lines, "", f"named in: {_WHERE[kind]}{more}"])
 
 
 def describe_component(kind: str, name: str, *, json: bool) -> str:
@@ -73,7 +76,7 @@ def describe_component(kind: str, name: str, *, json: bool) -> str:
         facts = {"name": shown, "kind": kind, "summary": summary, "arguments": schema["properties"]}
         facts |= {key: schema[key] for key in ("required", "$defs") if key in schema}
         return json_format.dumps(facts, indent=2)
-    lines = [*wrap(f"{shown}: {summary}", _columns()), f"named in: {KINDS[kind][1]}", ""]
+    lines = [*wrap(f"{shown}: {summary}", _columns()), f"named in: {_WHERE[kind]}", ""]
     lines += _arguments(schema, FILLED_IN.get(kind, frozenset()))
     if not schema["properties"]:
         lines += wrap(_ELSEWHERE.get(kind, "It takes no arguments."), _columns())
