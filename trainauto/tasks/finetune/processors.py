@@ -1,0 +1,99 @@
+"""What makes conversations inputs of a model: its own processor, for pictures and words."""
+
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.tasks.text.training.hub import as_written_for_hub, hub_errors, is_local, require_transformers
+
+WITHOUT_VIDEOS = {
+    "qwen2_vl": "Qwen2VLProcessor",
+    "qwen2_5_vl": "Qwen2_5_VLProcessor",
+    "qwen3_vl": "Qwen3VLProcessor",
+}
+"""Families whose processors also take videos, which need torchvision: they are put together without that part."""
+
+PARTS = ["image_processor", "tokenizer"]
+
+
+def load_processor(
+    source: str | Path,
+    *,
+    max_pixels: int | None = None,
+    chat_template: Path | None = None,
+    argument: str = "name",
+) -> Any:
+    """Return the processor of a model.
+
+    ``AutoProcessor`` returns a tokenizer where it cannot build a processor, and says nothing: what comes is looked at.
+
+    Args:
+        source: folder, or name on the hub.
+        max_pixels: most pixels that a picture is reduced to, of families whose pictures keep their shape.
+        chat_template: file of a template in place of the processor's own.
+        argument: what errors blame.
+
+    Raises:
+        InputError: there is none for pictures, it takes no ``max_pixels``, or the template cannot be read.
+    """
+    require_transformers()
+    processor = _loaded(source, argument)
+    if max_pixels is not None:
+        _limit_pixels(processor, max_pixels)
+    if chat_template is not None:
+        processor.chat_template = _template(chat_template)
+    return processor
+
+
+def picture_processor(family: str, pictures: Any, tokenizer: Any, chat_template: str | None = None) -> Any:
+    """Return a processor of a family that also takes videos, without that part.
+
+    Args:
+        family: in :data:`WITHOUT_VIDEOS`.
+        pictures: processor of images.
+        tokenizer: of words.
+        chat_template: of conversations.
+    """
+    import transformers
+
+    whole = getattr(transformers, WITHOUT_VIDEOS[family])
+    # Under its own name, so that what is saved names the class that others load it by.
+    kind = type(whole.__name__, (whole,), {"get_attributes": classmethod(lambda _cls: list(PARTS))})
+    return kind(pictures, tokenizer, chat_template=chat_template)
+
+
+def _loaded(source: str | Path, argument: str) -> Any:
+    from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoTokenizer
+
+    name, only_here = as_written_for_hub(source), is_local(source)
+    with hub_errors(source, "processor", argument):
+        family = AutoConfig.from_pretrained(name, local_files_only=only_here).model_type
+        if family in WITHOUT_VIDEOS:
+            pictures = AutoImageProcessor.from_pretrained(name, local_files_only=only_here, backend="pil")
+            tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=only_here)
+            return picture_processor(family, pictures, tokenizer, tokenizer.chat_template)
+        processor = AutoProcessor.from_pretrained(name, local_files_only=only_here)
+    if getattr(processor, "image_processor", None) is None:
+        advice = "Name a vision-language model, whose folder has a processor for images (processor_config.json)."
+        message = f"{source} ({family}) has no processor for pictures, only a {type(processor).__name__}"
+        raise InputError(Problem(message, advice=advice, argument=argument))
+    return processor
+
+
+def _limit_pixels(processor: Any, max_pixels: int) -> None:
+    """Set what a picture is reduced to; ``size`` says it in pixels, whatever its keys are called."""
+    size = getattr(processor.image_processor, "size", None)
+    if size is None or size.get("longest_edge") is None or size.get("shortest_edge") is None:
+        advice = f"Its pictures have the size {dict(size or {})}: leave max_pixels out."
+        message = f"max_pixels is nothing to a {type(processor.image_processor).__name__}"
+        raise InputError(Problem(message, advice=advice, argument="max_pixels"))
+    least = min(int(size["shortest_edge"]), max_pixels)
+    processor.image_processor.size = type(size)(shortest_edge=least, longest_edge=max_pixels)
+
+
+def _template(file: Path) -> str:
+    try:
+        return file.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"the chat template {file} cannot be read: {error}"
+        raise InputError(Problem(message, argument="chat_template")) from error
