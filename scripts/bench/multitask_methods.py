@@ -33,6 +33,7 @@ from trainauto.tasks.multitask.digits_model import DigitsModel  # noqa: E402
 from trainauto.tasks.multitask.gradnorm import GradNormBalancer  # noqa: E402
 from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer  # noqa: E402
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer  # noqa: E402
+from trainauto.tasks.multitask.trainer_data import predictor_for  # noqa: E402
 from trainauto.tasks.text.training.tokenizers import train_tokenizer  # noqa: E402
 
 STEP, PASS = 64, 16
@@ -157,6 +158,7 @@ def ours(method: str, model: DigitsModel, data: Any, collate: Any, epochs: float
         model,
         given,
         data,
+        memory_predictor=predictor_for(model, data, collate, torch.device("cpu")) if given.memory_budget else None,
         batch_size_normalizer=EffectiveBatchSizeNormalizer(start, STEP, RATE),
         use_gradient_accumulation=not is_one_pass,
         balancer=GradNormBalancer(alpha=ALPHA) if method == "together" else None,

@@ -33,6 +33,7 @@ from trainauto.tasks.multitask.samples import SampleTable, read_samples
 from trainauto.tasks.multitask.task_shares import task_shares
 from trainauto.tasks.multitask.task_stream import TaskMixing
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
+from trainauto.tasks.multitask.trainer_data import predictor_for
 from trainauto.tasks.text.training.tokenizers import load_tokenizer, save_tokenizer, train_tokenizer
 
 Loaded = LoadedOptions[MultitaskOptions]
@@ -153,6 +154,7 @@ class MultitaskRun(TrainerRun):
             self._model,
             self._arguments(directory),
             self._sets["train"],
+            memory_predictor=predictor_for(self._model, self._sets["train"], self._collate, self._precision.device),
             batch_size_normalizer=normalizer,
             task_loss_weights=None if is_balanced else weights,
             use_gradient_accumulation=train.use_gradient_accumulation,

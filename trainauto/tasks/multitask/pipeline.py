@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from trainauto.integrations.map_samples import seeded
 from trainauto.tasks.multitask.balancing import TaskBalancer, check_tasks
@@ -17,18 +17,14 @@ from trainauto.tasks.multitask.config import HeterogeneousTrainingConfig
 from trainauto.tasks.multitask.device_room import usable_device
 from trainauto.tasks.multitask.gradient_checkpoint_manager import GradientCheckpointManager
 from trainauto.tasks.multitask.gradnorm import GradNormBalancer
-from trainauto.tasks.multitask.memory_predictor import MemoryPredictor
 from trainauto.tasks.multitask.monitor import DynamicBatchingMonitor
 from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
 from trainauto.tasks.multitask.oom_guardian import OOMGuardian
 from trainauto.tasks.multitask.pipeline_arguments import training_arguments
-from trainauto.tasks.multitask.sample_losses import losses_of_samples
-from trainauto.tasks.multitask.samples import read_samples
 from trainauto.tasks.multitask.task_shares import EPOCH
 from trainauto.tasks.multitask.task_stream import TaskMixing
-from trainauto.tasks.multitask.traced_batches import taken_by
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
-from trainauto.tasks.multitask.trainer_data import DescribedSamples, collator_for
+from trainauto.tasks.multitask.trainer_data import collator_for, predictor_for
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +135,7 @@ class DynamicBatchingTrainingPipeline:
             GradientCheckpointManager.enable_gradient_checkpointing(self.model)
         self.model.to(self.device)
         collate = self._collator or self._collator_of(train_dataset)
-        predictor = self._predictor(train_dataset, collate)
+        predictor = predictor_for(self.model, train_dataset, collate, self.device)
         tasks = predictor.tasks
         weights = self._weights(tasks)
         balancer = self._balancer
@@ -183,14 +179,6 @@ class DynamicBatchingTrainingPipeline:
         with seeded(0):
             return HeterogeneousCollator.of_dataset(dataset)
 
-    def _predictor(self, dataset: Any, collate: Any) -> MemoryPredictor:
-        with seeded(0):
-            table = read_samples(dataset, getattr(collate, "count_tokens", None))
-            samples = DescribedSamples(dataset, table)
-            return MemoryPredictor(
-                str(self.device), model=self.model, samples=samples, collator=collate, loss=_mean_loss
-            )
-
     def _weights(self, tasks: list[str]) -> dict[str, float]:
         """Return the initial weights of the tasks there are.
 
@@ -218,9 +206,3 @@ class DynamicBatchingTrainingPipeline:
             config.learning_rate,
             reference_batch_size=samples if config.use_gradient_accumulation else config.base_batch_size,
         )
-
-
-def _mean_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
-    """Return the mean loss of a batch's samples: what its step takes does not depend on their weights."""
-    count = next(len(leaf) for leaf in batch.values() if isinstance(leaf, Tensor))
-    return losses_of_samples(model(**taken_by(model, batch)), batch.get("labels"), count).mean()

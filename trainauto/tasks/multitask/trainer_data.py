@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.integrations.map_samples import seeded
 from trainauto.tasks.multitask.collator import HeterogeneousCollator
+from trainauto.tasks.multitask.memory_predictor import MemoryPredictor
+from trainauto.tasks.multitask.sample_losses import losses_of_samples
 from trainauto.tasks.multitask.samples import LOOKED_AT, SampleTable, read_samples, tokens_of, with_tokens
+from trainauto.tasks.multitask.traced_batches import taken_by
 
 CountTokens = Callable[[Mapping[str, Any]], int]
 
@@ -96,6 +101,27 @@ def collator_for(tokenizer: Any, dataset: Any) -> HeterogeneousCollator:
         return HeterogeneousCollator(tokenizer)
     with seeded(0):
         return HeterogeneousCollator.of_dataset(dataset, tokenizer)
+
+
+def predictor_for(model: nn.Module, dataset: Any, collate: Any, device: torch.device) -> MemoryPredictor:
+    """Return what predicts the memory of batches of a dataset; the model is traced when it is first asked.
+
+    Args:
+        model: where it will be trained.
+        dataset: to train on.
+        collate: makes its batches.
+        device: of the training.
+    """
+    with seeded(0):  # samples may draw; the run's generators are as before
+        table = read_samples(dataset, getattr(collate, "count_tokens", None))
+        samples = DescribedSamples(dataset, table)
+        return MemoryPredictor(str(device), model=model, samples=samples, collator=collate, loss=_mean_loss)
+
+
+def _mean_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
+    """Return the mean loss of a batch's samples: what its step takes does not depend on their weights."""
+    count = next(len(leaf) for leaf in batch.values() if isinstance(leaf, Tensor))
+    return losses_of_samples(model(**taken_by(model, batch)), batch.get("labels"), count).mean()
 
 
 class DescribedSamples:
