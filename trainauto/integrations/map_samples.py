@@ -62,11 +62,14 @@ class MapSamples(DynamicDataset):
     Attributes:
         known_checksums: of what batches go by, as far as it is known beforehand.
         mean_length: tokens of a row, where batches go by that.
+        mean_of_packed: says how many samples a batch within a bound has on average, where that is known better than by
+            the mean of what samples cost.
     """
 
     name = "samples"
     if_changed = "Give the dataset of then; or begin a new run, with the checkpoint's weights."
     knows_largest = True
+    mean_of_packed: Callable[[int], float] | None = None
 
     def __init__(
         self, dataset: MapStyle, collate: Collate, resize: Resize | None = None, longest: int | None = None
@@ -93,6 +96,8 @@ class MapSamples(DynamicDataset):
         """Return how many samples a draw has on average."""
         if BATCH_SIZE in plan or self.mean_length is None:
             return plan.batch_size
+        if self.mean_of_packed is not None:
+            return self.mean_of_packed(plan.size)
         return max(1.0, plan.size / self.mean_length)
 
     def checksums(self) -> Mapping[str, int]:
@@ -118,8 +123,8 @@ class MapSamples(DynamicDataset):
             return Drawn(self._leaves(samples))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a worker needs: not the workload, whose functions need not be sendable."""
-        return {name: value for name, value in vars(self).items() if name != "workload"}
+        """Return what a worker needs: not the workload, whose functions need not be sendable, and no order."""
+        return {name: value for name, value in vars(self).items() if name not in ("workload", "mean_of_packed")}
 
     def full_sample(self, index: int) -> dict[str, Tensor]:
         """Return a sample as the dataset has it, as a batch of one."""

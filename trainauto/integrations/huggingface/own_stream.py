@@ -19,12 +19,14 @@ class OwnStream:
         stream: gives samples out.
         costs: what each costs alone, (samples,), in the unit of the stream's bound; batches are then packed. ``None``
             where batches are counted in samples.
+        mean_samples: says how many samples a batch within a bound has on average; ``None`` where batches are counted.
         workload: makes batches of a template those of a packed stream; ``None`` where batches are counted.
     """
 
     stream: ShuffledStream
     costs: NDArray[np.int64] | None = None
     workload: Callable[[Template], NestedSamples] | None = None
+    mean_samples: Callable[[int], float] | None = None
 
     @property
     def packed(self) -> PackedStream | None:

@@ -111,6 +111,7 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     step_samples = _fixed_samples(args, passes) if BATCH_SIZE in growth.plan else None
     loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples)
     samples.mean_length = float(np.mean(lengths)) if lengths is not None else None
+    samples.mean_of_packed = own.mean_samples if own is not None else None
     return TrainData(samples, structure, growth, loader, step_samples, some_rows)
 
 

@@ -120,7 +120,8 @@ class HeterogeneousCollator:
     def _task_id(self, sample: Mapping[str, Any], number: int) -> int:
         name = sample.get("task_type")
         if name is None:
-            raise InputError(f"sample {number} of a batch has no 'task_type'")
+            advice = "Samples carry it themselves: get_sample_metadata is asked before they are loaded."
+            raise InputError(Problem(f"sample {number} of a batch has no 'task_type'", advice=advice))
         if name not in self.tasks:
             advice = (
                 f"{nearest(str(name), self.tasks)} Others are given as HeterogeneousCollator(tokenizer, tasks=[...])."

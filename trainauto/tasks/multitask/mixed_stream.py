@@ -78,6 +78,7 @@ class MixedStream(PackedStream):
         self.table = table
         self._drawn_shares = shares if sampling == REPLACEMENT else None
         self._bound_name = bound_name
+        self._means: dict[int, float] = {}
         # What is drawn with replacement has the wanted shares already.
         shares = None if sampling == REPLACEMENT else shares
         self._mixing = BatchMixing(cost, most_samples, task_diversity_weight, shares, shuffle)
@@ -94,6 +95,17 @@ class MixedStream(PackedStream):
             SampleDoesNotFitError: names the one that costs most, its task, and what it costs.
         """
         self._check(np.arange(self.samples), bound)
+
+    def mean_samples(self, bound: int) -> float:
+        """Return how many samples the batches of an epoch within a bound have on average, padding and all.
+
+        What samples cost alone says too much: they are padded to each other, and batches hold no more than
+        ``most_samples``.
+        """
+        if bound not in self._means:
+            largest = max(bound, self.least_bound)
+            self._means[bound] = self.samples / len(self.batches_of(self.samples_of(0), largest, self.seed, 0))
+        return self._means[bound]
 
     def samples_of(self, epoch: int) -> IntArray:
         """Return what an epoch gives out, ascending."""

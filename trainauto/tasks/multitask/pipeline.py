@@ -100,7 +100,7 @@ class DynamicBatchingTrainingPipeline:
         """Train, and return what it came to.
 
         Args:
-            train_dataset: samples with a ``task_type``, or with ``get_sample_metadata(idx)``.
+            train_dataset: samples with a ``task_type``; ``get_sample_metadata(idx)`` says it before they are loaded.
             eval_dataset: of the same tasks; evaluated after each epoch and at the end.
             resume_from_checkpoint: a checkpoint's folder; ``True`` takes the newest whole one of ``output_dir``.
 

@@ -21,7 +21,9 @@ def losses_of_samples(output: Any, labels: Tensor | None, samples: int, *, shift
     - ``sample_losses`` of the output, (N,), where it has them;
     - else cross entropy of logits (N, C) with labels (N,), or of (N, T, C) with (N, T): of a sample, the mean over its
       labels that count; 0 where none does;
-    - else, of labels that are no whole numbers, the squared error, of a sample the mean over its values.
+    - else, of labels that are no whole numbers, or where logits have one value for each, the squared error, of a sample
+      the mean over its values. One class alone leaves nothing to tell apart, and numbers to learn may all be whole ones
+      in some batches.
 
     Args:
         output: of the model: a mapping, or what has attributes.
@@ -47,7 +49,7 @@ def losses_of_samples(output: Any, labels: Tensor | None, samples: int, *, shift
         lacks = "its output has neither sample_losses nor logits" if logits is None else "the batch has no labels"
         raise InputError(Problem(f"the loss of each sample cannot be told: {lacks}", advice=ADVICE))
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    if labels.is_floating_point():
+    if labels.is_floating_point() or logits.shape == (*labels.shape, 1):
         return _squared_errors(logits, labels, samples)
     return _cross_entropies(logits, labels, shifts_labels=shifts_labels)
 
@@ -84,4 +86,8 @@ def _squared_errors(logits: Tensor, labels: Tensor, samples: int) -> Tensor:
                 advice=ADVICE,
             )
         )
-    return (logits.reshape(samples, -1) - labels.reshape(samples, -1)).square().mean(1)
+    squares = (logits.reshape(samples, -1) - labels.reshape(samples, -1)).square()
+    if labels.is_floating_point():
+        return squares.mean(1)
+    counts = labels.reshape(samples, -1).ne(IGNORED)
+    return torch.where(counts, squares, torch.zeros_like(squares)).sum(1) / counts.sum(1).clamp(min=1)

@@ -81,8 +81,16 @@ def read_samples(dataset: MapStyle, count_tokens: CountTokens | None = None) -> 
         count_tokens: counts tokens of samples that are loaded; without it, only rows of ``input_ids`` are counted.
 
     Raises:
-        InputError: the dataset is empty, or does not say what it should; the sample is named.
+        InputError: the dataset is empty, gives no samples by number, or does not say what it should; the sample is
+            named.
     """
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise InputError(
+            Problem(
+                f"a {type(dataset).__name__} does not give samples by number, as planned batches need it",
+                advice="Give a dataset with __len__ and __getitem__.",
+            )
+        )
     if not len(dataset):
         raise InputError("the dataset is empty")
     if callable(getattr(dataset, "get_sample_metadata", None)):

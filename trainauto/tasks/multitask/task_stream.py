@@ -129,7 +129,7 @@ def own_stream(
     is_alike = bool((alone == alone[0]).all())  # as many always fit: counting them says the same
     if step_samples is not None or not packs or is_alike:
         return OwnStream(StepOrder(stream))
-    return OwnStream(stream, np.asarray(alone), lambda template: PaddedSamples(template, units))
+    return OwnStream(stream, np.asarray(alone), lambda template: PaddedSamples(template, units), stream.mean_samples)
 
 
 def _tokens_per_image(table: SampleTable, cost: BatchCost | None) -> int:

@@ -31,7 +31,7 @@ from trainauto.tasks.multitask.step_tasks import LargestPart, StepTasks
 from trainauto.tasks.multitask.task_losses import TaskSums, masks_of
 from trainauto.tasks.multitask.task_stream import TaskMixing, own_stream
 from trainauto.tasks.multitask.trainer_arguments import prepared_arguments
-from trainauto.tasks.multitask.trainer_data import TaskSamples, collator_for
+from trainauto.tasks.multitask.trainer_data import TaskSamples, check_evaluated, collator_for
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
     Args:
         model: returns ``sample_losses`` or ``logits``.
         args: of transformers, or :class:`~trainauto.huggingface.MemoryAwareTrainingArguments`; they stay as they are.
-        train_dataset: samples with a ``task_type``, or with ``get_sample_metadata(idx)``.
+        train_dataset: samples with a ``task_type``; ``get_sample_metadata(idx)`` says it before they are loaded.
         eval_dataset: of the same tasks.
         memory_predictor: learns from the peaks of steps.
         oom_guardian: its margin is left free, and its limit kept, where the arguments say nothing of either.
@@ -100,6 +100,8 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         self.task_losses: dict[str, float] = {}
         self.task_samples: dict[str, int] = {}
         self._check_predictor()
+        if self.tasks:
+            check_evaluated(eval_dataset, self.tasks)
         arguments = prepared_arguments(
             args or MemoryAwareTrainingArguments("trainer_output"),
             oom_guardian,

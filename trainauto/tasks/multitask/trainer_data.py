@@ -1,6 +1,6 @@
 """What a Trainer of several tasks knows of its samples before it trains them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class TaskSamples:
             InputError: the dataset does not say what it should, or has tasks that the collator does not know.
         """
         known = tuple(getattr(collate, "tasks", ()))
-        if dataset is None or not hasattr(dataset, "__getitem__") or not len(dataset):
+        if not _has_samples(dataset):
             return cls(known, (), (), None)  # the Trainer itself says what is wrong with it
         count_tokens: CountTokens | None = getattr(collate, "count_tokens", None)
         with seeded(0):  # samples may draw; the run's generators are as before
@@ -71,6 +71,10 @@ class TaskSamples:
         return cls(tasks, present, tuple(first[task] for task in present), largest, table)
 
 
+def _has_samples(dataset: Any) -> bool:
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and len(dataset) > 0
+
+
 def _largest(dataset: Any, table: SampleTable, count_tokens: CountTokens | None) -> int:
     most = np.flatnonzero(table.images == table.images.max())
     if table.knows_tokens:
@@ -78,6 +82,30 @@ def _largest(dataset: Any, table: SampleTable, count_tokens: CountTokens | None)
     places = most[np.unique(np.linspace(0, len(most) - 1, LOOKED_AT).astype(int))]
     counts = [tokens_of(dataset[int(place)], count_tokens) or 0 for place in places]
     return int(places[int(np.argmax(counts))])
+
+
+def check_evaluated(datasets: Any, tasks: Sequence[str]) -> None:
+    """Refuse samples to evaluate on that are of tasks which nobody trains, before a training comes that far.
+
+    Args:
+        datasets: one, several by name, or none; those that do not say of what tasks they are are not loaded for it.
+        tasks: that the collator knows.
+
+    Raises:
+        InputError: names the tasks.
+    """
+    for dataset in datasets.values() if isinstance(datasets, dict) else [datasets]:
+        if not callable(getattr(dataset, "get_sample_metadata", None)) or not _has_samples(dataset):
+            continue
+        strange = [task for task in read_samples(dataset).tasks if task not in tasks]
+        if strange:
+            raise InputError(
+                Problem(
+                    f"eval_dataset has samples of {', '.join(strange)}, which the collator does not know: its tasks "
+                    f"are {', '.join(tasks)}",
+                    advice="Evaluate on tasks that are trained, or give a collator with all of them.",
+                )
+            )
 
 
 def collator_for(tokenizer: Any, dataset: Any) -> HeterogeneousCollator:
@@ -97,7 +125,7 @@ def collator_for(tokenizer: Any, dataset: Any) -> HeterogeneousCollator:
                 advice="Give data_collator=HeterogeneousCollator(tokenizer), or processing_class=tokenizer.",
             )
         )
-    if dataset is None or not hasattr(dataset, "__getitem__") or not len(dataset):
+    if not _has_samples(dataset):
         return HeterogeneousCollator(tokenizer)
     with seeded(0):
         return HeterogeneousCollator.of_dataset(dataset, tokenizer)

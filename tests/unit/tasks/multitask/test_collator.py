@@ -207,7 +207,7 @@ def test_rows_of_labels_of_their_own_length() -> None:
     ("samples", "words"),
     [
         ([], "at least one sample"),
-        ([{"text": "fox"}], "sample 0 of a batch has no 'task_type'"),
+        ([{"text": "fox"}], "sample 0 of a batch has no 'task_type'\n  Samples carry it themselves"),
         ([sample(task="T11")], "of a task 'T11'\n  Did you mean 'T1'"),
         ([sample(images=["scan.png"])], "images must be tensors or arrays"),
         ([sample(images=[image(), image(side=3)])], r"shapes \(1, 2, 2\) and \(1, 3, 3\)"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import TrainerCallback
 
 from tests.several_tasks import TASKS, WIDTH
 from trainauto.core.errors import InputError
@@ -142,3 +143,30 @@ def test_shares_of_tasks_are_kept_to_where_they_were_written(tmp_path: Path) -> 
     result = pipeline(tmp_path, told, sampling="replacement").train(Pictures(24))
     epochs = lines(result, "epoch_metrics.jsonl")
     assert [epoch["per_task_samples"] for epoch in epochs] == [{"a": 12, "b": 6, "c": 6}] * 4
+
+
+def test_tasks_that_are_only_evaluated_are_refused_before_the_training(tmp_path: Path) -> None:
+    class Strange(Pictures):
+        def get_sample_metadata(self, idx: int) -> dict[str, Any]:
+            return {"task_type": "strange", "num_images": 1 + (idx % 3 == 2)}
+
+    for evaluated in (Strange(6), {"usual": Pictures(6), "other": Strange(6)}):
+        with pytest.raises(InputError, match="eval_dataset has samples of strange"):
+            pipeline(tmp_path, config()).train(Pictures(12), evaluated)
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_rate_is_never_scaled_for_more_samples_than_a_step_may_hold(tmp_path: Path) -> None:
+    """A50: batches of one and two pictures, packed; by what pictures cost alone a step of 6 was taken for one of 9."""
+    rates: list[float] = []
+
+    class Rates(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, _args: Any, _state: Any, _control: Any, **others: Any) -> None:
+            inner = others["optimizer"].optimizer
+            inner.register_step_pre_hook(lambda chosen, *_: rates.append(chosen.param_groups[0]["lr"]))
+
+    told = config(use_gradient_accumulation=False, target_batch_size=6, max_memory_mb=10**9, warmup_steps=0)
+    more = {"lr_scheduler_type": "constant"}
+    pipeline(tmp_path, told, callbacks=[Rates()], training_arguments=more).train(Pictures(24))
+    assert rates
+    assert max(rates) <= 1e-2 * (6 / 4) ** 0.5 + 1e-9

@@ -47,6 +47,15 @@ def test_classes_and_numbers() -> None:
         torch.testing.assert_close(squares, numbers.square())
 
 
+def test_one_value_for_each_is_a_number_to_learn_also_where_all_of_a_batch_are_whole() -> None:
+    """Cross entropy of one class is 0 whatever it is given, and fails on a label of 1."""
+    values = torch.tensor([[0.5], [2.0], [0.0], [7.0]])
+    losses = losses_of_samples({"logits": values}, torch.tensor([1, 0, 0, -100]), 4)
+    assert losses.tolist() == [0.25, 4.0, 0.0, 0.0]
+    rows = losses_of_samples({"logits": values.view(2, 2, 1)}, torch.tensor([[1, 0], [0, -100]]), 2)
+    assert rows.tolist() == [2.125, 0.0]
+
+
 @pytest.mark.parametrize(
     ("output", "labels", "words"),
     [

@@ -1,11 +1,13 @@
 """What is known of samples before they are loaded: said by the dataset (A11), or measured once."""
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import IterableDataset
 
 from tests.mixed_sets import DescribedSet, MixedSet, mixed_set, table_of
 from trainauto.core.errors import InputError
@@ -89,6 +91,18 @@ def test_tokens_of_some_samples_alone_and_an_empty_dataset_are_refused() -> None
         read_samples(both)
     with pytest.raises(InputError, match="empty"):
         read_samples(Saying())
+
+
+def test_streams_of_samples_are_refused_in_words() -> None:
+    with pytest.raises(InputError, match=r"a Stream does not give samples by number(.|\n)*Give a dataset with __len__"):
+        read_samples(Stream())  # type: ignore[arg-type]
+
+
+class Stream(IterableDataset[Any]):
+    """Samples one after the other."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
 
 
 def test_a_dataset_that_says_nothing_is_measured_once(caplog: pytest.LogCaptureFixture) -> None:

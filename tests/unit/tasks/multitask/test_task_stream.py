@@ -95,3 +95,19 @@ def test_a_batch_is_measured_by_its_padding() -> None:
     shape = workload.shape(batch(5))
     assert (shape.samples, shape.tokens, shape.images) == (5, 5 * (6 + 20), 10)
     assert workload.dummy(4, 26)["pixel_values"].shape == (4, 2, 3, 4, 4)
+
+
+def test_mean_samples_are_those_of_real_batches() -> None:
+    """Rates follow them: counted by what samples cost alone, they were more than batches may hold."""
+    own = stream(TaskMixing(), Bytes(), most_samples=6)
+    assert own.packed is not None
+    assert own.costs is not None
+    assert own.mean_samples is not None
+    for bound in (400, 1500, 5000):
+        place, batches = 0, 0
+        own.packed.pack_from(0, bound)
+        while place < 120:
+            place, batches = place + own.packed.left_of_batch(place), batches + 1
+        assert own.mean_samples(bound) == 120 / batches
+        assert bound / own.costs.mean() > own.mean_samples(bound), "the faulty rule"
+    assert own.mean_samples(5000) == 6
