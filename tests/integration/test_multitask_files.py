@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tests.acceptance import only_in_acceptance
 from tests.integration.commands import command, run_directory, train, write_options
 from tests.integration.multitask_runs import multitask_options
-from trainauto.builders.multitask import MultitaskRun
+from trainauto.builders.multitask import MultitaskRun, normalizer_of
 from trainauto.core.errors import InputError
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
@@ -86,6 +86,15 @@ def test_without_accumulation_steps_are_one_pass(here: Path) -> None:
     metrics = run_directory(options) / "training_metrics"
     batches = json.loads((metrics / "batch_metrics.json").read_text())
     assert sum(batch["batch_size"] for batch in batches) == 40
+
+
+def test_a_rate_is_for_the_samples_that_steps_begin_with(here: Path) -> None:
+    """As in the pipeline: without accumulation steps grow from there, with it they have the target's at once."""
+    for accumulates, samples in ((False, 8), (True, 16)):
+        changes = {"train": {"use_gradient_accumulation": accumulates}}
+        run = built(write_options(here / "run.yml", multitask_options(**changes)))
+        rates = normalizer_of(run._loaded.options.train)
+        assert rates.rate_factor(samples) == 1
 
 
 def test_shares_are_kept_to_with_replacement(here: Path) -> None:

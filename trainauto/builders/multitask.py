@@ -18,7 +18,7 @@ from trainauto.core.words import counted
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
-from trainauto.options.multitask_options import MultitaskOptions
+from trainauto.options.multitask_options import MultitaskOptions, MultitaskTraining
 from trainauto.reporting.formatting import duration, in_thousands
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.multitask import digits, digits_model
@@ -145,9 +145,6 @@ class MultitaskRun(TrainerRun):
 
     def _trainer(self, directory: RunDirectory, monitor: DynamicBatchingMonitor) -> DynamicBatchingTrainer:
         train = self._loaded.options.train
-        normalizer = EffectiveBatchSizeNormalizer(
-            train.base_batch_size, max(train.target_batch_size, train.base_batch_size), train.learning_rate
-        )
         weights = train.initial_task_loss_weights
         is_balanced = train.use_grad_norm_balancing and len(self._table.tasks) > 1
         trainer = DynamicBatchingTrainer(
@@ -155,7 +152,7 @@ class MultitaskRun(TrainerRun):
             self._arguments(directory),
             self._sets["train"],
             memory_predictor=predictor_for(self._model, self._sets["train"], self._collate, self._precision.device),
-            batch_size_normalizer=normalizer,
+            batch_size_normalizer=normalizer_of(train),
             task_loss_weights=None if is_balanced else weights,
             use_gradient_accumulation=train.use_gradient_accumulation,
             balancer=GradNormBalancer(weights, train.grad_norm_alpha) if is_balanced else None,
@@ -204,6 +201,15 @@ class MultitaskRun(TrainerRun):
         if train.total_samples is not None:
             return {"num_train_epochs": train.total_samples / len(self._sets["train"])}
         return {"num_train_epochs": train.total_epochs or 1}
+
+
+def normalizer_of(train: MultitaskTraining) -> EffectiveBatchSizeNormalizer:
+    """Return what scales rates: they are written for the samples of a step that a run begins with."""
+    samples = max(train.target_batch_size, train.base_batch_size)
+    begins_with = samples if train.use_gradient_accumulation else train.base_batch_size
+    return EffectiveBatchSizeNormalizer(
+        train.base_batch_size, samples, train.learning_rate, reference_batch_size=begins_with
+    )
 
 
 def _step_words(options: MultitaskOptions) -> str:

@@ -1,11 +1,13 @@
 """A batch in parts of whole samples."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from copy import copy
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from trainauto.core.errors import InputError
+from trainauto.tasks.multitask.collated_batch import CollatedBatch
 
 Result = TypeVar("Result")
 
@@ -54,13 +56,23 @@ def rows_of(batch: Any) -> int:
 
 
 def rows_between(batch: Any, start: int, stop: int) -> Any:
-    """Return some samples of a batch; what has not one row a sample stays whole."""
+    """Return some samples of a batch; what has not one row a sample stays whole.
+
+    A batch of a class of its own stays one of that class: what is done with it is the same for a part.
+    """
     if isinstance(batch, Tensor):
         return batch[start:stop]
     rows = rows_of(batch)
-    return {
+    rows_here = {
         name: value[start:stop]
         if ((isinstance(value, Tensor) and value.ndim) or isinstance(value, list | tuple)) and len(value) == rows
         else value
         for name, value in batch.items()
     }
+    if not isinstance(batch, MutableMapping):
+        return rows_here
+    part = copy(batch)
+    part.update(rows_here)
+    if isinstance(part, CollatedBatch):
+        part.metadata = part.metadata[start:stop]
+    return part

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, Problem
 from trainauto.tasks.multitask.padded_rows import IDS, LABELS, MASK, NOT_LEARNED, Row, RowPadding
 
 
@@ -31,9 +31,12 @@ def collated_labels(
     Raises:
         InputError: something is no number, or missing where it cannot be.
     """
-    if any("label" in sample for sample in samples):
-        return _numbers([sample.get("label") for sample in samples])
     labelled = [number for number, sample in enumerate(samples) if sample.get(LABELS) is not None]
+    has_single = any(sample.get("label") is not None for sample in samples)
+    if has_single:
+        _check_one_kind(samples, labelled)
+    if has_single or (not labelled and any("label" in sample for sample in samples)):
+        return _numbers([sample.get("label") for sample in samples])
     if not labelled:
         return padding.padded([_learned(row) for row in rows], width, NOT_LEARNED, torch.int64)
     if all(LABELS in rows[number] for number in labelled):
@@ -43,6 +46,18 @@ def collated_labels(
     own = RowPadding(multiple=padding.multiple)
     dtype = torch.float32 if has_fractions else torch.int64
     return own.padded(labels, own.width([len(row) for row in labels]), NOT_LEARNED, dtype)
+
+
+def _check_one_kind(samples: Sequence[Mapping[str, Any]], labelled: Sequence[int]) -> None:
+    """Refuse rows of labels beside single ones: no tensor holds both, and either would go unlearned."""
+    for number in labelled:
+        if samples[number].get("label") is None:
+            raise InputError(
+                Problem(
+                    f"sample {number} of a batch has a row of labels, and others have one label each",
+                    advice="Give all samples the one or the other: a label may be a row of one number.",
+                )
+            )
 
 
 def _learned(row: Row) -> list[int]:

@@ -16,6 +16,10 @@ class Unwritten(int):
     """A whole number that is a default: it tells what nobody wrote from the same number written by a person."""
 
 
+class UnwrittenByTask(dict[str, float]):
+    """Numbers by task that are a default: they tell what nobody wrote from the same numbers written by a person."""
+
+
 @dataclass(frozen=True)
 class TrainingLength:
     """How long a training is: one of the two counts, the other is ``None``.
@@ -70,8 +74,8 @@ class HeterogeneousTrainingConfig:
     max_memory_mb: float = 30000
     memory_margin_percent: float = 0.10
     enable_gradient_checkpointing: bool = False
-    task_distribution: dict[str, float] = field(default_factory=lambda: {"T1": 0.4, "T2": 0.3, "T3": 0.3})
-    initial_task_loss_weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TASKS, 1.0))
+    task_distribution: dict[str, float] = field(default_factory=lambda: UnwrittenByTask(T1=0.4, T2=0.3, T3=0.3))
+    initial_task_loss_weights: dict[str, float] = field(default_factory=lambda: UnwrittenByTask.fromkeys(TASKS, 1.0))
     use_grad_norm_balancing: bool = True
     grad_norm_alpha: float = 1.5
     warmup_steps: int = Unwritten(500)
@@ -84,10 +88,11 @@ class HeterogeneousTrainingConfig:
         object.__setattr__(self, name, value)
 
     def is_written(self, name: str) -> bool:
-        """Whether a person wrote a setting; of those that are no whole numbers, whether it is not the default."""
+        """Whether a person wrote a setting; of fractions and switches, whether it is not the default."""
         value = getattr(self, name)
         default = getattr(type(self)(), name)
-        return not isinstance(value, Unwritten) if isinstance(default, Unwritten) else bool(value != default)
+        tells = isinstance(default, Unwritten | UnwrittenByTask)
+        return bool(value != default) or (tells and not isinstance(value, Unwritten | UnwrittenByTask))
 
     def check(self) -> None:
         """Refuse settings that cannot be used, or contradict each other.
@@ -142,7 +147,8 @@ class HeterogeneousTrainingConfig:
     def as_dict(self) -> dict[str, Any]:
         """Return all settings as plain numbers and texts, for files."""
         values = {known.name: getattr(self, known.name) for known in fields(self)}
-        return {name: int(value) if isinstance(value, Unwritten) else value for name, value in values.items()}
+        plain = {Unwritten: int, UnwrittenByTask: dict}
+        return {name: plain.get(type(value), lambda same: same)(value) for name, value in values.items()}
 
     def _contradictions(self) -> Iterator[Problem]:
         if not all(_is_count(value) for value in (self.base_batch_size, self.target_batch_size)):

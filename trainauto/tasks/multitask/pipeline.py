@@ -21,7 +21,7 @@ from trainauto.tasks.multitask.monitor import DynamicBatchingMonitor
 from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
 from trainauto.tasks.multitask.oom_guardian import OOMGuardian
 from trainauto.tasks.multitask.pipeline_arguments import training_arguments
-from trainauto.tasks.multitask.task_shares import EPOCH
+from trainauto.tasks.multitask.task_shares import EPOCH, REPLACEMENT
 from trainauto.tasks.multitask.task_stream import TaskMixing
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
 from trainauto.tasks.multitask.trainer_data import collator_for, predictor_for
@@ -166,7 +166,7 @@ class DynamicBatchingTrainingPipeline:
             config.use_gradient_accumulation,
             balancer=balancer,
             monitor=monitor,
-            mixing=self._mixing(),
+            mixing=self._mixing(tasks),
             data_collator=collate,
             compute_metrics=self._compute_metrics,
             callbacks=self._callbacks,
@@ -191,10 +191,13 @@ class DynamicBatchingTrainingPipeline:
                 check_tasks(name, getattr(config, name), tasks)
         return {task: config.initial_task_loss_weights.get(task, 1.0) for task in tasks}
 
-    def _mixing(self) -> TaskMixing:
-        """Return how samples come together: in shares of tasks only where they were written."""
-        shares = self.config.task_distribution if self.config.is_written("task_distribution") else None
-        return TaskMixing(shares, self._sampling)
+    def _mixing(self, tasks: list[str]) -> TaskMixing:
+        """Return how samples come together: in shares of tasks where they were written, or quotas are to be kept to."""
+        shares = self.config.task_distribution
+        if self.config.is_written("task_distribution"):
+            return TaskMixing(shares, self._sampling)
+        are_known = self._sampling == REPLACEMENT and all(task in shares for task in tasks)
+        return TaskMixing({task: shares[task] for task in tasks} if are_known else None, self._sampling)
 
     def _normalizer(self) -> EffectiveBatchSizeNormalizer:
         """Return what scales rates: the rate is for the samples of a step that a run begins with."""

@@ -48,8 +48,9 @@ def training_arguments(
     """
     _check_said_once(more)
     length = config.length
-    steps = length.max_steps or math.ceil((length.num_epochs or 0) * samples / config.effective_batch_size)
     grows = not config.use_gradient_accumulation
+    step_samples = config.base_batch_size if grows else config.effective_batch_size
+    steps = length.max_steps or math.ceil((length.num_epochs or 0) * samples / step_samples)
     said: dict[str, Any] = {
         "per_device_train_batch_size": config.base_batch_size,
         "gradient_accumulation_steps": config.steps_of_accumulation,

@@ -220,6 +220,7 @@ def test_rows_of_labels_of_their_own_length() -> None:
         ([sample(label="cat")], "label is 'cat', not a number"),
         ([sample(label=0.5), sample(label=None)], "sample 1 of a batch has no label"),
         ([sample(labels=[[1]])], "one row of numbers"),
+        ([sample(label=1), sample(labels=[1, 2])], "sample 1 of a batch has a row of labels"),
     ],
 )
 def test_what_cannot_be_used_is_named(samples: list[Any], words: str) -> None:

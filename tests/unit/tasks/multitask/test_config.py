@@ -41,6 +41,7 @@ def test_defaults_are_those_of_the_source() -> None:
     config = HeterogeneousTrainingConfig()
     assert {name: getattr(config, name) for name in DEFAULTS} == DEFAULTS
     assert json.loads(json.dumps(config.as_dict())) == DEFAULTS
+    assert not any(config.is_written(name) for name in DEFAULTS)
     assert all(type(value) is type(DEFAULTS[name]) for name, value in config.as_dict().items())
     config.check()
 
@@ -132,3 +133,11 @@ def test_a_warm_up_that_nobody_wrote_leaves_most_of_a_run() -> None:
     assert HeterogeneousTrainingConfig().warmup_of(10000) == 500
     assert HeterogeneousTrainingConfig().warmup_of(100) == 10
     assert written(warmup_steps=500).warmup_of(100) == 500
+
+
+def test_shares_that_are_the_defaults_and_were_written_are_written() -> None:
+    config = HeterogeneousTrainingConfig(task_distribution={"T1": 0.4, "T2": 0.3, "T3": 0.3})
+    assert config.is_written("task_distribution")
+    assert not config.is_written("initial_task_loss_weights")
+    config.initial_task_loss_weights["T1"] = 2.0
+    assert copy.deepcopy(config).is_written("initial_task_loss_weights")

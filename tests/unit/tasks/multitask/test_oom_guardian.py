@@ -14,6 +14,7 @@ from trainauto.core.errors import InputError
 from trainauto.core.units import GIB, MIB
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.tasks.multitask import oom_guardian
+from trainauto.tasks.multitask.collated_batch import CollatedBatch
 from trainauto.tasks.multitask.memory_predictor import MemoryPredictor
 from trainauto.tasks.multitask.oom_guardian import OOMGuardian
 
@@ -168,6 +169,22 @@ def test_a_batch_runs_in_halves_until_it_fits(guardian: OOMGuardian, caplog: pyt
     assert [part.samples for part in parts] == [3, 3, 3, 1]
     assert sum(part.result for part in parts) == 45
     assert "10 samples at a time ran out of memory" in caplog.text
+
+
+def test_parts_of_a_collated_batch_are_collated_batches(guardian: OOMGuardian) -> None:
+    """What a loop does with its batches works for parts, too, and not only until memory runs out."""
+    seen: list[str] = []
+
+    def forward(part: CollatedBatch) -> None:
+        moved = part.to("cpu")
+        if len(moved["x"]) > 2:
+            run_out()
+        seen.extend(entry["name"] for entry in moved.metadata)
+
+    batch = CollatedBatch({"x": torch.arange(4)}, [{"name": name} for name in "abcd"])
+    guardian.run_in_parts(forward, batch)
+    assert seen == list("abcd")
+    assert len(batch.metadata) == len(batch["x"]) == 4
 
 
 def test_a_batch_that_never_fits_fails_as_it_is(guardian: OOMGuardian) -> None:

@@ -104,6 +104,7 @@ def test_arguments_follow_from_the_configuration(tmp_path: Path) -> None:
     args = told(use_gradient_accumulation=False, max_steps=70, warmup_steps=9)
     assert (args.gradient_accumulation_steps, args.max_batch_size) == (1, 8)
     assert (args.max_steps, args.warmup_steps) == (70, 9)
+    assert told(use_gradient_accumulation=False).warmup_steps == 5  # of 50 steps of 4 samples
     assert told({"seed": 7}).seed == 7
     with pytest.raises(InputError, match=r"has learning_rate, which the configuration says\n.*config.learning_rate"):
         told({"learning_rate": 1.0})
@@ -170,3 +171,13 @@ def test_a_rate_is_never_scaled_for_more_samples_than_a_step_may_hold(tmp_path: 
     pipeline(tmp_path, told, callbacks=[Rates()], training_arguments=more).train(Pictures(24))
     assert rates
     assert max(rates) <= 1e-2 * (6 / 4) ** 0.5 + 1e-9
+
+
+def test_quotas_that_nobody_wrote_are_the_defaults_where_these_name_all_tasks(tmp_path: Path) -> None:
+    """A22: they were taken for no quotas at all, also where they had been written as the advice says."""
+    run = pipeline(tmp_path, config(), sampling="replacement")
+    assert run._mixing(["T1", "T3"]).task_distribution == {"T1": 0.4, "T3": 0.3}
+    assert run._mixing(["a", "T3"]).task_distribution is None
+    assert pipeline(tmp_path, config())._mixing(["T1", "T3"]).task_distribution is None
+    shares = {"T1": 0.4, "T2": 0.3, "T3": 0.3}
+    assert pipeline(tmp_path, config(task_distribution=shares))._mixing(list(shares)).task_distribution == shares
