@@ -1,6 +1,6 @@
 """Whatever is done to an option file, it loads or is refused in words; nothing else ever comes out.
 
-Runs for TRAINAUTO_FUZZ_SECONDS (10 by default), shared by the three ways to break a file.
+Runs for TRAINAUTO_FUZZ_SECONDS (5 by default), shared by the three ways to break a file.
 """
 
 import json
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from trainauto.core.errors import InputError
 from trainauto.options.load import load_options
 
-SECONDS = float(os.environ.get("TRAINAUTO_FUZZ_SECONDS", "10"))
+SECONDS = float(os.environ.get("TRAINAUTO_FUZZ_SECONDS", "5"))
 ASSETS = Path(__file__).parents[2] / "assets"
 VALID = ASSETS / "valid_options.yml"
 TEXTS = [VALID.read_text(), *(file.read_text() for file in sorted((ASSETS / "broken_options").glob("*.yml")))]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.acceptance import only_in_acceptance
 from trainauto.core.plan import SizeRequirements
 from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.archs.span_arch import Conv3XC
@@ -48,7 +49,9 @@ def network(name: str) -> nn.Module:
     return ARCHS.get(name)(**TINY[name]).eval()
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=only_in_acceptance) if name == "swinir" else name for name in TINY]
+)
 def test_any_size(tmp_path: Path, name: str) -> None:
     net, file, scale = network(name), tmp_path / "net.onnx", TINY[name]["scale"]
     written = write_onnx(net, file, photographs(), scale=scale, facts={"scale": str(scale)})
