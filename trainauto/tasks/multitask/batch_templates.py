@@ -20,9 +20,17 @@ BY_IMAGES = ("pixel_values", "image_mask")
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tensor of a collated batch: samples, then tokens or images where ``follows`` says so, then what is fixed."""
+    """A tensor of a collated batch: samples, then tokens or images where ``follows`` says so, then what is fixed.
+
+    Attributes:
+        follows: ``tokens``, ``images``, or nothing.
+        least: places there are where a batch has no image: collators that know the shape of images keep one.
+        fixed: its other dimensions.
+        dtype: of its values.
+    """
 
     follows: str
+    least: int
     fixed: tuple[int, ...]
     dtype: torch.dtype
 
@@ -31,10 +39,11 @@ class _Entry:
         follows = ""
         if tensor.ndim > 1:
             follows = "images" if name in BY_IMAGES else "tokens" if tensor.shape[1] == tokens else ""
-        return cls(follows, tuple(tensor.shape[2 if follows else 1 :]), tensor.dtype)
+        least = min(1, tensor.shape[1]) if follows == "images" else 0
+        return cls(follows, least, tuple(tensor.shape[2 if follows else 1 :]), tensor.dtype)
 
     def made(self, shape: PaddedShape) -> Tensor:
-        second = {"images": (shape.images,), "tokens": (shape.tokens,)}.get(self.follows, ())
+        second = {"images": (max(self.least, shape.images),), "tokens": (shape.tokens,)}.get(self.follows, ())
         return torch.zeros((shape.samples, *second, *self.fixed), dtype=self.dtype)
 
 

@@ -65,6 +65,9 @@ def training_arguments(
         "save_strategy": "epoch",
         "eval_strategy": "epoch" if evaluates else "no",
     }
+    for what in ("save", "eval", "logging") if evaluates else ("save", "logging"):
+        if f"{what}_steps" in more or f"{what}_samples" in more:
+            said[f"{what}_strategy"] = "steps"
     return MemoryAwareTrainingArguments(str(output_dir), **{**said, **more})
 
 

@@ -1,7 +1,7 @@
 """What a Trainer of several tasks draws: its samples in mixed batches, filled to the memory there is, or counted."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trainauto.core.plan import BatchShape
 from trainauto.core.workload import Tensors
-from trainauto.data.packing import BatchCost, IntArray
+from trainauto.data.packing import BatchCost, IntArray, SampleSizes
 from trainauto.data.sampler import ShuffledStream
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.samples import NestedSamples, Template, Weigh
@@ -114,6 +114,8 @@ def own_stream(
     Raises:
         InputError: the mixing cannot be used.
     """
+    if table.images.any():  # a batch without images keeps one place for them
+        table = replace(table, sizes=SampleSizes(table.sizes.tokens, np.maximum(table.images, 1)))
     units = PaddedUnits(_tokens_per_image(table, cost) if mixing.tokens_per_image is None else mixing.tokens_per_image)
     stream = MixedStream(
         table,

@@ -99,6 +99,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         self._evaluated = TaskSums(self.tasks)
         self.task_losses: dict[str, float] = {}
         self.task_samples: dict[str, int] = {}
+        self._unlogged: dict[str, tuple[float, int]] = {}
         self._check_predictor()
         if self.tasks:
             check_evaluated(eval_dataset, self.tasks)
@@ -267,6 +268,9 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         """Take over the losses of tasks, have the balancer change their weights, and the predictor learn."""
         largest, is_full = self._steps.largest, self.takes_full_memory()
         self.task_losses, self.task_samples = self._steps.end(self.accelerator.reduce, skipped=skipped)
+        for task, loss in self.task_losses.items():
+            total, count = self._unlogged.get(task, (0.0, 0))
+            self._unlogged[task] = total + loss * self.task_samples[task], count + self.task_samples[task]
         if self.memory_predictor is not None and largest is not None and is_full and not record.ooms:
             self._tell(self.memory_predictor, largest, record)
 
@@ -296,9 +300,11 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         return output
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
-        """Log with the loss and the weight of each task in the last step."""
+        """Log with the loss of each task since the last line, and its weight now."""
         if "loss" in logs and self.task_losses:
-            logs.update({f"loss_{task}": round(loss, 6) for task, loss in self.task_losses.items()})
+            means = {task: total / count for task, (total, count) in self._unlogged.items()}
+            logs.update({f"loss_{task}": float(f"{loss:.6g}") for task, loss in means.items()})
+            self._unlogged.clear()
             if self.balancer is not None:
                 logs.update({f"weight_{task}": round(weight, 4) for task, weight in self.task_weights.items()})
         super().log(logs, *arguments, **options)

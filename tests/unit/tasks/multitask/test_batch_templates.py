@@ -9,6 +9,7 @@ from tests.mixed_samples import MixedSamples, collate
 from trainauto.core.errors import InputError
 from trainauto.tasks.multitask.batch_memory import PaddedShape
 from trainauto.tasks.multitask.batch_templates import BatchTemplates
+from trainauto.tasks.multitask.collator import HeterogeneousCollator
 from trainauto.tasks.multitask.task_sizes import TaskSize, TaskSizes
 
 
@@ -36,6 +37,27 @@ def test_batches_without_images_have_their_own_form() -> None:
     templates = BatchTemplates(collated, dataset, TaskSizes.of(dataset, collated))
     assert set(templates(PaddedShape(3, 8, 0))) == {"input_ids"}
     assert "pixel_values" in templates(PaddedShape(3, 8, 1))
+
+
+def test_batches_without_images_have_the_place_that_the_collator_keeps() -> None:
+    class Sometimes:
+        def __len__(self) -> int:
+            return 4
+
+        def get_sample_metadata(self, idx: int) -> dict[str, Any]:
+            return {"task_type": "see" if idx % 2 else "read", "num_images": idx % 2, "num_tokens": 3}
+
+        def __getitem__(self, idx: int) -> dict[str, Any]:
+            task = self.get_sample_metadata(idx)["task_type"]
+            return {"input_ids": [1, 2, 3], "images": [torch.zeros(1, 8, 8)] * (idx % 2), "task_type": task, "label": 0}
+
+    dataset = Sometimes()
+    collator = HeterogeneousCollator.of_dataset(dataset)
+    templates = BatchTemplates(collator, dataset, TaskSizes.of(dataset, collator))
+    real = collator([dataset[0], dataset[2]])
+    made = templates(PaddedShape(2, 3, 0))
+    assert made["pixel_values"].shape == real["pixel_values"].shape == (2, 1, 1, 8, 8)
+    assert templates(PaddedShape(2, 3, 3))["image_mask"].shape == (2, 3)
 
 
 def test_what_is_no_batch_is_refused() -> None:

@@ -106,6 +106,7 @@ def test_arguments_follow_from_the_configuration(tmp_path: Path) -> None:
     assert (args.max_steps, args.warmup_steps) == (70, 9)
     assert told(use_gradient_accumulation=False).warmup_steps == 5  # of 50 steps of 4 samples
     assert told({"seed": 7}).seed == 7
+    assert (told().save_strategy, told({"save_steps": 10}).save_strategy) == ("epoch", "steps")
     with pytest.raises(InputError, match=r"has learning_rate, which the configuration says\n.*config.learning_rate"):
         told({"learning_rate": 1.0})
 

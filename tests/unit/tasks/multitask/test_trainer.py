@@ -261,3 +261,16 @@ def test_what_says_no_tasks_is_refused(tmp_path: Path) -> None:
     single = Noting(Deaf(), arguments(tmp_path, max_steps=2), samples(8, ("a",)), data_collator=Nameless(("a",)))
     single.train()
     assert single.task_samples == {"a": 8}
+
+
+def test_lines_tell_of_all_tasks_since_the_last_one(tmp_path: Path) -> None:
+    run = trainer(tmp_path, Heads(), samples(24), per_device_train_batch_size=2, logging_steps=4, num_train_epochs=1)
+    run.train()
+    logged = [line for line in run.state.log_history if "loss" in line]
+    assert len(logged) == 3
+    for place, line in enumerate(logged):
+        steps = run.ended[4 * place : 4 * place + 4]
+        for task in TASKS:
+            counts = [step["samples"].get(task, 0) for step in steps]
+            total = sum(step["losses"].get(task, 0.0) * count for step, count in zip(steps, counts, strict=True))
+            assert line[f"loss_{task}"] == pytest.approx(total / sum(counts), rel=1e-3)
