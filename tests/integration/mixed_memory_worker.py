@@ -30,6 +30,8 @@ from trainauto.tasks.multitask.oom_guardian import OOMGuardian  # noqa: E402
 MIB = 2**20
 LONGEST, SIDE = 32, 48
 LARGEST_BUDGET_MIB = 2000
+LIMITS_MIB = (380, 760)
+"""Of safe sizes: peaks of 300 MiB and more, beside which what a process keeps for itself is small."""
 CURVE = 8
 """Sizes of each task whose peaks are measured, to know those of all sizes between them."""
 
@@ -127,14 +129,14 @@ def guardian(trials: str, records: str) -> dict[str, Any]:
     run, generator = Run(), random.Random(1)
     for _ in range(int(records)):
         for task in IMAGES:
-            tasks, shape = run.drawn(generator, task, most_mib=450)
+            tasks, shape = run.drawn(generator, task)
             peak = run.peak_bytes(shape)
             assert peak is not None
             held = run.held_bytes  # what libraries keep is in use when sizes are asked for, too
             run.predictor.record_batch(tasks, peak, tokens=shape.tokens, images=shape.images, held_bytes=held)
     found = []
     for number in range(int(trials)):
-        task, limit_mib = generator.choice(list(IMAGES)), generator.uniform(220, 420)
+        task, limit_mib = generator.choice(list(IMAGES)), generator.uniform(*LIMITS_MIB)
         margin = generator.uniform(0.02, 0.2)
         run.meter.limit_bytes = int(limit_mib * MIB)
         watch = OOMGuardian("cpu", margin, predictor=run.predictor, max_memory_mb=limit_mib, meter=run.meter)

@@ -45,7 +45,7 @@ def test_predictions_are_near_before_any_record_and_nearer_after_ten(records: in
 @only_in_acceptance
 def test_safe_sizes_fit_and_waste_little() -> None:
     """Never out of memory, at most 1.01 of what the margin leaves, and no batch 15 % larger would have fitted."""
-    result = result_of("guardian", 200, 5)
+    result = result_of("guardian", 200, 10)
     found = result["trials"]
     assert len(found) == 200
     assert all(trial["peak"] is not None for trial in found), "a safe size ran out of memory"
