@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from trainauto.core.units import MIB
 from trainauto.data.packing import IntArray, SampleSizes
-from trainauto.tasks.multitask.samples import SampleTable
+from trainauto.tasks.multitask.batches.samples import SampleTable
 
 TASKS = ("T1", "T2", "T3")
 IMAGES = {"T1": 1, "T2": 2, "T3": 4}

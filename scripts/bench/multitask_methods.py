@@ -27,11 +27,11 @@ from trainauto.core.units import MIB  # noqa: E402
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
 from trainauto.tasks.multitask.accuracy import accuracy_by_task  # noqa: E402
-from trainauto.tasks.multitask.collator import HeterogeneousCollator  # noqa: E402
+from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator  # noqa: E402
 from trainauto.tasks.multitask.digits import DIGIT_TASKS, DigitTasks  # noqa: E402
 from trainauto.tasks.multitask.digits_model import DigitsModel  # noqa: E402
-from trainauto.tasks.multitask.gradnorm import GradNormBalancer  # noqa: E402
-from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer  # noqa: E402
+from trainauto.tasks.multitask.losses.gradnorm import GradNormBalancer  # noqa: E402
+from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer  # noqa: E402
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer  # noqa: E402
 from trainauto.tasks.multitask.trainer_data import predictor_for  # noqa: E402
 from trainauto.tasks.text.training.tokenizers import train_tokenizer  # noqa: E402

@@ -23,9 +23,9 @@ from trainauto.memory.monitor.budget import calm_allocator  # noqa: E402
 from trainauto.memory.monitor.meter import MemoryMeter  # noqa: E402
 from trainauto.memory.monitor.oom import is_out_of_memory  # noqa: E402
 from trainauto.memory.monitor.release import release_memory  # noqa: E402
-from trainauto.tasks.multitask.batch_memory import PaddedShape  # noqa: E402
-from trainauto.tasks.multitask.memory_predictor import MemoryPredictor  # noqa: E402
-from trainauto.tasks.multitask.oom_guardian import OOMGuardian  # noqa: E402
+from trainauto.tasks.multitask.prediction.batch_memory import PaddedShape  # noqa: E402
+from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor  # noqa: E402
+from trainauto.tasks.multitask.prediction.oom_guardian import OOMGuardian  # noqa: E402
 
 MIB = 2**20
 LONGEST, SIDE = 32, 48

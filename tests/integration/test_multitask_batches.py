@@ -11,8 +11,8 @@ from trainauto.core.plan import Axis, Plan
 from trainauto.data.packed_stream import PackedDraws
 from trainauto.integrations.loop_parts import LoopLoader
 from trainauto.multitask import HeterogeneousCollator, MemoryAwareBatchSampler
-from trainauto.tasks.multitask.mixed_stream import MixedStream
-from trainauto.tasks.multitask.sample_cost import PaddedUnits
+from trainauto.tasks.multitask.batches.mixed_stream import MixedStream
+from trainauto.tasks.multitask.batches.sample_cost import PaddedUnits
 
 DATASET = mixed_set(200)
 

@@ -23,15 +23,15 @@ from trainauto.reporting.formatting import duration, in_thousands
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.multitask import digits, digits_model
 from trainauto.tasks.multitask.accuracy import accuracy_by_task, accuracy_text
-from trainauto.tasks.multitask.collator import HeterogeneousCollator
-from trainauto.tasks.multitask.gradient_checkpoint_manager import GradientCheckpointManager
-from trainauto.tasks.multitask.gradnorm import GradNormBalancer
-from trainauto.tasks.multitask.monitor import DynamicBatchingMonitor
-from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
+from trainauto.tasks.multitask.batches.samples import SampleTable, read_samples
+from trainauto.tasks.multitask.batches.task_shares import task_shares
+from trainauto.tasks.multitask.batches.task_stream import TaskMixing
+from trainauto.tasks.multitask.losses.gradnorm import GradNormBalancer
+from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
+from trainauto.tasks.multitask.prediction.gradient_checkpoint_manager import GradientCheckpointManager
 from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
-from trainauto.tasks.multitask.samples import SampleTable, read_samples
-from trainauto.tasks.multitask.task_shares import task_shares
-from trainauto.tasks.multitask.task_stream import TaskMixing
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
 from trainauto.tasks.multitask.trainer_data import predictor_for
 from trainauto.tasks.text.training.tokenizers import load_tokenizer, save_tokenizer, train_tokenizer

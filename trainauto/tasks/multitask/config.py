@@ -6,7 +6,7 @@ from typing import Any
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.tasks.multitask.config_checks import problems_of
-from trainauto.tasks.multitask.normalizer import accumulation_steps
+from trainauto.tasks.multitask.losses.normalizer import accumulation_steps
 
 TASKS = ("T1", "T2", "T3")
 """Tasks of the example: one image of one subject, several images of one, several subjects."""

@@ -11,18 +11,18 @@ import torch
 from torch import nn
 
 from trainauto.integrations.map_samples import seeded
-from trainauto.tasks.multitask.balancing import TaskBalancer, check_tasks
-from trainauto.tasks.multitask.collator import HeterogeneousCollator
+from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
+from trainauto.tasks.multitask.batches.task_shares import EPOCH, REPLACEMENT
+from trainauto.tasks.multitask.batches.task_stream import TaskMixing
 from trainauto.tasks.multitask.config import HeterogeneousTrainingConfig
-from trainauto.tasks.multitask.device_room import usable_device
-from trainauto.tasks.multitask.gradient_checkpoint_manager import GradientCheckpointManager
-from trainauto.tasks.multitask.gradnorm import GradNormBalancer
-from trainauto.tasks.multitask.monitor import DynamicBatchingMonitor
-from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
-from trainauto.tasks.multitask.oom_guardian import OOMGuardian
+from trainauto.tasks.multitask.losses.balancing import TaskBalancer, check_tasks
+from trainauto.tasks.multitask.losses.gradnorm import GradNormBalancer
+from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
 from trainauto.tasks.multitask.pipeline_arguments import training_arguments
-from trainauto.tasks.multitask.task_shares import EPOCH, REPLACEMENT
-from trainauto.tasks.multitask.task_stream import TaskMixing
+from trainauto.tasks.multitask.prediction.device_room import usable_device
+from trainauto.tasks.multitask.prediction.gradient_checkpoint_manager import GradientCheckpointManager
+from trainauto.tasks.multitask.prediction.oom_guardian import OOMGuardian
 from trainauto.tasks.multitask.trainer import DynamicBatchingTrainer
 from trainauto.tasks.multitask.trainer_data import collator_for, predictor_for
 
@@ -37,7 +37,7 @@ class TrainingResult:
 
     Attributes:
         metrics: of the training, and of the last evaluation (``eval_...``).
-        report: see :meth:`~trainauto.tasks.multitask.monitor.DynamicBatchingMonitor.generate_report`.
+        report: see :meth:`~trainauto.tasks.multitask.monitoring.monitor.DynamicBatchingMonitor.generate_report`.
         output_dir: folder of all files: checkpoints, the trained model, ``training_metrics/``.
         paths: files of ``training_metrics/``, by name.
         trainer: that trained; its ``memory`` and ``state`` say more.

@@ -17,19 +17,19 @@ from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.huggingface.trainer import MemoryAwareTrainer
 from trainauto.memory.tracing.trace import TraceError
-from trainauto.tasks.multitask.balancing import TaskBalancer
-from trainauto.tasks.multitask.memory_predictor import MemoryPredictor
+from trainauto.tasks.multitask.batches.task_stream import TaskMixing, own_stream
+from trainauto.tasks.multitask.losses.balancing import TaskBalancer
+from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.tasks.multitask.losses.sample_losses import losses_of_samples
+from trainauto.tasks.multitask.losses.shared_search import shared_weights
+from trainauto.tasks.multitask.losses.step_rates import RateOfStep
+from trainauto.tasks.multitask.losses.step_tasks import LargestPart, StepTasks
+from trainauto.tasks.multitask.losses.task_losses import TaskSums, masks_of
 from trainauto.tasks.multitask.model_inputs import TASK_IDS, TensorsOnly, accepted, predictions
-from trainauto.tasks.multitask.monitor import DynamicBatchingMonitor
-from trainauto.tasks.multitask.monitor_callback import MonitorCallback
-from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
-from trainauto.tasks.multitask.oom_guardian import OOMGuardian
-from trainauto.tasks.multitask.sample_losses import losses_of_samples
-from trainauto.tasks.multitask.shared_search import shared_weights
-from trainauto.tasks.multitask.step_rates import RateOfStep
-from trainauto.tasks.multitask.step_tasks import LargestPart, StepTasks
-from trainauto.tasks.multitask.task_losses import TaskSums, masks_of
-from trainauto.tasks.multitask.task_stream import TaskMixing, own_stream
+from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
+from trainauto.tasks.multitask.monitoring.monitor_callback import MonitorCallback
+from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
+from trainauto.tasks.multitask.prediction.oom_guardian import OOMGuardian
 from trainauto.tasks.multitask.trainer_arguments import prepared_arguments
 from trainauto.tasks.multitask.trainer_data import TaskSamples, check_evaluated, collator_for
 
@@ -41,8 +41,8 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
 
     The loss of a step is the mean over its samples of each one's loss times the weight of its task, whatever parts it
     runs in. Losses of samples are the model's ``sample_losses``, else they follow from its logits and the labels; see
-    :func:`~trainauto.tasks.multitask.sample_losses.losses_of_samples`. An evaluation weighs all samples alike, and says
-    the loss of each task, too.
+    :func:`~trainauto.tasks.multitask.losses.sample_losses.losses_of_samples`. An evaluation weighs all samples alike,
+    and says the loss of each task, too.
 
     Attributes:
         tasks: their names, in the order of their ids.

@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 from trainauto.core.errors import InputError, Problem
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.train_data import STEP_SAMPLES
-from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
 
 
 class Margin(Protocol):

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.integrations.map_samples import seeded
-from trainauto.tasks.multitask.collator import HeterogeneousCollator
-from trainauto.tasks.multitask.memory_predictor import MemoryPredictor
-from trainauto.tasks.multitask.sample_losses import losses_of_samples
-from trainauto.tasks.multitask.samples import LOOKED_AT, SampleTable, read_samples, tokens_of, with_tokens
-from trainauto.tasks.multitask.traced_batches import taken_by
+from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
+from trainauto.tasks.multitask.batches.samples import LOOKED_AT, SampleTable, read_samples, tokens_of, with_tokens
+from trainauto.tasks.multitask.losses.sample_losses import losses_of_samples
+from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
+from trainauto.tasks.multitask.prediction.traced_batches import taken_by
 
 CountTokens = Callable[[Mapping[str, Any]], int]
 

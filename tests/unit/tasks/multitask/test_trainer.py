@@ -14,8 +14,8 @@ from tests.task_trainers import Noting, trainer
 from tests.trainers import Planned, arguments, weights
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
-from trainauto.tasks.multitask.gradnorm import GradNormBalancer, NormRatioBalancer
-from trainauto.tasks.multitask.normalizer import EffectiveBatchSizeNormalizer
+from trainauto.tasks.multitask.losses.gradnorm import GradNormBalancer, NormRatioBalancer
+from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
 
 WEIGHTS = {"a": 0.5, "b": 3.0}
 

@@ -1,0 +1,1 @@
+"""Which samples come together in a batch, and how they become one."""

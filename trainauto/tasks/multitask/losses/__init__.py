@@ -1,0 +1,1 @@
+"""What tasks weigh: losses of samples, gradient norms, samples and rates of steps."""

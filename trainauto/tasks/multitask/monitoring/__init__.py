@@ -1,0 +1,1 @@
+"""Figures of a training on several tasks: lines, curves, report."""

@@ -1,0 +1,94 @@
+"""The figures of a monitor as TensorBoard's curves. torch and tensorboard are imported with the first of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainauto.tasks.multitask.monitoring.batch_metrics import BatchMetrics, EpochMetrics
+from trainauto.tasks.multitask.monitoring.batch_sums import BatchSums
+from trainauto.tasks.multitask.monitoring.metric_curves import figures_of
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+SINGLE_POINTS = 1000
+"""Batches at the beginning of which each has its own point; later ones share theirs, so that files stay small."""
+
+BATCHES_A_POINT = 10
+_FLUSH_S = 30
+
+
+class MetricsBoard:
+    """Writes event files: figures by position.
+
+    They are those of :func:`~trainauto.tasks.multitask.monitoring.metric_curves.figures_of`.
+
+    Args:
+        folder: folder of the event files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer: SummaryWriter | None = None
+        self._window = BatchSums()
+        self._position = -1
+        self._purge_from: int | None = None
+
+    def resume_at(self, position: int) -> None:
+        """Hide what files of before hold from this position on: it is trained again."""
+        self.close()
+        self._purge_from = position if self._folder.is_dir() and any(self._folder.iterdir()) else None
+
+    def open(self) -> None:
+        """Open an event file, unless one is open."""
+        if self._writer is None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_from, flush_secs=_FLUSH_S)
+            self._purge_from = None
+
+    def load(self) -> None:
+        """Import what writes event files, without opening one."""
+        import tensorboard.compat.proto.summary_pb2  # type: ignore[import-untyped]  # noqa: F401
+        import torch.utils.tensorboard.writer  # noqa: F401
+
+    def batch(self, position: int, batch: BatchMetrics) -> None:
+        """Add a batch to the curves."""
+        self._window.add(batch)
+        self._position = position
+        if position < SINGLE_POINTS or self._window.batches >= BATCHES_A_POINT:
+            self._write_window()
+
+    def epoch(self, position: int, metrics: EpochMetrics) -> None:
+        """Add an epoch to the curves of epochs, at the position of its last batch."""
+        figures = {
+            "epoch/avg_loss": metrics.avg_loss,
+            "epoch/peak_memory_mib": metrics.peak_memory_mb,
+            "epoch/avg_memory_mib": metrics.avg_memory_mb,
+            "epoch/samples_per_s": metrics.avg_throughput_samples_per_sec,
+            "epoch/seconds": metrics.epoch_time_seconds,
+            "epoch/oom_recoveries": float(metrics.oom_recoveries),
+            **{f"epoch_loss_by_task/{task}": loss for task, loss in metrics.per_task_avg_loss.items()},
+            **{f"epoch_samples_by_task/{task}": float(count) for task, count in metrics.per_task_samples.items()},
+        }
+        self._write({tag: value for tag, value in figures.items() if value is not None}, max(0, position))
+
+    def close(self) -> None:
+        """Write what waits, and close the event file; a later figure opens another."""
+        if self._window.batches:
+            self._write_window()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write_window(self) -> None:
+        figures, self._window = figures_of(self._window), BatchSums()
+        self._write(figures, self._position)
+
+    def _write(self, figures: dict[str, float], step: int) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self.open()
+        # All curves in one event: add_scalar would make one for each, at four times the cost.
+        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items()]
+        file_writer: Any = self._writer.file_writer if self._writer is not None else None
+        file_writer.add_summary(Summary(value=points), step)

@@ -1,0 +1,302 @@
+"""What a batch of several tasks takes, known before it runs and corrected by what was measured."""
+
+import logging
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.core.units import GIB, MIB
+from trainauto.data.packing import IntArray
+from trainauto.memory.cost.ratio_prior import student4
+from trainauto.tasks.multitask.prediction.batch_memory import PaddedShape
+from trainauto.tasks.multitask.prediction.batch_templates import MakeBatch
+from trainauto.tasks.multitask.prediction.device_room import usable_device
+from trainauto.tasks.multitask.prediction.memory_source import (
+    MemorySource,
+    Samples,
+    published_source,
+    traced_source,
+)
+from trainauto.tasks.multitask.prediction.predicted_cost import PredictedCost
+from trainauto.tasks.multitask.prediction.task_factors import TaskFactors
+from trainauto.tasks.multitask.prediction.task_sizes import Collate, TaskSize
+from trainauto.tasks.multitask.prediction.traced_batches import Loss, TraceError, model_loss
+
+logger = logging.getLogger(__name__)
+
+Tasks = Sequence[str] | Mapping[str, int]
+"""The task of every sample of a batch, or how many samples it has of each."""
+
+JUDGED = 20
+"""Last records of each task that its accuracy is the mean of."""
+
+
+class MemoryPredictor:
+    """Memory of batches by their tasks, beside what is held between steps: weights, optimizer state (``held_bytes``).
+
+    Batches are padded to their longest text and most images, so that every sample of one takes as much as its largest.
+    With a model at hand its step is traced when the first prediction is asked for; without one, the figures that
+    BrainVLM published stand in, which is logged once. Either is corrected by every batch that is recorded, by task.
+
+    Args:
+        device: where training runs. A model is traced where it lies: move it there before the first prediction.
+        model: what is trained.
+        optimizer: what steps it; ``None``: AdamW, as Trainers take.
+        samples: the dataset, with ``get_sample_metadata(idx)``; or the largest sample of each task.
+        collator: makes batches of the dataset; what is traced has their form.
+        make_batch: makes batches of a size instead, see :data:`MakeBatch`.
+        loss: what is minimised; by default the loss that the model gives for what it takes of a batch.
+
+    Raises:
+        InputError: a model, and nothing that says what its batches are; or the device is none.
+    """
+
+    unit = "bytes"
+
+    def __init__(
+        self,
+        device: str = "cuda:0",
+        *,
+        model: nn.Module | None = None,
+        optimizer: Optimizer | None = None,
+        samples: Samples | None = None,
+        collator: Collate | None = None,
+        make_batch: MakeBatch | None = None,
+        loss: Loss = model_loss,
+    ) -> None:
+        self.device = usable_device(device)
+        self._is_ready = model is None
+        if model is None:
+            self._known: MemorySource = published_source(samples, collator)
+        else:
+            self._known = traced_source(model, optimizer, samples, collator, make_batch, loss)
+            _check_device(model, self.device)
+        self._factors: dict[bool, TaskFactors] = {}
+        self._errors: dict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=JUDGED))
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks whose samples are known."""
+        return sorted(self._known.tasks)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held between training steps beside what is predicted; 0 without a model."""
+        return self._source.held_bytes
+
+    def size_of(self, task: str) -> TaskSize:
+        """Return the largest sample of a task.
+
+        Raises:
+            InputError: there is no such task; the message names the nearest.
+        """
+        if task not in self._known.tasks:
+            known = nearest(task, self._known.tasks, "Give samples={'T1': TaskSize(tokens=64, images=1)}.")
+            raise InputError(Problem(f"no sample is of task '{task}'", advice=known))
+        return self._known.tasks[task]
+
+    def shape_of(self, tasks: Tasks, *, tokens: int | None = None, images: int | None = None) -> PaddedShape:
+        """Return the padded batch of samples of these tasks.
+
+        Args:
+            tasks: of the samples.
+            tokens: of the longest text; ``None``: as long as texts of these tasks may be.
+            images: of the sample with most; ``None``: as many as samples of these tasks may have.
+
+        Raises:
+            InputError: there is no sample, or no such task.
+        """
+        counts = counted_tasks(tasks)
+        sizes = [self.size_of(task) for task in counts]
+        longest = max(size.tokens for size in sizes) if tokens is None else tokens
+        most = max(size.images for size in sizes) if images is None else images
+        return PaddedShape(sum(counts.values()), longest, most)
+
+    def predict_sample_memory(self, task: str, is_training: bool = True) -> float:
+        """Return the GiB that a batch of the largest sample of a task takes.
+
+        Raises:
+            InputError: there is no such task.
+        """
+        return self.predict_batch_memory([task], is_training)
+
+    def predict_batch_memory(self, tasks: Tasks, is_training: bool = True) -> float:
+        """Return the GiB that a batch takes: of the whole batch, whatever order its samples are in.
+
+        Raises:
+            InputError: there is no sample, or no such task.
+        """
+        return self.predict_bytes(self.shape_of(tasks), tasks, is_training=is_training) / GIB
+
+    def predict_bytes(
+        self, shape: PaddedShape, tasks: Tasks | None = None, *, quantile: float = 0.5, is_training: bool = True
+    ) -> int:
+        """Return what a batch stays within with a probability.
+
+        Args:
+            shape: of the batch, or anything with ``samples``, ``tokens`` and ``images`` (of the sample with most).
+            tasks: of its samples; ``None``: of those that take most for their size.
+            quantile: the probability.
+            is_training: whether gradients are computed, and the optimizer steps.
+        """
+        if not 0 < quantile < 1:
+            raise ValueError(f"a quantile lies between 0 and 1, got {quantile}")
+        typical = self._typical_bytes(shape, is_training)
+        factors = self._factors_of(is_training)
+        shares = _shares(tasks) if tasks is not None else self._dearest(factors)
+        own = self._source.own_scale(typical, is_training=is_training)
+        return round(typical * exp(factors.mean(shares) + student4(quantile) * factors.scale(shares, own)))
+
+    def record_actual_memory(self, task: str, actual_memory_mib: float) -> None:
+        """Learn from the measured peak of a batch of one sample; see :meth:`record_batch`.
+
+        Args:
+            task: of the sample.
+            actual_memory_mib: binary megabytes, as ``torch.cuda.max_memory_allocated() / 2**20`` are.
+        """
+        self.record_batch([task], round(actual_memory_mib * MIB))
+
+    def record_batch(
+        self,
+        tasks: Tasks,
+        peak_bytes: int,
+        *,
+        tokens: int | None = None,
+        images: int | None = None,
+        held_bytes: int | None = None,
+        is_training: bool = True,
+    ) -> float | None:
+        """Learn from the measured peak of a batch that ran whole: its mixture takes it, and no sample alone.
+
+        Args:
+            tasks: of its samples.
+            peak_bytes: highest memory in use while it ran.
+            tokens: of its longest text; ``None`` as in :meth:`shape_of`.
+            images: of the sample with most.
+            held_bytes: what was in use before it, and is part of the peak. ``None``: on CUDA weights and optimizer
+                state, :attr:`held_bytes`; on the CPU nothing, where peaks count from what training began with.
+            is_training: whether gradients were computed.
+
+        Returns:
+            The error of the prediction as it was before, as a share of what was measured; ``None`` where the batch took
+            nothing that could be seen.
+        """
+        shape, shares = self.shape_of(tasks, tokens=tokens, images=images), _shares(tasks)
+        if held_bytes is None:
+            held_bytes = self.held_bytes if self.device.type == "cuda" else 0
+        taken = peak_bytes - held_bytes
+        if taken <= 0:
+            return None
+        error = abs(self.predict_bytes(shape, tasks, is_training=is_training) / taken - 1)
+        for task, share in shares.items():
+            self._errors[task].append((share, error))
+        typical = self._typical_bytes(shape, is_training)
+        own = self._source.own_scale(typical, is_training=is_training)
+        self._factors_of(is_training).record(shares, log(taken / typical), own)
+        return error
+
+    def get_calibration_accuracy(self) -> dict[str, float]:
+        """Return the mean absolute relative error by task, of the last :data:`JUDGED` records in which it took part.
+
+        It is an honest one: each record was predicted before it was learned from. In a mixture, the error is every
+        task's, weighted by its share of the samples. Tasks that were never recorded are missing.
+        """
+        return {
+            task: sum(share * error for share, error in errors) / sum(share for share, _ in errors)
+            for task, errors in sorted(self._errors.items())
+        }
+
+    def cost(self, samples: IntArray, longest: IntArray, images: IntArray) -> IntArray:
+        """Return the bytes of padded training batches as they are known now, see :class:`PredictedCost`."""
+        return self.as_cost().cost(samples, longest, images)
+
+    def as_cost(self) -> PredictedCost:
+        """Return what batches cost, as it is known now: what is recorded later changes it no more."""
+        factors = self._factors_of(is_training=True)
+        shares = self._dearest(factors)
+        return PredictedCost(self._source, exp(factors.mean(shares)), factors.scale(shares))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was recorded, for a checkpoint: plain values."""
+        return {
+            "factors": {str(int(trains)): factors.state_dict() for trains, factors in self._factors.items()},
+            "errors": {task: [list(error) for error in errors] for task, errors in self._errors.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self._factors.clear()
+        for trains, factors in state["factors"].items():
+            self._factors_of(bool(int(trains))).load_state_dict(factors)
+        self._errors.clear()
+        for task, errors in state["errors"].items():
+            self._errors[task].extend((float(share), float(error)) for share, error in errors)
+
+    # --- within
+
+    @property
+    def _source(self) -> MemorySource:
+        """What predictions come from; the model is traced now if it was not, and replaced where it cannot be."""
+        if not self._is_ready:
+            try:
+                _ = self._known.held_bytes
+            except TraceError as error:
+                logger.warning(
+                    "the model cannot be traced (%s): what BrainVLM published of its own stands in until batches are "
+                    "recorded",
+                    error,
+                )
+                self._known = self._known.published()
+            self._is_ready = True
+        return self._known
+
+    def _typical_bytes(self, shape: PaddedShape, is_training: bool) -> float:
+        size = np.array([shape.samples]), np.array([shape.tokens]), np.array([shape.images])
+        return float(self._source.typical_bytes(*size, is_training=is_training)[0])
+
+    def _factors_of(self, is_training: bool) -> TaskFactors:
+        if is_training not in self._factors:
+            self._factors[is_training] = TaskFactors(self._source.doubt(is_training=is_training))
+        return self._factors[is_training]
+
+    def _dearest(self, factors: TaskFactors) -> dict[str, float]:
+        """Return a batch of the task that takes most for its size."""
+        tasks = self.tasks
+        return {max(tasks, key=lambda task: factors.mean({task: 1.0})): 1.0} if tasks else {}
+
+
+def counted_tasks(tasks: Tasks) -> dict[str, int]:
+    """Return how many samples a batch has of each task.
+
+    Raises:
+        InputError: it has none.
+    """
+    if isinstance(tasks, str):
+        raise InputError(f"tasks: a list is needed, one name a sample; did you mean ['{tasks}']?")
+    counts = {task: int(count) for task, count in Counter(tasks).items() if count}
+    if not counts or min(counts.values()) < 0:
+        raise InputError("tasks: a batch holds one sample at least")
+    return counts
+
+
+def _shares(tasks: Tasks) -> dict[str, float]:
+    counts = counted_tasks(tasks)
+    return {task: count / sum(counts.values()) for task, count in counts.items()}
+
+
+def _check_device(model: nn.Module, device: torch.device) -> None:
+    lies_on = next((parameter.device for parameter in model.parameters()), device)
+    if lies_on.type != device.type:
+        logger.warning(
+            "the model lies on %s, and training is to run on %s: what it takes is traced where it lies, so move it "
+            "there before the first prediction",
+            lies_on,
+            device,
+        )
