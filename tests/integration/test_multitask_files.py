@@ -64,6 +64,8 @@ def test_a_run_and_its_resume(here: Path) -> None:
     resumed = train(again, "--auto_resume", "--force_yml", "train:total_epochs=null", "train:total_iter=16")
     assert resumed.returncode == 0, resumed.stderr
     assert "after step 10" in flat(resumed.stdout)
+    twice = train(again, "--auto_resume", "--force_yml", "train:total_epochs=null", "train:total_iter=16")
+    assert "already: nothing was left to train" in flat(twice.stdout), twice.stderr
     straight = train(
         write_options(here / "straight.yml", multitask_options(name="straight")),
         "--force_yml",

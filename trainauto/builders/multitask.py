@@ -118,8 +118,9 @@ class MultitaskRun(TrainerRun):
         save_tokenizer(self._tokenizer, folder)
         progress = trainer.memory.progress if trainer.memory is not None else Progress()
         took = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'sample')} in"
+        has_trained = trainer.memory is None or trainer.memory.trained_samples > 0
         return (
-            ("completed", "the run has come to its length"),
+            ("completed", "the run has come to its length" if has_trained else "already: nothing was left to train"),
             ("trained", f"{took} {duration(time.monotonic() - start)}"),
             *self._accuracies(directory),
             ("metrics", str(monitor.folder)),
