@@ -42,7 +42,7 @@ def without_ooms(ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("forward", [8, 4, 3, 1])
 def test_weighted_losses_are_the_same_in_any_parts(tmp_path: Path, forward: int) -> None:
-    """A51: the gradient is that of the whole step's loss, computed by hand."""
+    """A49, A51: the gradient is that of the whole step's loss, computed by hand."""
     run = trainer(
         tmp_path,
         Heads(),

@@ -25,6 +25,7 @@ def on_in(model: nn.Module) -> int:
 
 
 def test_blocks_of_any_model_take_less_and_are_as_before_afterwards() -> None:
+    """A47: on, and off again."""
     model, dataset = model_of(layers=4), MixedSamples(3)
 
     def predicted() -> int:

@@ -76,7 +76,7 @@ def test_without_a_model_published_figures_stand_in_and_are_said_as_such_once(
 
 
 def test_records_bring_a_prediction_to_what_is_measured() -> None:
-    """A32: comparing the corrected prediction with the measured peak feeds the correction back, and never settles."""
+    """A32, A34: comparing the corrected prediction with the measured peak feeds it back, and never settles."""
 
     def faulty_error() -> float:
         factor, errors = 1.0, []

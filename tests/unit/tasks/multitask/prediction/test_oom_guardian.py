@@ -203,7 +203,20 @@ def test_a_batch_that_never_fits_fails_as_it_is(guardian: OOMGuardian) -> None:
         guardian.run_in_parts(print, "batch")
 
 
-def test_cleaning_up_says_what_came_back() -> None:
+def test_cleaning_up_frees_what_only_a_collection_finds() -> None:
+    """A45: objects that hold each other, as tracebacks and frames do."""
+
+    class Holder:
+        def __init__(self) -> None:
+            self.itself, self.tensor = self, torch.zeros(1024)
+
     guardian = OOMGuardian("cpu")
-    assert guardian.emergency_cleanup() >= 0
+    gc.disable()
+    try:
+        held = weakref.ref(Holder())
+        assert held() is not None
+        assert guardian.emergency_cleanup() >= 0
+        assert held() is None
+    finally:
+        gc.enable()
     assert guardian.predictor.tasks == ["T1", "T2", "T3"]  # README: without any, by the published figures
