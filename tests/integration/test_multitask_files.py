@@ -220,6 +220,34 @@ def test_samples_and_models_of_ones_own(here: Path) -> None:
     assert "Bag gives no predictions" in flat(done.stdout)
 
 
+INTERRUPTED = """\
+import os, signal
+from trainauto.tasks.multitask.digits_model import DigitsModel
+from trainauto.tasks.multitask.registry import MULTITASK_MODELS
+
+@MULTITASK_MODELS.register("Interrupted")
+class Interrupted(DigitsModel):
+    def train(self, mode=True):
+        Interrupted.calls = getattr(Interrupted, "calls", 0) + mode  # a Trainer says so before every step
+        if Interrupted.calls == AT:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().train(mode)
+"""
+
+
+def test_ctrl_c_finishes_the_step_and_saves(here: Path) -> None:
+    (here / "interrupted.py").write_text(INTERRUPTED.replace("AT", "12"))
+    options = multitask_options(plugins=["interrupted"], train={"total_epochs": None, "total_iter": 60})
+    file = write_options(here / "run.yml", {**options, "model": {**options["model"], "type": "Interrupted"}})
+    stopped = train(file, own_process=True)
+    assert stopped.returncode == 130, stopped.stderr
+    said = re.search(r"SIGINT after step (\d+), saved; --auto_resume goes on", flat(stopped.stdout))
+    assert said is not None
+    assert 0 < int(said[1]) < 60
+    assert (run_directory(file) / f"checkpoint-{said[1]}").is_dir()
+    assert not (run_directory(file) / "model").exists()
+
+
 @only_in_acceptance
 @pytest.mark.timeout(1800)
 def test_the_shipped_file_learns_all_tasks(here: Path) -> None:

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from trainauto.builders.components import build_component, locate_errors
-from trainauto.builders.trainer_lines import in_place_of_bars
+from trainauto.builders.trainer_lines import StopOnSignal, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, TrainerRun
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_json_atomically
 from trainauto.core.records import Progress
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
+from trainauto.engine.signals import StopSignals
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
@@ -99,8 +100,10 @@ class MultitaskRun(TrainerRun):
             ("memory", f"{size_text(budget_bytes)}{filled}" if budget_bytes else f"all there is{filled}"),
         )
 
-    def train(self, directory: RunDirectory, *, resumes: bool) -> Sequence[Pair]:
+    def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
         """Train, count what is right in the validation sets, and write the model; return lines of the end.
+
+        A run that a signal ends is saved, and nothing else is done.
 
         Raises:
             InputError: options do not go together with the samples.
@@ -110,9 +113,13 @@ class MultitaskRun(TrainerRun):
         monitor = DynamicBatchingMonitor(directory.path, tensorboard=self._loaded.options.logger.use_tb_logger)
         try:
             trainer = self._trainer(directory, monitor)
+            trainer.add_callback(StopOnSignal(signals))
             trainer.train(resume_from_checkpoint=True if resumes else None)
         finally:
             monitor.close()
+        if signals.received:
+            step = trainer.state.global_step
+            return (("stopped", f"{signals.name} after step {step}, saved; --auto_resume goes on from there"),)
         folder = directory.path / MODEL_FOLDER
         trainer.save_model(str(folder))
         save_tokenizer(self._tokenizer, folder)

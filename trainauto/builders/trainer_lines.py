@@ -1,9 +1,11 @@
 """What a Trainer's run says on the console while it goes: a line every so many steps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+
+from trainauto.engine.signals import StopSignals
 
 ACCURACY_OF_LOSS = 4
 """Digits of a loss."""
@@ -13,24 +15,42 @@ class ConsoleLines(TrainerCallback):  # type: ignore[misc]  # mypy does not foll
     """Writes a line for what a Trainer logs of its steps, in place of its own bar and of its dictionaries.
 
     Args:
-        trainer: whose ``task_losses`` stand behind the loss, where it has some.
+        tasks: whose losses stand behind the loss, as far as they are logged.
         write: takes a line.
     """
 
-    def __init__(self, trainer: Any, write: Callable[[str], None] = print) -> None:
-        self._trainer, self._write = trainer, write
+    def __init__(self, tasks: Sequence[str], write: Callable[[str], None] = print) -> None:
+        self._tasks, self._write = tasks, write
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Write the line."""
         if logs is not None and "loss" in logs:
-            self._write(line_of(state.global_step, state.max_steps, logs, getattr(self._trainer, "task_losses", {})))
+            losses = {task: logs[f"loss_{task}"] for task in self._tasks if f"loss_{task}" in logs}
+            self._write(line_of(state.global_step, state.max_steps, logs, losses))
+
+
+class StopOnSignal(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
+    """Ends a Trainer's run after the step in which a signal came, with a checkpoint of it.
+
+    Args:
+        signals: notes them.
+    """
+
+    def __init__(self, signals: StopSignals) -> None:
+        self._signals = signals
+
+    def on_step_end(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """Have the Trainer save and stop."""
+        if self._signals.received:
+            control.should_save = control.should_training_stop = True
+        return control
 
 
 def in_place_of_bars(trainer: Any) -> None:
     """Have a Trainer write lines, and nothing else."""
     for kind in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(kind)
-    trainer.add_callback(ConsoleLines(trainer))
+    trainer.add_callback(ConsoleLines(getattr(trainer, "tasks", ())))
 
 
 def line_of(step: int, steps: int, logs: Mapping[str, Any], task_losses: Mapping[str, float]) -> str:
@@ -40,7 +60,7 @@ def line_of(step: int, steps: int, logs: Mapping[str, Any], task_losses: Mapping
         step: its number.
         steps: of the run, about.
         logs: what the Trainer logs, with the figures of its memory.
-        task_losses: of its last step.
+        task_losses: since the last line.
     """
     by_task = ", ".join(f"{name} {loss:.{ACCURACY_OF_LOSS}g}" for name, loss in task_losses.items())
     parts = [f"{step}/{steps}", f"loss {float(logs['loss']):.{ACCURACY_OF_LOSS}g}{f' ({by_task})' if by_task else ''}"]

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from trainauto.engine.signals import StopSignals
 from trainauto.storage.run_directory import RunDirectory
 
 Pair = tuple[str, str]
@@ -17,10 +18,11 @@ class TrainerRun(ABC):
         """Return lines of the start: labels with what they say."""
 
     @abstractmethod
-    def train(self, directory: RunDirectory, *, resumes: bool) -> Sequence[Pair]:
+    def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
         """Train, and return lines of the end.
 
         Args:
             directory: the run's folder, and the Trainer's output directory.
+            signals: the first one ends the run after its step, with a checkpoint.
             resumes: from its newest whole checkpoint.
         """

@@ -14,6 +14,7 @@ from trainauto.builders.trainer_run import Pair, TrainerRun
 from trainauto.core.errors import InputError, Problem
 from trainauto.distributed.communicator import SINGLE_PROCESS
 from trainauto.engine.random_state import seed_everything
+from trainauto.engine.signals import StopSignals
 from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.multitask_options import MultitaskOptions
@@ -62,8 +63,9 @@ def train_with_trainer(loaded: LoadedOptions[RunOptions], *, auto_resume: bool, 
         start = [("run", loaded.options.name), ("directory", str(directory.path)), ("device", str(precision.device))]
         resumed = [("resumed", f"after step {steps}")] if steps else []
         _print([*start, *run.facts(), *resumed, *_ways_out(loaded.options)])
-        _print(run.train(directory, resumes=steps > 0))
-    return 0
+        with StopSignals() as signals:
+            _print(run.train(directory, signals, resumes=steps > 0))
+    return signals.exit_code
 
 
 def check_packages(loaded: LoadedOptions[RunOptions]) -> None:
@@ -119,7 +121,7 @@ def newest_checkpoint(output_dir: Path) -> int:
 def _ways_out(options: RunOptions) -> list[Pair]:
     every = options.logger.save_checkpoint_freq
     return [
-        ("to stop", "Ctrl-C; what was trained since the last checkpoint is lost"),
+        ("to stop", "Ctrl-C finishes the step and saves; a second one stops at once"),
         ("to resume", f"the same command with --auto_resume (a checkpoint every {every} steps)"),
     ]
 

@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace
 
-from trainauto.builders.trainer_lines import ConsoleLines, line_of
+from trainauto.builders.trainer_lines import ConsoleLines, StopOnSignal, line_of
+from trainauto.engine.signals import StopSignals
 
 LOGS = {
     "loss": 2.34567,
@@ -25,8 +26,18 @@ def test_what_is_not_known_is_left_out() -> None:
 
 def test_only_logs_of_steps_are_written() -> None:
     lines: list[str] = []
-    console = ConsoleLines(SimpleNamespace(task_losses={"T1": 1.0}), lines.append)
+    console = ConsoleLines(["T1", "T2"], lines.append)
     state = SimpleNamespace(global_step=3, max_steps=9)
-    for logs in (None, {"eval_loss": 1.0}, {"train_runtime": 3.0}, {"loss": 2.0}):
+    for logs in (None, {"eval_loss": 1.0}, {"train_runtime": 3.0}, {"loss": 2.0, "loss_T1": 1.0}):
         console.on_log(None, state, None, logs)
     assert lines == ["3/9  loss 2 (T1 1)"]
+
+
+def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint() -> None:
+    signals, control = StopSignals(), SimpleNamespace(should_save=False, should_training_stop=False)
+    StopOnSignal(signals).on_step_end(None, None, control)
+    assert not control.should_training_stop
+    signals.received = 2
+    StopOnSignal(signals).on_step_end(None, None, control)
+    assert control.should_save
+    assert control.should_training_stop

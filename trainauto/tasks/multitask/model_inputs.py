@@ -1,7 +1,10 @@
 """What of a batch a model is given, and what a loss alone needs."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from torch import nn
 
 METADATA = "metadata"
 """What a batch says of its samples for people; no tensor, and no model's business."""
@@ -32,6 +35,18 @@ class TensorsOnly:
         """Names of tasks, in the order of their ids."""
         tasks: Sequence[str] = getattr(self.collate, "tasks", ())
         return tasks
+
+
+def named_inputs(model: nn.Module, columns: Sequence[str]) -> list[str]:
+    """Return the parameters of ``forward`` that are one input each: not ``**inputs``, whatever it is called.
+
+    Args:
+        model: whose.
+        columns: names in its signature, as transformers' Trainer lists them.
+    """
+    parameters = inspect.signature(model.forward).parameters.values()
+    variadic = {each.name for each in parameters if each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL)}
+    return [name for name in columns if name not in variadic]
 
 
 def accepted(inputs: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from trainauto.tasks.multitask.losses.shared_search import shared_weights
 from trainauto.tasks.multitask.losses.step_rates import RateOfStep
 from trainauto.tasks.multitask.losses.step_tasks import LargestPart, StepTasks
 from trainauto.tasks.multitask.losses.task_losses import TaskSums, masks_of
-from trainauto.tasks.multitask.model_inputs import TASK_IDS, TensorsOnly, accepted, predictions
+from trainauto.tasks.multitask.model_inputs import TASK_IDS, TensorsOnly, accepted, named_inputs, predictions
 from trainauto.tasks.multitask.monitoring.monitor import DynamicBatchingMonitor
 from trainauto.tasks.multitask.monitoring.monitor_callback import MonitorCallback
 from trainauto.tasks.multitask.prediction.memory_predictor import MemoryPredictor
@@ -118,9 +118,15 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
             **options,
         )
         self._set_signature_columns_if_needed()
+        self._inputs = named_inputs(self.model, self._signature_columns)
         self.can_return_loss = True  # of any batch, whether its model has a parameter for labels or not
-        if batch_size_normalizer is not None:
-            self.add_callback(RateOfStep(self, batch_size_normalizer))
+        self._watch_steps(batch_size_normalizer, monitor)
+
+    def _watch_steps(
+        self, normalizer: EffectiveBatchSizeNormalizer | None, monitor: DynamicBatchingMonitor | None
+    ) -> None:
+        if normalizer is not None:
+            self.add_callback(RateOfStep(self, normalizer))
         if monitor is not None:
             self.add_callback(MonitorCallback(self, monitor))
 
@@ -148,7 +154,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
             InputError: the loss of each sample cannot be told, or its task.
         """
         del num_items_in_batch  # it is a mean over samples, not over labels
-        outputs = model(**accepted(inputs, self._signature_columns))
+        outputs = model(**accepted(inputs, self._inputs))
         losses, masks = self._losses_of(outputs, inputs)
         if model.training and torch.is_grad_enabled():
             loss = self._steps.loss(losses, masks)
@@ -235,7 +241,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
 
     def _plain_losses(self, model: nn.Module, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         with self.compute_loss_context_manager():
-            return self._losses_of(model(**accepted(inputs, self._signature_columns)), inputs)
+            return self._losses_of(model(**accepted(inputs, self._inputs)), inputs)
 
     def _foresee(self, predictor: MemoryPredictor) -> None:
         """Have the predictor trace the model now, and say where the first batch may not fit.

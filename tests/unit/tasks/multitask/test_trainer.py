@@ -274,3 +274,13 @@ def test_lines_tell_of_all_tasks_since_the_last_one(tmp_path: Path) -> None:
             counts = [step["samples"].get(task, 0) for step in steps]
             total = sum(step["losses"].get(task, 0.0) * count for step, count in zip(steps, counts, strict=True))
             assert line[f"loss_{task}"] == pytest.approx(total / sum(counts), rel=1e-3)
+
+
+def test_a_model_that_takes_anything_gets_the_batch(tmp_path: Path) -> None:
+    class Anything(Heads):
+        def forward(self, **inputs: Any) -> Any:
+            return super().forward(inputs["x"], inputs["target"], torch.zeros(len(inputs["x"]), dtype=torch.long))
+
+    run = trainer(tmp_path, Anything(), samples(6), per_device_train_batch_size=3, num_train_epochs=1)
+    run.train()
+    assert run.state.global_step == 2
