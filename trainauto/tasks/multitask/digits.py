@@ -129,21 +129,6 @@ class DigitTasks(Dataset[dict[str, Any]]):
         return f"{question} Ink by row: {' '.join(map(str, rows))}."
 
 
-def answer_words(task: str, label: int) -> str:
-    """Return a label in words: ``7``, ``7, mirror``, ``12, the first is larger``.
-
-    Args:
-        task: one of :data:`DIGIT_TASKS`.
-        label: of a sample of it.
-    """
-    if task == T1:
-        return str(label)
-    if task == T2:
-        return f"{label // len(CHANGES)}, {list(CHANGES)[label % len(CHANGES)]}"
-    orders = ("the first is larger", "the second is larger", "neither is larger")
-    return f"{label // ORDERS}, {orders[label % ORDERS]}"
-
-
 def _order(first: int, second: int) -> int:
     return 0 if first > second else 1 if second > first else 2
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainauto.core.files import write_json_atomically
 from trainauto.integrations.map_samples import seeded
 from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
 from trainauto.tasks.multitask.batches.task_shares import EPOCH, REPLACEMENT
@@ -29,6 +30,8 @@ from trainauto.tasks.multitask.trainer_data import collator_for, predictor_for
 logger = logging.getLogger(__name__)
 
 DEFAULT_OUTPUT = "./dynamic_training_outputs"
+CONFIG_FILE = "training_config.json"
+"""The settings of a training, in its output folder; ``config.json`` there is the model's."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class DynamicBatchingTrainingPipeline:
         """
         self.config.check()
         monitor = DynamicBatchingMonitor(self.output_dir)
+        write_json_atomically(self.output_dir / CONFIG_FILE, self.config.as_dict())
         trainer = self._trainer(train_dataset, eval_dataset, monitor)
         try:
             output = trainer.train(resume_from_checkpoint)

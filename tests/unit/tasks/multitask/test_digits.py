@@ -11,7 +11,6 @@ from trainauto.tasks.multitask.digits import (
     ORDERS,
     QUESTIONS,
     DigitTasks,
-    answer_words,
 )
 
 
@@ -79,12 +78,6 @@ def test_texts_have_many_lengths() -> None:
     telling = next(place for place in range(80) if "Ink by row" in texts[place])
     first_row = texts[telling].split("Ink by row: ")[1].split()[0]
     assert int(first_row) == round(float(samples[telling]["images"][0][0, 0].sum()) * 16)
-
-
-def test_labels_in_words() -> None:
-    assert answer_words("T1", 7) == "7"
-    assert answer_words("T2", 7 * len(CHANGES) + 2) == "7, mirror"
-    assert answer_words("T3", 12 * ORDERS) == "12, the first is larger"
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_a_training_leaves_metrics_a_report_and_files(tmp_path: Path) -> None:
     assert set(batches[0]["per_task_loss"]) <= set(TASKS)
     assert json.loads(result.paths["training_report.json"].read_text()) == json.loads(json.dumps(result.report))
     assert (tmp_path / "model.safetensors").is_file()
+    assert json.loads((tmp_path / "training_config.json").read_text())["target_batch_size"] == 8
 
 
 def test_a_task_that_is_named_must_be_there(tmp_path: Path) -> None:
