@@ -112,6 +112,7 @@ class DynamicBatchingTrainingPipeline:
             NothingFitsError: memory runs out, and there is no smaller batch.
         """
         self.config.check()
+        self.output_dir.mkdir(parents=True, exist_ok=True)
         monitor = DynamicBatchingMonitor(self.output_dir)
         write_json_atomically(self.output_dir / CONFIG_FILE, self.config.as_dict())
         trainer = self._trainer(train_dataset, eval_dataset, monitor)

@@ -62,7 +62,8 @@ def pipeline(folder: Path, told: HeterogeneousTrainingConfig, **options: Any) ->
 
 def test_a_training_leaves_metrics_a_report_and_files(tmp_path: Path) -> None:
     """A28, A60 to A64; tasks of other names than the example's, and a limit above what there is."""
-    result = pipeline(tmp_path, config(max_memory_mb=10**9)).train(Pictures(24), Pictures(6))
+    folder = tmp_path / "outputs" / "first"  # neither is there yet
+    result = pipeline(folder, config(max_memory_mb=10**9)).train(Pictures(24), Pictures(6))
     assert result.trainer is not None
     assert result.trainer.memory is not None
     assert result.trainer.memory.progress.samples == 48
@@ -81,8 +82,8 @@ def test_a_training_leaves_metrics_a_report_and_files(tmp_path: Path) -> None:
     assert len(batches) == 6
     assert set(batches[0]["per_task_loss"]) <= set(TASKS)
     assert json.loads(result.paths["training_report.json"].read_text()) == json.loads(json.dumps(result.report))
-    assert (tmp_path / "model.safetensors").is_file()
-    assert json.loads((tmp_path / "training_config.json").read_text())["target_batch_size"] == 8
+    assert (folder / "model.safetensors").is_file()
+    assert json.loads((folder / "training_config.json").read_text())["target_batch_size"] == 8
 
 
 def test_a_task_that_is_named_must_be_there(tmp_path: Path) -> None:
