@@ -38,10 +38,12 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not fo
         return control
 
     def on_optimizer_step(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
-        """Move the schedule by the samples of the step."""
+        """Note the rates of the step, and move the schedule by its samples."""
         session, trainer = self._session, self._trainer
-        is_whole = session is not None and not trainer.accelerator.optimizer_step_was_skipped
-        if session is not None and is_whole and session.samples_to_train is not None:
+        if session is None:
+            return control
+        session.see_rates()
+        if session.samples_to_train is not None and not trainer.accelerator.optimizer_step_was_skipped:
             advance(trainer.lr_scheduler, session.pending_samples)
         return control
 

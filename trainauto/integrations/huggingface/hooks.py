@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainauto.core.records import StepRecord
+from trainauto.core.run_events import LengthUnit
 from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
+from trainauto.optim.schedules import RateSchedule
 
 
 class TrainingHooks:
@@ -33,6 +35,19 @@ class TrainingHooks:
             step_samples: samples of a process in every step, where accumulation fixes them: they are then counted.
         """
         del seed, step_samples
+        return None
+
+    def own_schedule(self, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule | None:
+        """Return how rates go, in place of what the arguments say; ``None`` leaves it to these.
+
+        A schedule that is handed in with ``optimizers=`` is kept to.
+
+        Args:
+            total: length of the run, in ``unit``.
+            unit: samples, or with ``max_steps`` steps; milestones and warm-up count the same.
+            step_samples: of the steps that the run begins with, on all processes, whatever the unit is.
+        """
+        del total, unit, step_samples
         return None
 
     def prepare_loss(self) -> None:

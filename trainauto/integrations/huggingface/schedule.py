@@ -3,12 +3,24 @@
 import logging
 from typing import Any
 
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+
+from trainauto.optim.schedules import RateSchedule
 
 COUNTED_IN_STEPS = ("num_decay_steps", "num_stable_steps", "timescale")
 """Keys of ``lr_scheduler_kwargs`` that are numbers of steps."""
 
 logger = logging.getLogger(__name__)
+
+
+def following(schedule: RateSchedule, optimizer: Optimizer) -> LambdaLR:
+    """Return what moves rates along a schedule; its state is how much of that is done, in the schedule's unit."""
+
+    def factor(done: int) -> float:  # a plain function, for of others a LambdaLR saves what they hold
+        return schedule.factor_at(done)
+
+    return LambdaLR(optimizer, factor)
 
 
 def advance(scheduler: Any, samples: int) -> None:

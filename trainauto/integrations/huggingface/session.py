@@ -22,7 +22,7 @@ from trainauto.integrations.huggingface.checkpoints import STATE_FILE, warn_of_o
 from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.start_up import build_training, predict, say_what_was_learned
-from trainauto.integrations.huggingface.step import PendingStep, begin, finish
+from trainauto.integrations.huggingface.step import PendingStep, begin, finish, rates_now
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, TrainData
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
@@ -73,6 +73,7 @@ class MemorySession:
         self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=_curves_every(args))
         self._pending: PendingStep | None = None
         self._grad_norm: Any = None
+        self._rates: dict[str, float] = {}
         self._begun = 0
         self._is_closed = False
 
@@ -145,6 +146,10 @@ class MemorySession:
         """Note the gradient norm of the step on its way."""
         self._grad_norm = grad_norm
 
+    def see_rates(self) -> None:
+        """Note the rates of the step on its way, whose optimizer has just stepped."""
+        self._rates = rates_now(self.running)
+
     def end_step(self, *, skipped: bool) -> StepRecord | None:
         """Record the step whose optimizer has stepped; ``None`` where none was on its way."""
         if self._pending is None:
@@ -152,7 +157,7 @@ class MemorySession:
         run, pending = self.running, self._pending
         self._pending = self.batches.untrained = None
         self.automation.fills_plan = are_largest(pending.batch) and self._trainer.takes_full_memory()
-        self.record = finish(run, pending, self._grad_norm, skipped=skipped)
+        self.record = finish(run, pending, self._grad_norm, self._rates, skipped=skipped)
         self._trainer.step_recorded(self.record, skipped=skipped)
         self._grad_norm = None
         self.progress = run.progress

@@ -1,7 +1,8 @@
 """A step of the Trainer's loop as the engine's transaction: gradients here, clipping and the optimizer there."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -87,13 +88,21 @@ def _gradients(run: Training, batch: Batch) -> Gradients | DoesNotFit:
     return DoesNotFit.elsewhere(objective.name)
 
 
-def finish(run: Training, pending: PendingStep, grad_norm: Any, *, skipped: bool) -> StepRecord:
+def rates_now(run: Training) -> dict[str, float]:
+    """Return the rate of each optimizer's first group."""
+    return {name: optimizer.param_groups[0]["lr"] for name, optimizer in run.model.optimizers.items()}
+
+
+def finish(
+    run: Training, pending: PendingStep, grad_norm: Any, rates: Mapping[str, float], *, skipped: bool
+) -> StepRecord:
     """Record a step whose optimizer has stepped, and decide upon it.
 
     Args:
         run: whose step.
         pending: its gradients.
         grad_norm: their norm before clipping; ``None`` where nobody says.
+        rates: those it was trained with; the schedule has moved on by now.
         skipped: whether float16 gradients overflowed, so that the weights were left alone.
     """
     run.snapshot.commit_pass()
@@ -112,5 +121,6 @@ def finish(run: Training, pending: PendingStep, grad_norm: Any, *, skipped: bool
         pieces=pieces,
     )
     record = record_step(run, batch, outcome, data_seconds=pending.data_seconds, peak=peak, predicted=pending.predicted)
+    record = replace(record, learning_rates=rates)
     take_in(run, record)
     return record

@@ -18,7 +18,7 @@ from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 from trainauto.integrations.huggingface.hooks import TrainingHooks
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
-from trainauto.integrations.huggingface.schedule import in_samples, say_what_it_counts
+from trainauto.integrations.huggingface.schedule import following, in_samples, say_what_it_counts
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, build_train_data
 from trainauto.integrations.loop_controller import settings_of
@@ -112,12 +112,17 @@ class MemoryAwareTraining(TrainingHooks):
         taken to be of the samples that steps begin with.
         """
         args, memory = self.args, self.memory
-        samples = memory.samples_to_train if memory is not None else None
-        if memory is None or samples is None:
+        if memory is None:
+            return super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
+        samples, step_samples = memory.samples_to_train, memory.data.first_step_samples * args.world_size
+        own = self.own_schedule(samples or num_training_steps, "samples" if samples else "steps", step_samples)
+        if own is not None and self.lr_scheduler is None:
+            self.lr_scheduler, self._created_lr_scheduler = following(own, optimizer or self.optimizer), True
+            return self.lr_scheduler
+        if samples is None:
             return super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
         warmup, arguments = args.warmup_steps, args.lr_scheduler_kwargs
         is_given = self.lr_scheduler is not None and not getattr(self, "_created_lr_scheduler", False)
-        step_samples = memory.data.first_step_samples * args.world_size
         if warmup >= 1:
             args.warmup_steps = round(warmup * step_samples)
         args.lr_scheduler_kwargs = in_samples(arguments, step_samples)
