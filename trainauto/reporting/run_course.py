@@ -1,0 +1,148 @@
+"""The steps of a run, summed up, and how it ended; of a Trainer, each start has a folder of its own."""
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.json_text import read_lines
+from trainauto.core.plan import Plan
+from trainauto.core.records import StepRecord
+from trainauto.reporting.plan_peaks import PlanPeaks
+from trainauto.reporting.step_stats import StepWindow
+from trainauto.storage.run_directory import CURRENT, TRAINER_RUNS, RunDirectory
+from trainauto.storage.run_lock import Owner
+from trainauto.storage.run_log import logged_steps
+
+RUNNING, KILLED, NO_END = "running", "killed", "no end"
+"""What has become of runs whose log has no end; the last where nobody can say whether their process is there."""
+
+_LAST_STEPS = 50
+"""Steps that the latest loss is a mean over: as many as lie between lines of the log of a loop."""
+
+
+@dataclass
+class Course:
+    """The steps of a run, summed up.
+
+    Attributes:
+        last: the last of them; ``None`` before there is one.
+        samples: samples trained.
+        seconds: seconds trained, waits for data included.
+        ooms: times memory ran out.
+        limit_bytes: memory the run may use, as last read; ``None`` where nobody says.
+    """
+
+    last: StepRecord | None = None
+    samples: int = 0
+    seconds: float = 0.0
+    ooms: int = 0
+    limit_bytes: int | None = None
+    _recent: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=_LAST_STEPS))
+    _plan: Plan | None = None
+    _peaks: PlanPeaks = field(default_factory=PlanPeaks)
+
+    def add(self, record: StepRecord) -> None:
+        """Take one more step in."""
+        self.last = record
+        self.samples += record.shape.samples
+        self.seconds += record.data_seconds + record.step_seconds
+        self.ooms += record.ooms
+        self._recent.append(record)
+        if record.peak is not None and record.peak.limit is not None:
+            self.limit_bytes = record.peak.limit
+        if record.plan != self._plan:
+            self._plan, self._peaks = record.plan, PlanPeaks()
+        self._peaks.add(record)
+
+    @property
+    def typical_bytes(self) -> int | None:
+        """Median peak of whole steps since the last plan was taken up; ``None`` where nothing was measured."""
+        rows, _ = self._peaks.rows()
+        return rows[0].typical_bytes if rows else None
+
+    @property
+    def latest_loss(self) -> float | None:
+        """Mean loss of the last steps; ``None`` before there is one."""
+        window = StepWindow()
+        for record in self._recent:
+            window.add(record)
+        return window.figures().loss if self._recent else None
+
+
+@dataclass(frozen=True)
+class Start:
+    """A folder with records of steps.
+
+    Attributes:
+        folder: which.
+        end: first step that the next start has trained again, for its checkpoint was older.
+    """
+
+    folder: RunDirectory
+    end: float = math.inf
+
+    def steps(self) -> Iterator[StepRecord]:
+        """Yield the steps that were not trained again.
+
+        Raises:
+            InputError: a line holds no step that this version can read.
+        """
+        return (record for record in logged_steps(self.folder) if record.step < self.end)
+
+    def validations(self) -> Iterator[dict[str, Any]]:
+        """Yield the lines of validations of these steps."""
+        return (line for line in read_lines(self.folder.validations) if line.get("step", 0) < self.end)
+
+
+def starts_of(run: RunDirectory) -> list[Start]:
+    """Return the folders that have the steps of a run, the oldest first: one, but of a Trainer that was resumed."""
+    starts: list[Start] = []
+    end = math.inf
+    for folder in reversed(_folders(run)):
+        starts.insert(0, Start(folder, end))
+        first = next(logged_steps(folder), None)
+        end = min(end, first.step) if first is not None else end
+    return starts
+
+
+def _folders(run: RunDirectory) -> list[RunDirectory]:
+    within = run.path / TRAINER_RUNS
+    if run.records.is_file() or not within.is_dir():
+        return [run]
+    folders = [RunDirectory(path) for path in sorted(within.iterdir()) if path.name != CURRENT]
+    return [folder for folder in folders if folder.records.is_file()]
+
+
+def end_of(run: RunDirectory, log: Mapping[str, Any], owner: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how a run ended, and why.
+
+    Args:
+        run: the run.
+        log: its training_log.json.
+        owner: the file of the process that trains it, or did last; empty where there is none.
+    """
+    status = str(log.get("status", RUNNING))
+    if status != RUNNING:
+        return status, str(log.get("reason", ""))
+    alive = _is_alive(owner)
+    if alive:
+        return RUNNING, ""
+    last = f"last step {_time_of(run.of_steps.records)}" if run.of_steps.records.is_file() else "no step"
+    if alive is None:
+        return NO_END, f"it is still training, or was killed; {last}"
+    return KILLED, f"its process has gone and wrote no end; {last}"
+
+
+def _is_alive(owner: Mapping[str, Any]) -> bool | None:
+    try:
+        return Owner(**owner).is_alive()
+    except TypeError:  # there is none, or it is of another version
+        return None
+
+
+def _time_of(file: Path) -> str:
+    return datetime.fromtimestamp(file.stat().st_mtime).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,174 @@
+"""What a run has come to: its options, how it went, what its validations found; whatever it trains."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainauto.reporting.run_course import NO_END, Course, end_of, starts_of
+from trainauto.storage.run_directory import RunDirectory
+
+ACCURACY_FILE = "accuracy.json"
+"""Of a run: the share of right answers by validation set and task."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """What was measured, and after which step; ``None`` where that is not written."""
+
+    value: float
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of one validation set over a run.
+
+    Attributes:
+        dataset: name of the set.
+        name: of the metric.
+        better_is_higher: whether higher values are better; ``None`` where the log does not say.
+        last: its last value.
+        best: the first of its best values; ``None`` where nobody knows what is better.
+    """
+
+    dataset: str
+    name: str
+    better_is_higher: bool | None
+    last: Value
+    best: Value | None = None
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """A run in figures; it may still be training.
+
+    Attributes:
+        path: its folder, absolute.
+        options: those of config.json, by dotted keys.
+        status: how it ended, as its log says; else ``running``, ``killed``, or ``no end`` where nobody knows which.
+        reason: why, in words; empty where nobody knows.
+        steps: the last step.
+        total: its length in ``unit``; ``None`` where the log does not say.
+        unit: what the length is counted in: steps or samples.
+        samples: samples trained.
+        seconds: seconds trained, waits for data included, validations and checkpoints left out.
+        learning_rates: those of the last step, by optimizer.
+        training_loss: the last mean that its log has; ``None`` before the first step.
+        ooms: times memory ran out in training.
+        validation_ooms: times it ran out in validations.
+        memory_bytes: median peak of whole steps since the last plan was taken up; ``None`` where nothing was measured.
+        limit_bytes: memory it may use, as last read; ``None`` where nobody says.
+        metrics: what validations found.
+    """
+
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    status: str = NO_END
+    reason: str = ""
+    steps: int = 0
+    total: int | None = None
+    unit: str = "steps"
+    samples: int = 0
+    seconds: float = 0.0
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    training_loss: float | None = None
+    ooms: int = 0
+    validation_ooms: int = 0
+    memory_bytes: int | None = None
+    limit_bytes: int | None = None
+    metrics: Sequence[Metric] = ()
+
+
+def figures_of(run: RunDirectory) -> RunFigures:
+    """Read what a run has come to.
+
+    Raises:
+        InputError: a line of its log holds no step that this version can read.
+    """
+    course, starts = Course(), starts_of(run)
+    for start in starts:
+        for record in start.steps():
+            course.add(record)
+    validations = [line for start in starts for line in start.validations()]
+    log = _object_in(run.of_steps.log_object)
+    status, reason = end_of(run, log, _newest_owner(run.path))
+    return RunFigures(
+        path=str(run.path.resolve()),
+        options=flat(_object_in(run.config)),
+        status=status,
+        reason=reason,
+        steps=course.last.step if course.last is not None else 0,
+        total=log.get("total"),
+        unit=str(log.get("unit", "steps")),
+        samples=course.samples,
+        seconds=course.seconds,
+        learning_rates=course.last.learning_rates if course.last is not None else {},
+        training_loss=_training_loss(log, course),
+        ooms=course.ooms,
+        validation_ooms=sum(line.get("ooms", 0) for line in validations),  # not in lines of earlier versions
+        memory_bytes=course.typical_bytes,
+        limit_bytes=course.limit_bytes,
+        metrics=[*metrics_of(validations), *accuracies_of(_object_in(run.path / ACCURACY_FILE))],
+    )
+
+
+def flat(value: Any, above: str = "") -> dict[str, Any]:
+    """Return nested options by dotted keys, sections in a list by their number; an empty section has no key."""
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        value = {str(number): item for number, item in enumerate(value)}
+    if isinstance(value, Mapping):
+        return {key: leaf for name, item in value.items() for key, leaf in flat(item, f"{above}{name}.").items()}
+    return {above.removesuffix("."): value}
+
+
+def metrics_of(lines: Iterable[Mapping[str, Any]]) -> list[Metric]:
+    """Return the metrics of a log of validations, in the order in which they first come."""
+    values: dict[tuple[str, str], list[Value]] = {}
+    higher: dict[tuple[str, str], bool | None] = {}
+    for line in lines:
+        for name, value in line.get("metrics", {}).items():
+            key = str(line.get("dataset", "")), name
+            values.setdefault(key, []).append(Value(float(value), line.get("step")))
+            higher[key] = line.get("better_is_higher", {}).get(name)
+    return [Metric(*key, higher[key], found[-1], best_of(found, higher[key])) for key, found in values.items()]
+
+
+def best_of(values: Iterable[Value], better_is_higher: bool | None) -> Value | None:
+    """Return the first of the best values; ``None`` where all are NaN, or nobody knows what is better."""
+    numbers = [value for value in values if not math.isnan(value.value)]
+    if better_is_higher is None or not numbers:
+        return None
+    return (max if better_is_higher else min)(numbers, key=lambda value: value.value)
+
+
+def accuracies_of(content: Mapping[str, Any]) -> list[Metric]:
+    """Return the accuracies of a file that has them by set and task."""
+    by_set = {dataset: tasks for dataset, tasks in content.items() if isinstance(tasks, Mapping)}
+    return [
+        Metric(dataset, f"accuracy {task}", better_is_higher=True, last=Value(float(share)))
+        for dataset, tasks in by_set.items()
+        for task, share in tasks.items()
+    ]
+
+
+def _training_loss(log: Mapping[str, Any], course: Course) -> float | None:
+    """Return the mean over the last logging window; of a run too short for one, over its last steps."""
+    entries = log.get("losses", [])
+    return float(entries[-1]["loss"]) if entries else course.latest_loss
+
+
+def _newest_owner(folder: Path) -> dict[str, Any]:
+    files = sorted(folder.glob("owner_*.json"), key=lambda file: (len(file.name), file.name))  # 9 before 10
+    return _object_in(files[-1]) if files else {}
+
+
+def _object_in(file: Path) -> dict[str, Any]:
+    """Return what a file of one JSON object holds; nothing where it cannot be read."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
