@@ -1,0 +1,162 @@
+"""A comparison of runs as people and machines read it."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trainauto.core.json_text import to_json
+from trainauto.core.units import size_text
+from trainauto.core.words import counted
+from trainauto.reporting.comparison_layout import Row, longest_name, tables
+from trainauto.reporting.formatting import WIDTH, duration, wrapped
+from trainauto.reporting.run_comparison import ComparedMetric, Comparison
+from trainauto.reporting.run_figures import RunFigures, Value
+from trainauto.reporting.run_names import names_of
+
+NONE = "-"
+"""Stands where a run has none of what another has."""
+
+_MARK = "* "
+_COMPLETED = "completed"
+
+
+def as_json(comparison: Comparison) -> str:
+    """Return a comparison as JSON: sizes in bytes, times in seconds, lists in the order of the runs."""
+    names = _names(comparison)
+    runs = [{"name": name, **_course(run)} for name, run in zip(names, comparison.runs, strict=True)]
+    metrics = [
+        {
+            **asdict(metric),
+            "best_last": [names[number] for number in metric.best_last],
+            "best_best": [names[number] for number in metric.best_best],
+        }
+        for metric in comparison.metrics
+    ]
+    return to_json({"runs": runs, "options": comparison.options, "metrics": metrics})
+
+
+def _course(run: RunFigures) -> dict[str, Any]:
+    """Return the figures of a run but those that are told run beside run."""
+    return {name: value for name, value in vars(run).items() if name not in ("options", "metrics")}
+
+
+def _names(comparison: Comparison) -> list[str]:
+    paths = [run.path for run in comparison.runs]
+    return names_of(paths, longest_name(len(paths)))
+
+
+def as_text(comparison: Comparison) -> str:
+    """Return a comparison in lines of at most 80 columns; only a path may make a longer one."""
+    options = [Row(key, [_option_text(value) for value in values]) for key, values in comparison.options.items()]
+    course = list(_course_rows(comparison.runs))
+    metrics = [row for metric in comparison.metrics for row in _metric_rows(metric)]
+    names = _names(comparison)
+    option_lines, course_lines, metric_lines = tables(names, [options, course, metrics])
+    head = f"{counted(len(names), 'run')} compared; {NONE} stands where a run has none"
+    blocks = [
+        [head, *_paths(names, comparison.runs)],
+        ["options that differ", *option_lines] if options else ["no option differs"],
+        ["how they went", *course_lines, *_ends(names, comparison.runs)],
+        [*_metric_head(comparison), *metric_lines, *_doubts(comparison)] if metrics else ["no run was validated yet"],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _paths(names: Sequence[str], runs: Sequence[RunFigures]) -> Iterator[str]:
+    widest = max(map(len, names))
+    for name, run in zip(names, runs, strict=True):
+        path = _from_here(run.path)
+        if len(line := f"  {name.ljust(widest)}  {path}") <= WIDTH:
+            yield line
+        else:
+            yield from (f"  {name}", f"    {path}")
+
+
+def _from_here(path: str) -> str:
+    """Return a path as seen from the working directory, where it lies below that."""
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+
+
+def _option_text(value: Any) -> str:
+    if value is None:
+        return NONE
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False)
+
+
+def _course_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
+    yield Row("status", [run.status for run in runs])
+    yield Row("of its length", [f"{_done(run):.0%}" if run.total else NONE for run in runs])
+    yield Row("steps", [str(run.steps) for run in runs])
+    yield Row("samples trained", [str(run.samples) for run in runs])
+    yield Row("time trained", [duration(run.seconds) for run in runs])
+    yield from _rate_rows(runs)
+    yield Row("training loss", [_known(run.training_loss, "{:.4g}".format) for run in runs])
+    yield Row("out of memory", [str(run.ooms) for run in runs])
+    if any(run.validation_ooms for run in runs):
+        yield Row("out of memory, validation", [str(run.validation_ooms) for run in runs])
+    yield Row("memory peak", [_known(run.memory_bytes, size_text) for run in runs])
+    if any(run.limit_bytes for run in runs):
+        yield Row("of its limit", [_known(_share_of_limit(run), "{:.0%}".format) for run in runs])
+
+
+def _done(run: RunFigures) -> float:
+    return (run.steps if run.unit == "steps" else run.samples) / (run.total or 1)
+
+
+def _share_of_limit(run: RunFigures) -> float | None:
+    return run.memory_bytes / run.limit_bytes if run.memory_bytes is not None and run.limit_bytes else None
+
+
+def _rate_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
+    """Yield the learning rate; one of each optimizer where a run has several."""
+    if all(len(run.learning_rates) <= 1 for run in runs):
+        rates = [next(iter(run.learning_rates.values()), None) for run in runs]
+        yield Row("learning rate", [_known(rate, "{:.4g}".format) for rate in rates])
+        return
+    for name in dict.fromkeys(name for run in runs for name in run.learning_rates):
+        yield Row(f"learning rate of {name}", [_known(run.learning_rates.get(name), "{:.4g}".format) for run in runs])
+
+
+def _known(value: float | None, text: Callable[[float], str]) -> str:
+    return NONE if value is None else text(value)
+
+
+def _ends(names: Sequence[str], runs: Sequence[RunFigures]) -> Iterator[str]:
+    for name, run in zip(names, runs, strict=True):
+        if run.status != _COMPLETED and run.reason:
+            yield from wrapped(f"{name}: {run.reason}", WIDTH)
+
+
+def _metric_rows(metric: ComparedMetric) -> Iterator[Row]:
+    label = f"{metric.dataset} {metric.name}"
+    direction = {True: ", higher is better", False: ", lower is better", None: ""}[metric.better_is_higher]
+    yield Row(f"{label}{direction}", list(_values(metric.last, metric.best_last)))
+    if any(best is not None for best in metric.best):
+        yield Row(f"{label}, best", list(_values(metric.best, metric.best_best)))
+        steps = [best.step if best is not None else None for best in metric.best]
+        yield Row(f"{label}, best after step", [_known(step, str) for step in steps])
+
+
+def _values(values: Sequence[Value | None], won: Sequence[int]) -> Iterator[str]:
+    for number, value in enumerate(values):
+        yield NONE if value is None else f"{_MARK if number in won else ''}{_metric_text(value.value)}"
+
+
+def _metric_text(value: float) -> str:
+    is_plain = value == 0 or 0.001 <= abs(value) < 10_000
+    return f"{value:.4f}" if is_plain else f"{value:.4g}"
+
+
+def _metric_head(comparison: Comparison) -> Iterator[str]:
+    is_marked = any(metric.best_last or metric.best_best for metric in comparison.metrics)
+    yield "validation: the last value of each metric, and the best" + (f"; {_MARK}the best run" if is_marked else "")
+
+
+def _doubts(comparison: Comparison) -> Iterator[str]:
+    """Yield which figures may not be of the same samples."""
+    doubtful = dict.fromkeys(metric.dataset for metric in comparison.metrics if metric.is_of_other_data)
+    for dataset in doubtful:
+        text = f"options of {dataset} or of its metrics differ, see above: its figures may not be comparable"
+        yield from wrapped(text, WIDTH)
