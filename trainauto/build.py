@@ -33,8 +33,8 @@ from trainauto.forecast.warm_start import (
 from trainauto.models.base_model import BaseModel
 from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.schedules import RateSchedule
-from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.load import LoadedOptions, runs_of_the_engine
+from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def build_run(
-    loaded: LoadedOptions[RunOptions],
+    given: LoadedOptions[FileOptions],
     *,
     auto_resume: bool = False,
     restarted: bool = False,
@@ -62,7 +62,7 @@ def build_run(
     Everything that can be wrong is found before the run directory is made.
 
     Args:
-        loaded: checked options, with their places in the file.
+        given: checked options, with their places in the file.
         auto_resume: resume the latest run of this name, if there is one.
         restarted: torchrun has started the ranks again: resume the latest run if it is one of this launch.
         check_samples: raises where the training set is not what it is to be.
@@ -75,6 +75,7 @@ def build_run(
         NetworkMismatchError: the run to resume is of another network.
         CheckpointError: it cannot be read.
     """
+    loaded = runs_of_the_engine(given, "this command")
     with StartupLog(repeated_log) as startup_log, RunLock() as lock:
         earlier, checkpoints, checkpoint = earlier_run(
             loaded.options, ranks, lock, auto_resume=auto_resume, restarted=restarted

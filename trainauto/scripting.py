@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from trainauto.forecast.plan_request import MakeOptimizer, PlanRequest
     from trainauto.integrations.loop_model import Loss
     from trainauto.options.cards import CardPreset
-    from trainauto.options.run_options import RunOptions
+    from trainauto.options.run_options import FileOptions
 
 
-def load_options(file: str | os.PathLike[str], changes: Mapping[str, Any] | None = None) -> "LoadedOptions[RunOptions]":
+def load_options(
+    file: str | os.PathLike[str], changes: Mapping[str, Any] | None = None
+) -> "LoadedOptions[FileOptions]":
     """Read and check an option file.
 
     Args:
@@ -41,7 +43,7 @@ def load_options(file: str | os.PathLike[str], changes: Mapping[str, Any] | None
     return loaded.changed(changes) if changes else loaded
 
 
-def build_run(options: "LoadedOptions[RunOptions]", *, auto_resume: bool = False) -> "AbstractContextManager[Run]":
+def build_run(options: "LoadedOptions[FileOptions]", *, auto_resume: bool = False) -> "AbstractContextManager[Run]":
     """Build the run of an option file; leaving the context takes it down.
 
     Call it before anything else imports torch where the options hold a memory budget: what that needs of the process
@@ -62,7 +64,7 @@ def build_run(options: "LoadedOptions[RunOptions]", *, auto_resume: bool = False
 
 
 @overload
-def plan(subject: "LoadedOptions[RunOptions]", *, card: str | None = None, vram: str | None = None) -> "CardPlan": ...
+def plan(subject: "LoadedOptions[FileOptions]", *, card: str | None = None, vram: str | None = None) -> "CardPlan": ...
 
 
 @overload
@@ -84,7 +86,7 @@ def plan(
 
 
 def plan(
-    subject: "LoadedOptions[RunOptions] | PlanRequest | nn.Module | Callable[[], nn.Module]",
+    subject: "LoadedOptions[FileOptions] | PlanRequest | nn.Module | Callable[[], nn.Module]",
     loss: "Loss | None" = None,
     shapes: "Shapes | None" = None,
     *,
@@ -145,7 +147,7 @@ def _chosen_card(card: str | None, vram: str | None) -> "CardPreset":
         raise InputError(str(error)) from None
 
 
-def _plan_options(options: "LoadedOptions[RunOptions]", card: "CardPreset") -> "CardPlan":
+def _plan_options(options: "LoadedOptions[FileOptions]", card: "CardPreset") -> "CardPlan":
     from trainauto.core.worker_process import start_tracing
 
     with start_tracing(like_cuda=True) as child:

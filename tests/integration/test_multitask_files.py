@@ -126,13 +126,23 @@ def test_what_other_commands_say(here: Path, write_images: Callable[..., Path]) 
         refused = command(*words, cwd=here)
         assert refused.returncode == 2, (words, refused.stdout)
         assert "several tasks" in flat(refused.stderr), (words, refused.stderr)
-    for words in (["validate", "-opt", "run.yml"], ["plan", "-opt", "run.yml"]):
-        refused = command(*words, cwd=here)
-        assert refused.returncode == 2, words
-        assert f"{words[0]} builds no run of a Trainer" in flat(refused.stderr), refused.stderr
-        assert "train:total_iter=1" in flat(refused.stderr)
+    refused = command("plan", "-opt", "run.yml", cwd=here)
+    assert refused.returncode == 2
+    assert "plan builds no run of a Trainer" in flat(refused.stderr), refused.stderr
+    assert "validate -opt FILE" in flat(refused.stderr)
     reported = command("report", run, cwd=here)
     assert reported.returncode == 0, reported.stderr
+
+
+def test_validate_trains_a_step_and_leaves_nothing(here: Path) -> None:
+    write_options(here / "run.yml", multitask_options())
+    tried = command("validate", "-opt", "run.yml", "--steps", "2", cwd=here)
+    assert tried.returncode == 0, tried.stderr
+    said = flat(tried.stdout)
+    assert "T1 48, T2 36, T3 36, val 40" in said
+    assert re.search(r"step 2 loss [\d.]+; gradient norm [\d.]+ 16 samples in", said), said
+    assert "tiny can be trained; nothing of this was kept" in said
+    assert [path.name for path in here.iterdir()] == ["run.yml"]
 
 
 def built(file: Path) -> MultitaskRun:

@@ -10,12 +10,12 @@ from trainauto.core.errors import InputError, Place, Problem
 from trainauto.core.registry import Registry
 from trainauto.options.component_arguments import check_arguments
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.options.source_locations import KeyPath
 
 
 @contextmanager
-def locate_errors(loaded: LoadedOptions[RunOptions], path: KeyPath) -> Iterator[None]:
+def locate_errors(loaded: LoadedOptions[FileOptions], path: KeyPath) -> Iterator[None]:
     """Give problems raised inside the place of an option, where they have none."""
     try:
         yield
@@ -25,7 +25,7 @@ def locate_errors(loaded: LoadedOptions[RunOptions], path: KeyPath) -> Iterator[
         ) from error
 
 
-def _place(loaded: LoadedOptions[RunOptions], path: KeyPath, argument: str) -> Place:
+def _place(loaded: LoadedOptions[FileOptions], path: KeyPath, argument: str) -> Place:
     path = (*path, argument) if argument else path
     key, value = loaded.places.of_key(path), loaded.places.of_value(path)
     # The value of a section begins at its first key, on the next line; the section's own name says more.
@@ -33,7 +33,7 @@ def _place(loaded: LoadedOptions[RunOptions], path: KeyPath, argument: str) -> P
 
 
 def checked_arguments(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     registry: Registry[Any],
     path: KeyPath,
     name: str,
@@ -70,7 +70,7 @@ def checked_arguments(
 
 
 def build_component(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     registry: Registry[Any],
     path: KeyPath,
     name: str,

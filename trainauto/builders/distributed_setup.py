@@ -103,14 +103,24 @@ def new_run(loaded: LoadedOptions[RunOptions], ranks: Communicator, lock: RunLoc
 
     def make() -> str:
         with locate_errors(loaded, ("path", "experiments_root")):
-            try:
-                made = RunDirectory.create(Path(loaded.options.path.experiments_root), loaded.options.name)
-                lock.take(made.path)
-            except OSError as error:
-                raise InputError(f"the run directory cannot be made: {error}") from error
-        return str(made.path)
+            options = loaded.options
+            return str(new_folder(Path(options.path.experiments_root), options.name, lock).path)
 
     return RunDirectory(Path(ranks.broadcast_object(make)))
+
+
+def new_folder(root: Path, name: str, lock: RunLock) -> RunDirectory:
+    """Make the folder of a new run and take it.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        made = RunDirectory.create(root, name)
+        lock.take(made.path)
+    except OSError as error:
+        raise InputError(f"the run directory cannot be made: {error}") from error
+    return made
 
 
 def earlier_run(

@@ -5,10 +5,10 @@ from pathlib import Path
 from trainauto.builders.components import locate_errors
 from trainauto.core.plugins import import_installed_plugins, import_plugin
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 
 
-def load_plugins(loaded: LoadedOptions[RunOptions]) -> None:
+def load_plugins(loaded: LoadedOptions[FileOptions]) -> None:
     """Import installed plugins and those the option file names.
 
     Raises:

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
+from trainauto.builders.schedules import build_shape
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
 from trainauto.core.process import without_garbage_collection
@@ -25,11 +26,11 @@ from trainauto.models.activation_checkpointing import ActivationCheckpointingErr
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
 from trainauto.models.weights import load_pretrained, read_weights
-from trainauto.optim import OPTIMIZERS, SCHEDULES
+from trainauto.optim import OPTIMIZERS
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
 from trainauto.tasks.sr.archs import ARCHS, is_discriminator
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 COMPILER = "torch._dynamo"
 
 
-def choose_precision(loaded: LoadedOptions[RunOptions], ranks: Communicator = SINGLE_PROCESS) -> Precision:
+def choose_precision(loaded: LoadedOptions[FileOptions], ranks: Communicator = SINGLE_PROCESS) -> Precision:
     """Choose device and number format, and set torch up accordingly."""
     options = loaded.options
     if options.num_threads is not None:
@@ -69,7 +70,7 @@ def load_compiler() -> None:
             importlib.import_module(COMPILER)
 
 
-def _take_gpu(loaded: LoadedOptions[RunOptions], local_rank: int) -> None:  # pragma: no cuda
+def _take_gpu(loaded: LoadedOptions[FileOptions], local_rank: int) -> None:  # pragma: no cuda
     """Take the GPU of this rank. Two ranks on one card would share its memory and gain nothing."""
     device = torch.device("cuda", local_rank)
     if local_rank >= torch.cuda.device_count():
@@ -291,11 +292,8 @@ def warn_of_short_run(options: Options, world_size: int = 1) -> None:
 
 def build_schedule(loaded: LoadedOptions[RunOptions], model: BaseModel, total: int, unit: LengthUnit) -> RateSchedule:
     """Build the schedule of the learning rate over the length of a run, from the rates the optimizers have now."""
-    options, chosen = loaded.options, loaded.options.train.scheduler
-    shape = build_component(
-        loaded, SCHEDULES, ("train", "scheduler"), chosen.type, chosen.arguments, {"total": total}
-    )()
-    warmup = options.train.warmup_steps or options.train.warmup_ratio * total
+    train, shape = loaded.options.train, build_shape(loaded, total)
+    warmup = train.warmup_steps or train.warmup_ratio * total
     for optimizer in model.optimizers.values():
         RateSchedule.remember_rates(optimizer)
     return RateSchedule(shape, total, unit, warmup)

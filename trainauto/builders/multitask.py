@@ -2,14 +2,18 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from trainauto.builders.components import build_component, locate_errors
+from trainauto.builders.multitask_schedule import ScheduledTrainer
+from trainauto.builders.schedules import build_shape
 from trainauto.builders.trainer_lines import StopOnSignal, in_place_of_bars
-from trainauto.builders.trainer_run import Pair, TrainerRun
+from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
+from trainauto.builders.trainer_trial import try_trainer
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_json_atomically
 from trainauto.core.records import Progress
@@ -21,7 +25,7 @@ from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.multitask_options import MultitaskOptions, MultitaskTraining
 from trainauto.reporting.formatting import duration, in_thousands
-from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_directory import TRAINER_RUNS, RunDirectory
 from trainauto.tasks.multitask import digits, digits_model
 from trainauto.tasks.multitask.accuracy import accuracy_by_task, accuracy_text
 from trainauto.tasks.multitask.batches.collator import HeterogeneousCollator
@@ -60,7 +64,12 @@ class MultitaskRun(TrainerRun):
 
     def __init__(self, loaded: Loaded, precision: Precision) -> None:
         self._loaded, self._precision = loaded, precision
+        options = loaded.options
+        self.place = RunPlace(Path(options.path.experiments_root), options.name, ("path", "experiments_root"))
+        self.checkpoint_words = f"a checkpoint every {counted(options.logger.save_checkpoint_freq, 'step')}"
+        self.has_curves = options.logger.use_tb_logger
         _check_precision(loaded, precision)
+        build_shape(loaded, 1)  # what is wrong with it is said before samples are read
         chosen = {"train": loaded.options.datasets.train, **loaded.options.datasets.validation_sets}
         self._sets = {
             key: build_component(loaded, SAMPLE_SETS, ("datasets", key), component.type, component.arguments)()
@@ -84,6 +93,14 @@ class MultitaskRun(TrainerRun):
                 GradientCheckpointManager.enable_gradient_checkpointing(model)
         return model
 
+    def checkpoints(self, directory: RunDirectory) -> Path:
+        """Return the run's folder."""
+        return directory.path
+
+    def curves(self, directory: RunDirectory) -> Path:
+        """Return the folder of event files in that of the Trainer's runs."""
+        return directory.path / TRAINER_RUNS / "tb"
+
     def facts(self) -> Sequence[Pair]:
         """Return lines of the start."""
         options, table = self._loaded.options, self._table
@@ -93,6 +110,7 @@ class MultitaskRun(TrainerRun):
         budget_bytes = options.memory.budget_bytes(self._precision.device.type)
         filled = f"; batches fill {1 - options.memory.margin:.0%} of it"
         return (
+            ("device", str(self._precision.device)),
             ("model", f"{options.model.type}, {in_thousands(parameters)} parameters, {self._precision}"),
             ("samples", ", ".join([*(f"{name} {count}" for name, count in of_tasks), *validated])),
             ("tokenizer", f"{len(self._tokenizer)} tokens"),
@@ -134,6 +152,11 @@ class MultitaskRun(TrainerRun):
             ("model", str(folder)),
         )
 
+    def try_steps(self, folder: Path, steps: int) -> Sequence[Pair]:
+        """Train a few steps, and measure on the first validation set."""
+        trainer = self._trainer(RunDirectory(folder), None, max_steps=steps, save_strategy="no")
+        return try_trainer(trainer)
+
     def _accuracies(self, directory: RunDirectory) -> list[Pair]:
         """Count what is right in each validation set, and keep it."""
         accuracies: dict[str, dict[str, float]] = {}
@@ -151,13 +174,16 @@ class MultitaskRun(TrainerRun):
             write_json_atomically(directory.path / ACCURACY_FILE, accuracies)
         return lines
 
-    def _trainer(self, directory: RunDirectory, monitor: DynamicBatchingMonitor) -> DynamicBatchingTrainer:
+    def _trainer(
+        self, directory: RunDirectory, monitor: DynamicBatchingMonitor | None, **others: Any
+    ) -> DynamicBatchingTrainer:
         train = self._loaded.options.train
         weights = train.initial_task_loss_weights
         is_balanced = train.use_grad_norm_balancing and len(self._table.tasks) > 1
-        trainer = DynamicBatchingTrainer(
+        trainer = ScheduledTrainer(
+            self._loaded,
             self._model,
-            self._arguments(directory),
+            self._arguments(directory, **others),
             self._sets["train"],
             memory_predictor=predictor_for(self._model, self._sets["train"], self._collate, self._precision.device),
             batch_size_normalizer=normalizer_of(train),
@@ -171,7 +197,7 @@ class MultitaskRun(TrainerRun):
         in_place_of_bars(trainer)
         return trainer
 
-    def _arguments(self, directory: RunDirectory) -> MemoryAwareTrainingArguments:
+    def _arguments(self, directory: RunDirectory, **others: Any) -> MemoryAwareTrainingArguments:
         options = self._loaded.options
         train, memory, logger = options.train, options.memory, options.logger
         budget_bytes = memory.budget_bytes(self._precision.device.type)
@@ -182,11 +208,9 @@ class MultitaskRun(TrainerRun):
             max_batch_size=None if train.use_gradient_accumulation else train.target_batch_size,
             memory_budget=f"{budget_bytes}B" if budget_bytes else None,
             memory_settings={"target_vram_usage": target, "safety_margin": min(0.05, target / 2)},
-            **self._length(),
+            **{**self._length(), **others},
             learning_rate=train.learning_rate,
             weight_decay=train.weight_decay,
-            lr_scheduler_type=train.scheduler.type,
-            warmup_steps=train.warmup_steps or train.warmup_ratio,
             max_grad_norm=train.grad_clip or 0.0,
             logging_steps=logger.print_freq,
             save_steps=logger.save_checkpoint_freq,

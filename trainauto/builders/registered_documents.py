@@ -7,8 +7,18 @@ from typing import Any
 from trainauto.automations import AUTOMATIONS
 from trainauto.core.registry import Registry
 from trainauto.optim import OPTIMIZERS, SCHEDULES
-from trainauto.options.editor_schemas import json_schema, multitask_json_schema, text_json_schema
-from trainauto.options.reference_documents import markdown_reference, multitask_reference, text_reference
+from trainauto.options.editor_schemas import (
+    finetune_json_schema,
+    json_schema,
+    multitask_json_schema,
+    text_json_schema,
+)
+from trainauto.options.reference_documents import (
+    finetune_reference,
+    markdown_reference,
+    multitask_reference,
+    text_reference,
+)
 from trainauto.tasks.multitask import digits, digits_model
 from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
 from trainauto.tasks.sr.archs import ARCHS
@@ -28,6 +38,7 @@ def registries() -> dict[str, Registry[Any]]:
 SCHEMA, REFERENCE = Path("options/schema.json"), Path("docs/options.md")
 TEXT_SCHEMA, TEXT_REFERENCE = Path("options/text/schema.json"), Path("docs/options_text.md")
 MULTITASK_SCHEMA, MULTITASK_REFERENCE = Path("options/multitask/schema.json"), Path("docs/options_multitask.md")
+FINETUNE_SCHEMA, FINETUNE_REFERENCE = Path("options/finetune/schema.json"), Path("docs/options_finetune.md")
 REGISTERING = (digits, digits_model)
 """Modules that bring what they register by being imported."""
 
@@ -42,4 +53,6 @@ def option_documents() -> dict[Path, str]:
         TEXT_REFERENCE: text_reference(),
         MULTITASK_SCHEMA: json.dumps(multitask_json_schema(components), indent=2) + "\n",
         MULTITASK_REFERENCE: multitask_reference(components),
+        FINETUNE_SCHEMA: json.dumps(finetune_json_schema(), indent=2) + "\n",
+        FINETUNE_REFERENCE: finetune_reference(),
     }

@@ -8,8 +8,8 @@ from trainauto.builders.task_parts import TaskParts
 from trainauto.core.errors import InputError, Problem
 from trainauto.data import DynamicDataset
 from trainauto.optim.precision import Precision
-from trainauto.options.load import LoadedOptions, refuse_trainer_runs
-from trainauto.options.run_options import RunOptions
+from trainauto.options.load import LoadedOptions
+from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Options
 from trainauto.options.tasks import KEY
 from trainauto.options.text_options import TextOptions
@@ -38,7 +38,6 @@ def build_task(
     Raises:
         InputError: options or data cannot be used, or a package that the task needs is not installed.
     """
-    refuse_trainer_runs(loaded, "this command")
     if (texts := texts_of(loaded)) is not None:
         from trainauto.builders.language_model import LanguageModelParts
 
@@ -48,7 +47,7 @@ def build_task(
     return SuperResolutionParts(images_of(loaded), world_size, pretrained=pretrained, check_samples=check_samples)
 
 
-def images_of(loaded: LoadedOptions[RunOptions]) -> LoadedOptions:
+def images_of(loaded: LoadedOptions[FileOptions]) -> LoadedOptions:
     """Return options of super-resolution.
 
     Raises:
@@ -59,7 +58,7 @@ def images_of(loaded: LoadedOptions[RunOptions]) -> LoadedOptions:
     return loaded.with_options(loaded.options)
 
 
-def texts_of(loaded: LoadedOptions[RunOptions]) -> LoadedOptions[TextOptions] | None:
+def texts_of(loaded: LoadedOptions[FileOptions]) -> LoadedOptions[TextOptions] | None:
     """Return options of a language model; ``None`` where they are of another task.
 
     Raises:

@@ -34,14 +34,16 @@ class StopOnSignal(TrainerCallback):  # type: ignore[misc]  # mypy does not foll
 
     Args:
         signals: notes them.
+        on_stop: is called before the Trainer stops.
     """
 
-    def __init__(self, signals: StopSignals) -> None:
-        self._signals = signals
+    def __init__(self, signals: StopSignals, on_stop: Callable[[], None] = lambda: None) -> None:
+        self._signals, self._on_stop = signals, on_stop
 
     def on_step_end(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
         """Have the Trainer save and stop."""
         if self._signals.received:
+            self._on_stop()
             control.should_save = control.should_training_stop = True
         return control
 

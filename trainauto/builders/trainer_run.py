@@ -2,16 +2,52 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from trainauto.engine.signals import StopSignals
+from trainauto.options.source_locations import KeyPath
 from trainauto.storage.run_directory import RunDirectory
 
 Pair = tuple[str, str]
 """A label, and what it says."""
 
 
+@dataclass(frozen=True)
+class RunPlace:
+    """Where the runs of an option file go.
+
+    Attributes:
+        root: folder of runs.
+        name: of theirs in it; empty where runs lie right in it.
+        option: that says so.
+    """
+
+    root: Path
+    name: str
+    option: KeyPath
+
+
 class TrainerRun(ABC):
-    """A run that is built, and whose folder is not there yet: all that can be wrong with options and data is known."""
+    """A run that is built, and whose folder is not there yet: all that can be wrong with options and data is known.
+
+    Attributes:
+        place: where its folder goes.
+        checkpoint_words: how often it writes checkpoints, e.g. ``a checkpoint every 100 steps``.
+        has_curves: whether it writes event files.
+    """
+
+    place: RunPlace
+    checkpoint_words: str
+    has_curves: bool
+
+    @abstractmethod
+    def checkpoints(self, directory: RunDirectory) -> Path:
+        """Return the folder in which the Trainer writes its checkpoints: its output directory."""
+
+    @abstractmethod
+    def curves(self, directory: RunDirectory) -> Path:
+        """Return the folder of its event files."""
 
     @abstractmethod
     def facts(self) -> Sequence[Pair]:
@@ -22,7 +58,16 @@ class TrainerRun(ABC):
         """Train, and return lines of the end.
 
         Args:
-            directory: the run's folder, and the Trainer's output directory.
+            directory: the run's folder.
             signals: the first one ends the run after its step, with a checkpoint.
             resumes: from its newest whole checkpoint.
+        """
+
+    @abstractmethod
+    def try_steps(self, folder: Path, steps: int) -> Sequence[Pair]:
+        """Train a few steps and measure as at the end of an epoch; return lines of what came of it.
+
+        Args:
+            folder: for what it writes; whoever gives it removes it.
+            steps: how many.
         """

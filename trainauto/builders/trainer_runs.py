@@ -7,35 +7,38 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainauto.builders.distributed_setup import new_run
+from trainauto.builders.components import locate_errors
+from trainauto.builders.distributed_setup import new_folder
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import choose_precision
 from trainauto.builders.trainer_run import Pair, TrainerRun
 from trainauto.core.errors import InputError, Problem
-from trainauto.distributed.communicator import SINGLE_PROCESS
 from trainauto.engine.random_state import seed_everything
 from trainauto.engine.signals import StopSignals
-from trainauto.optim.precision import Precision
+from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.multitask_options import MultitaskOptions
-from trainauto.options.run_options import RunOptions
-from trainauto.options.tasks import KEY, MULTITASK, kind_of
+from trainauto.options.run_options import FileOptions
+from trainauto.options.tasks import FINETUNE, KEY, MULTITASK, kind_of
 from trainauto.reporting.formatting import WIDTH, pairs_lines
 from trainauto.storage.resumes import CHANGED
-from trainauto.storage.run_directory import TRAINER_RUNS, RunDirectory
+from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import changed_options, keep_options, places_of
 
 logger = logging.getLogger(__name__)
 
-NEEDED: Mapping[str, tuple[str, ...]] = {MULTITASK: ("transformers", "accelerate", "matplotlib")}
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    MULTITASK: ("transformers", "accelerate", "matplotlib"),
+    FINETUNE: ("transformers", "accelerate", "peft"),
+}
 """Packages that runs of a task need beyond what is always installed; the extra is called as the task."""
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 """Folders of a Trainer, by their steps."""
 
 
-def train_with_trainer(loaded: LoadedOptions[RunOptions], *, auto_resume: bool, launcher: str = "none") -> int:
+def train_with_trainer(loaded: LoadedOptions[FileOptions], *, auto_resume: bool, launcher: str = "none") -> int:
     """Train what an option file describes; return the exit code.
 
     Args:
@@ -48,27 +51,24 @@ def train_with_trainer(loaded: LoadedOptions[RunOptions], *, auto_resume: bool, 
         CheckpointError: no checkpoint of the run to resume can be read.
     """
     _check_processes(loaded, launcher)
-    check_packages(loaded)
-    load_plugins(loaded)
-    precision = choose_precision(loaded)
-    seed_everything(loaded.options.manual_seed)
-    run = _built(loaded, precision)
+    run = build_trainer_run(loaded)
     with RunLock() as lock:
-        directory, steps = _folder(loaded, lock, auto_resume=auto_resume)
+        directory, steps = _folder(loaded, run, lock, auto_resume=auto_resume)
         if auto_resume and not steps:
-            logger.warning("nothing to resume: there is no checkpoint of this name yet; the run begins with step 1")
+            logger.warning("nothing to resume: there is no checkpoint yet; the run begins with step 1")
         for line in changed_options(directory, loaded) if steps else ():
             logger.warning("%s%s", CHANGED, line)
-        keep_options(directory, loaded, places_of(loaded), steps, curves=directory.path / TRAINER_RUNS / "tb")
-        start = [("run", loaded.options.name), ("directory", str(directory.path)), ("device", str(precision.device))]
+        curves = run.curves(directory) if run.has_curves else None
+        keep_options(directory, loaded, places_of(loaded), steps, curves=curves)
+        start = [("run", loaded.options.name), ("directory", str(directory.path))]
         resumed = [("resumed", f"after step {steps}")] if steps else []
-        _print([*start, *run.facts(), *resumed, *_ways_out(loaded.options)])
+        _print([*start, *run.facts(), *resumed, *_ways_out(run)])
         with StopSignals() as signals:
             _print(run.train(directory, signals, resumes=steps > 0))
     return signals.exit_code
 
 
-def check_packages(loaded: LoadedOptions[RunOptions]) -> None:
+def check_packages(loaded: LoadedOptions[FileOptions]) -> None:
     """Refuse a file whose runs need packages that are not installed.
 
     Raises:
@@ -82,7 +82,7 @@ def check_packages(loaded: LoadedOptions[RunOptions]) -> None:
         raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"pip install 'trainauto[{task.name}]'"))
 
 
-def _check_processes(loaded: LoadedOptions[RunOptions], launcher: str) -> None:
+def _check_processes(loaded: LoadedOptions[FileOptions], launcher: str) -> None:
     if launcher != "none":
         words = kind_of(loaded.options).words
         message = f"an option file of {words} is trained in one process"
@@ -90,25 +90,41 @@ def _check_processes(loaded: LoadedOptions[RunOptions], launcher: str) -> None:
         raise InputError(Problem(message, loaded.places.of_value((KEY,)), advice))
 
 
-def _built(loaded: LoadedOptions[RunOptions], precision: Precision) -> TrainerRun:
-    """Build what the file's task trains; what a task alone needs is loaded with it."""
+def build_trainer_run(loaded: LoadedOptions[FileOptions]) -> TrainerRun:
+    """Build the run of an option file, with its plugins and its seed; what its task alone needs is loaded with it.
+
+    Raises:
+        InputError: options, data or packages cannot be used.
+    """
+    check_packages(loaded)
+    load_plugins(loaded)
+    precision = choose_precision(loaded)
+    seed_everything(loaded.options.manual_seed)
     if isinstance(loaded.options, MultitaskOptions):
         from trainauto.builders.multitask import MultitaskRun
 
         return MultitaskRun(loaded.with_options(loaded.options), precision)
+    if isinstance(loaded.options, FinetuneOptions):
+        from trainauto.builders.finetune import FinetuneRun
+
+        return FinetuneRun(loaded.with_options(loaded.options), precision)
     raise TypeError(f"{loaded.path} is of {kind_of(loaded.options).words}, whose runs need no Trainer")
 
 
-def _folder(loaded: LoadedOptions[RunOptions], lock: RunLock, *, auto_resume: bool) -> tuple[RunDirectory, int]:
+def _folder(
+    loaded: LoadedOptions[FileOptions], run: TrainerRun, lock: RunLock, *, auto_resume: bool
+) -> tuple[RunDirectory, int]:
     """Return the folder of the run, which this process has from now on, and the steps of its newest checkpoint."""
-    options = loaded.options
-    earlier = RunDirectory.current(Path(options.path.experiments_root), options.name) if auto_resume else None
+    place = run.place
+    earlier = RunDirectory.current(place.root, place.name) if auto_resume else None
     if earlier is not None:
         lock.take(earlier.path)
-        return earlier, newest_checkpoint(earlier.path)
-    directory = new_run(loaded, SINGLE_PROCESS, lock)
-    for part in (directory.validation, directory.checkpoints):
-        part.rmdir()  # a Trainer's lie elsewhere
+        return earlier, newest_checkpoint(run.checkpoints(earlier))
+    with locate_errors(loaded, place.option):
+        directory = new_folder(place.root, place.name, lock)
+    directory.validation.rmdir()
+    if run.checkpoints(directory) != directory.checkpoints:
+        directory.checkpoints.rmdir()
     return directory, 0
 
 
@@ -118,11 +134,10 @@ def newest_checkpoint(output_dir: Path) -> int:
     return max((int(match[1]) for match in matches if match), default=0)
 
 
-def _ways_out(options: RunOptions) -> list[Pair]:
-    every = options.logger.save_checkpoint_freq
+def _ways_out(run: TrainerRun) -> list[Pair]:
     return [
         ("to stop", "Ctrl-C finishes the step and saves; a second one stops at once"),
-        ("to resume", f"the same command with --auto_resume (a checkpoint every {every} steps)"),
+        ("to resume", f"the same command with --auto_resume ({run.checkpoint_words})"),
     ]
 
 

@@ -10,7 +10,7 @@ from trainauto.core.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
-    from trainauto.options.run_options import RunOptions
+    from trainauto.options.run_options import FileOptions
     from trainauto.tasks.sr.inference.load_network import LoadedNetwork
 
 Commands = Any
@@ -112,7 +112,7 @@ def check_free(out: Path, *, overwrite: bool) -> None:
         raise InputError(Problem(f"{out} is there already", advice="--overwrite replaces it."))
 
 
-def prepare_environment(options: "RunOptions") -> None:
+def prepare_environment(options: "FileOptions") -> None:
     """Set what has to be set before torch is loaded."""
     from trainauto.core.process import set_environment, use_expandable_segments
 

@@ -22,7 +22,7 @@ from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.engine.loop import train
 from trainauto.engine.run import Run
-from trainauto.options.load import LoadedOptions, load_options
+from trainauto.options.load import LoadedOptions, load_options, runs_of_the_engine
 from trainauto.options.run_options import RunOptions
 from trainauto.options.schema import Options
 from trainauto.reporting.formatting import decision_lines
@@ -43,7 +43,7 @@ class DryRun:
     """
 
     def __init__(self, options: Path, overrides: Sequence[str], folder: Path) -> None:
-        loaded = load_options(options, overrides)
+        loaded = runs_of_the_engine(load_options(options, overrides), "a dry run")
         start = time.perf_counter()
         with ExitStack() as stack:
             self._heard = stack.enter_context(_Warnings())

@@ -19,8 +19,8 @@ from trainauto.commands.run_validate import DryRunner, tidy_when_terminated
 from trainauto.core.cgroup import cpu_quota, tightest_memory_limit
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import ALLOCATOR_SETTINGS, use_expandable_segments
-from trainauto.options.load import TRIAL, LoadedOptions, load_options
-from trainauto.options.run_options import RunOptions, RunPaths
+from trainauto.options.load import TRIAL, LoadedOptions, load_options, runs_of_the_engine
+from trainauto.options.run_options import FileOptions, RunOptions, RunPaths
 from trainauto.options.schema import Options
 from trainauto.options.tasks import kind_of
 from trainauto.options.text_options import TextOptions
@@ -114,7 +114,7 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             if loaded is not None and kind_of(loaded.options).by_trainer:
                 yield _unknown_run(loaded)
             elif loaded is not None:
-                dry_runner = stack.enter_context(DryRunner(loaded))
+                dry_runner = stack.enter_context(DryRunner(runs_of_the_engine(loaded, "doctor")))
                 built, findings = _built(dry_runner)
                 yield from findings
                 if built and isinstance(loaded.options, Options):
@@ -122,13 +122,13 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
         yield from _needs(loaded, built, torch)
 
 
-def _unknown_run(loaded: LoadedOptions[RunOptions]) -> Finding:
+def _unknown_run(loaded: LoadedOptions[FileOptions]) -> Finding:
     words = kind_of(loaded.options).words
     fact = f"{loaded.path} has no problem; a run of {words} is built by train alone"
     return Finding("the run", UNKNOWN, fact, TRIAL)
 
 
-def _loaded(options: Path, overrides: Sequence[str]) -> tuple[LoadedOptions[RunOptions] | None, list[Finding]]:
+def _loaded(options: Path, overrides: Sequence[str]) -> tuple[LoadedOptions[FileOptions] | None, list[Finding]]:
     try:
         return load_options(options, overrides), []
     except TrainautoError as error:
@@ -171,7 +171,7 @@ def _built(dry_runner: DryRunner) -> tuple[Facts, list[Finding]]:
     return built, training.built_finding(built)
 
 
-def _reading(dry_runner: DryRunner, loaded: LoadedOptions[RunOptions], built: Facts) -> Finding:
+def _reading(dry_runner: DryRunner, loaded: LoadedOptions[FileOptions], built: Facts) -> Finding:
     workers = _workers_and_lookahead(loaded.options)[0]
     try:
         return training.reading_finding(dry_runner.read(), built["plan"]["batch_size"], workers)
@@ -179,7 +179,7 @@ def _reading(dry_runner: DryRunner, loaded: LoadedOptions[RunOptions], built: Fa
         return Finding("reading", BROKEN, str(error))
 
 
-def _needs(loaded: LoadedOptions[RunOptions] | None, built: Facts, torch: Facts) -> Iterable[Finding]:
+def _needs(loaded: LoadedOptions[FileOptions] | None, built: Facts, torch: Facts) -> Iterable[Finding]:
     """Yield what a run needs of cores, files, shared memory and disk; without an option file, what there is."""
     workers, lookahead = _workers_and_lookahead(loaded.options) if loaded is not None else (0, 0)
     batches = machine.batches_under_way(workers, lookahead) if loaded is not None else 0
@@ -191,7 +191,7 @@ def _needs(loaded: LoadedOptions[RunOptions] | None, built: Facts, torch: Facts)
     yield from guarded("disk", lambda: _disks(loaded, built))
 
 
-def _workers_and_lookahead(options: RunOptions) -> tuple[int, int]:
+def _workers_and_lookahead(options: FileOptions) -> tuple[int, int]:
     """Return the processes that make samples, and how many batches are drawn ahead."""
     if isinstance(options, Options | TextOptions):
         train = options.datasets.train
@@ -214,8 +214,8 @@ def _shared_memory(batches: int, built: Facts) -> Finding:
     return machine.shared_memory_finding(room.free, room.total, batches, *sizes)
 
 
-def _disks(loaded: LoadedOptions[RunOptions] | None, built: Facts) -> list[Finding]:
-    if loaded is None:
+def _disks(loaded: LoadedOptions[FileOptions] | None, built: Facts) -> list[Finding]:
+    if loaded is None or not isinstance(loaded.options, RunOptions):
         return [machine.disk_finding("disk", Path(RunPaths().experiments_root))]
     options = loaded.options
     checkpoint_bytes = int(

@@ -16,8 +16,9 @@ from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.core.worker_process import WorkerDiedError, WorkerProcess
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Options
+from trainauto.options.tasks import kind_of
 from trainauto.reporting.formatting import WIDTH, in_thousands, pairs_lines
 from trainauto.reporting.step_stats import error_text
 
@@ -38,7 +39,7 @@ class DryRunner:
     Nothing stays: the run directory lies in a temporary folder, and so does a copy of what earlier runs learned.
     """
 
-    def __init__(self, loaded: LoadedOptions[RunOptions]) -> None:
+    def __init__(self, loaded: LoadedOptions[FileOptions]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="trainauto-validate-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         _copy_of_calibrations(folder / "cache")
@@ -47,6 +48,7 @@ class DryRunner:
             "options": str(loaded.path),
             "overrides": list(loaded.overrides),
             "folder": str(folder / "experiments"),
+            "by_trainer": kind_of(loaded.options).by_trainer,
         }
 
     def __enter__(self) -> "DryRunner":
@@ -134,6 +136,16 @@ def tidy_when_terminated() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def validate_with_trainer(loaded: LoadedOptions[FileOptions], steps: int) -> int:
+    """Make a dry run of an option file whose runs go through a Trainer; arguments and errors as :func:`validate`."""
+    with tidy_when_terminated(), DryRunner(loaded) as dry_runner:
+        built = dry_runner.build()
+        _print([("options", f"{loaded.path}: no problem"), *built["pairs"], ("built in", f"{built['seconds']:.1f} s")])
+        _print(dry_runner.train(steps)["pairs"])
+    _print([("result", f"{loaded.options.name} can be trained; nothing of this was kept")])
+    return 0
 
 
 def validate(loaded: LoadedOptions[RunOptions], steps: int) -> int:

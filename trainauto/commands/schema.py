@@ -10,10 +10,13 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("schema", help="print the JSON Schema of option files")
     parser.add_argument(
-        "--task", choices=["super_resolution", "text", "multitask"], default="super_resolution", help="whose"
+        "--task",
+        choices=["super_resolution", "text", "multitask", "finetune"],
+        default="super_resolution",
+        help="whose",
     )
     parser.add_argument("--markdown", action="store_true", help="print the options reference instead")
-    written = "options/schema.json, docs/options.md, and those of options/text and options/multitask"
+    written = "options/schema.json, docs/options.md, and those of options/text, options/multitask and options/finetune"
     parser.add_argument("--write", action="store_true", help=f"write {written}")
     parser.add_argument("--check", action="store_true", help="exit with 1 if one of these is out of date")
     parser.set_defaults(execute=_run)
@@ -37,6 +40,7 @@ def _run(parsed: argparse.Namespace) -> int:
         "super_resolution": (kept.SCHEMA, kept.REFERENCE),
         "text": (kept.TEXT_SCHEMA, kept.TEXT_REFERENCE),
         "multitask": (kept.MULTITASK_SCHEMA, kept.MULTITASK_REFERENCE),
+        "finetune": (kept.FINETUNE_SCHEMA, kept.FINETUNE_REFERENCE),
     }[parsed.task]
     print(documents[reference if parsed.markdown else schema], end="")
     return 0

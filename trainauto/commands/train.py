@@ -16,7 +16,7 @@ from trainauto.core.process import without_garbage_collection
 if TYPE_CHECKING:
     from trainauto.core.worker_process import WorkerProcess
     from trainauto.options.load import LoadedOptions
-    from trainauto.options.run_options import RunOptions
+    from trainauto.options.run_options import FileOptions, RunOptions
 
 
 def add_to(commands: Commands) -> None:
@@ -40,13 +40,14 @@ def add_to(commands: Commands) -> None:
 def _run(parsed: argparse.Namespace) -> int:
     with ExitStack() as stack:
         tracer = stack.enter_context(_early_tracer(parsed))
-        from trainauto.options.load import load_options
+        from trainauto.options.load import load_options, runs_of_the_engine
         from trainauto.options.tasks import kind_of
 
         loaded = load_options(parsed.opt, parsed.force_yml)
         prepare_environment(loaded.options)
         if kind_of(loaded.options).by_trainer:
             return _train_with_trainer(loaded, parsed)
+        runs = runs_of_the_engine(loaded, "train")
         with without_garbage_collection():
             from trainauto.build import build_run
             from trainauto.distributed.communicator import any_of, init_distributed, was_restarted
@@ -57,15 +58,15 @@ def _run(parsed: argparse.Namespace) -> int:
         restarted = any_of(ranks, parsed.launcher != "none" and was_restarted())
         auto_resume = any_of(ranks, parsed.auto_resume)
         run = stack.enter_context(
-            build_run(loaded, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
+            build_run(runs, auto_resume=auto_resume, restarted=restarted, ranks=ranks, tracer=tracer)
         )
-        run.summary = replace(run.summary, facts=(*run.summary.facts, *_ways_out(loaded.options)))
+        run.summary = replace(run.summary, facts=(*run.summary.facts, *_ways_out(runs.options)))
         run.resume_command = _command_to_resume(parsed)
         train(run)
         return run.exit_code
 
 
-def _train_with_trainer(loaded: "LoadedOptions[RunOptions]", parsed: argparse.Namespace) -> int:
+def _train_with_trainer(loaded: "LoadedOptions[FileOptions]", parsed: argparse.Namespace) -> int:
     """Train an option file of a task whose runs go through the Trainer of transformers."""
     with without_garbage_collection():
         from trainauto.builders.trainer_runs import train_with_trainer

@@ -22,18 +22,20 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from trainauto.commands.run_validate import validate
+    from trainauto.commands.run_validate import validate, validate_with_trainer
     from trainauto.core.errors import InputError, Problem
-    from trainauto.options.load import load_options, refuse_trainer_runs, super_resolution_only
+    from trainauto.options.load import load_options, runs_of_the_engine, super_resolution_only
+    from trainauto.options.tasks import kind_of
 
     if parsed.steps < 1:
         raise InputError(Problem(f"--steps {parsed.steps} trains nothing", advice="Steps count from 1."))
     loaded = load_options(parsed.opt, parsed.force_yml)
-    refuse_trainer_runs(loaded, "validate")
     if parsed.decode:
         images = super_resolution_only(loaded, "--decode", "Leave it out: texts are read and tokenized as a whole.")
         sets = ("train", *images.options.datasets.validation_sets)
         every = [f"datasets:{name}:decode_all=true" for name in sets]
         loaded = load_options(parsed.opt, [*parsed.force_yml, *every])
     prepare_environment(loaded.options)
-    return validate(loaded, parsed.steps)
+    if kind_of(loaded.options).by_trainer:
+        return validate_with_trainer(loaded, parsed.steps)
+    return validate(runs_of_the_engine(loaded, "validate"), parsed.steps)

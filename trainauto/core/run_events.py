@@ -87,6 +87,8 @@ class RunEnd:
         checkpoint: the last checkpoint written, as the person should read it; empty where there is none.
         facts: further (label, text) lines of the end summary, in order.
         resume_command: the command that resumes it; empty where there is nothing to resume.
+        termination_status: what ended it, in one word for programs (``auto_complete``, ``user_stop``); empty where its
+            status says enough.
     """
 
     status: EndStatus
@@ -95,6 +97,7 @@ class RunEnd:
     checkpoint: str = ""
     facts: tuple[tuple[str, str], ...] = ()
     resume_command: str = ""
+    termination_status: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,14 +21,14 @@ from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import forecast_memory
 from trainauto.options.cards import CardPreset
-from trainauto.options.load import LoadedOptions, refuse_trainer_runs
-from trainauto.options.run_options import RunOptions
+from trainauto.options.load import LoadedOptions, runs_of_the_engine
+from trainauto.options.run_options import FileOptions
 
 UNBOUNDED_PX = 2**15
 
 
 def plan_for_cards(
-    loaded: LoadedOptions[RunOptions],
+    given: LoadedOptions[FileOptions],
     cards: Sequence[CardPreset],
     *,
     measure: bool = False,
@@ -37,7 +37,7 @@ def plan_for_cards(
     """Trace the run of an option file, whatever its task, and say what fits on each card.
 
     Args:
-        loaded: the option file.
+        given: the option file.
         cards: the cards.
         measure: try a few plans on the device at hand, too.
         child: a process that traces as on CUDA, where one was started already.
@@ -46,7 +46,7 @@ def plan_for_cards(
         InputError: the options cannot be used.
         TraceError: the model cannot be traced.
     """
-    refuse_trainer_runs(loaded, "plan")
+    loaded = runs_of_the_engine(given, "plan")
     if (texts := texts_of(loaded)) is not None:
         return plan_language_model(texts, cards, measure=measure, child=child)
     return plan_super_resolution(images_of(loaded), cards, measure=measure, child=child)

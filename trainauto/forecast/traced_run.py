@@ -16,14 +16,14 @@ from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions
 from trainauto.tasks.sr.data.image_crops import ImageCrops
 
 logger = logging.getLogger(__name__)
 
 
 def fake_run(
-    loaded: LoadedOptions[RunOptions],
+    loaded: LoadedOptions[FileOptions],
     *,
     like_cuda: bool = False,
     world_size: int = 1,

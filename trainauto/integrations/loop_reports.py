@@ -30,16 +30,27 @@ class LoopReports:
 
     Args:
         root: folder of runs; ``None`` writes nothing.
+        directory: that of the run, where it is there already with what it was made with; ``root`` is not looked at.
         on_console: whether steps are told on the console, too; without it, only what is said in words is.
         curves_every: steps between points of curves.
+        print_freq: steps between lines of the log.
 
     Attributes:
         folder: that of this run; empty without one.
         name: of the loop.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None, *, on_console: bool = True, curves_every: int = 1) -> None:
-        self._on_console, self._curves_every = on_console, curves_every
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None,
+        *,
+        directory: RunDirectory | None = None,
+        on_console: bool = True,
+        curves_every: int = 1,
+        print_freq: int = LOGGED_EVERY,
+    ) -> None:
+        self._on_console, self._curves_every, self._print_freq = on_console, curves_every, print_freq
+        self._directory = directory
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
         self._progress = Progress()
@@ -51,12 +62,16 @@ class LoopReports:
         """Make the folder of the run, where one is wanted, with what it was made with, and tell of its start."""
         if not self._on_console and not logging.getLogger().handlers:
             self._say_words()
-        if self._root is None:
+        directory, self._progress = self._directory, summary.progress
+        if directory is not None:
+            directory.rewind(summary.progress.steps)
+        elif self._root is not None:
+            directory = RunDirectory.create(self._root, "")
+            directory.write_config({"name": self.name, **config})
+        else:
             return
-        directory = RunDirectory.create(self._root, "")
         self.folder = str(directory.path)
-        directory.write_config({"name": self.name, **config})
-        sinks = default_sinks(directory, LOGGED_EVERY, console=self._on_console, curves_every=self._curves_every)
+        sinks = default_sinks(directory, self._print_freq, console=self._on_console, curves_every=self._curves_every)
         self._reporter = Reporter(sinks)
         self._reporter.start(replace(summary, run_directory=self.folder))
 
@@ -83,9 +98,14 @@ class LoopReports:
             return
         self._end(RunEnd("failed", f"{type(error).__name__}: {error}".splitlines()[0], self._progress))
 
-    def close(self) -> None:
-        """Tell of the end, and close what is written."""
-        self._end(RunEnd("completed", "the loop has ended", self._progress))
+    def close(self, end: RunEnd | None = None) -> None:
+        """Tell of the end, and close what is written.
+
+        Args:
+            end: how it was; its progress is filled in.
+        """
+        end = end or RunEnd("completed", "the loop has ended", self._progress)
+        self._end(replace(end, progress=self._progress))
 
     def _end(self, end: RunEnd) -> None:
         if self._reporter is not None:

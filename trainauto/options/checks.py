@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from trainauto.core.words import counted
-from trainauto.options.run_options import RunOptions, RunTraining
+from trainauto.options.run_options import FileOptions, RunTraining
 from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.options.validation_errors import Finding
 
-Checked = TypeVar("Checked", bound=RunOptions)
+Checked = TypeVar("Checked", bound=FileOptions)
 
 
 class CombinationChecks(Generic[Checked]):

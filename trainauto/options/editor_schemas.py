@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from trainauto.options.component_schemas import Components, arguments_schema, schema_of
+from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.multitask_options import MultitaskOptions
 from trainauto.options.nested import SECTION
 from trainauto.options.parameters import summary_of
@@ -53,11 +54,19 @@ def multitask_json_schema(components: Components) -> dict[str, Any]:
     """Return a JSON Schema (draft 2020-12) of option files of several tasks; arguments are as for `json_schema`."""
     schema, definitions, slot = _begun(MultitaskOptions, components)
     schema["properties"]["model"] |= slot("multitask-model")
+    definitions["MultitaskTraining"]["properties"]["scheduler"] |= slot("schedule")
     sets, of_samples = definitions["SampleSets"], slot("sample-set")
     sets["properties"]["train"] |= of_samples
     sets["properties"]["val"]["anyOf"][0] = sets["additionalProperties"] = of_samples
     del schema["properties"][SECTION], definitions["Automations"], definitions["AutomationSwitch"]
     return _ended(schema, "SampleSets", None, components, "trainauto option file of several tasks")
+
+
+def finetune_json_schema() -> dict[str, Any]:
+    """Return a JSON Schema (draft 2020-12) of option files of fine-tuning, which name no components."""
+    schema, definitions, _ = _begun(FinetuneOptions, {})
+    definitions.pop("Component", None)
+    return {"$schema": DRAFT, **schema, "title": "trainauto option file of fine-tuning"}
 
 
 def _begun(

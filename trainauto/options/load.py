@@ -15,7 +15,7 @@ from trainauto.options.combination_checks import impossible_combinations
 from trainauto.options.lookup import fields_of, section_at, sections
 from trainauto.options.nested import SECTION, unnest
 from trainauto.options.overrides import apply_overrides
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Options
 from trainauto.options.source_locations import KeyPath, Places, dotted, printable
 from trainauto.options.tasks import KEY, SUPER_RESOLUTION, TASKS, TaskOptions, kind_of, task_of
@@ -23,12 +23,12 @@ from trainauto.options.test_schema import OptionsToMeasure
 from trainauto.options.validation_errors import Finding, described, findings_of, in_file_order
 from trainauto.options.yaml_file import read_yaml
 
-OfTask = TypeVar("OfTask", bound=RunOptions, default=Options, covariant=True)
+OfTask = TypeVar("OfTask", bound=FileOptions, default=Options, covariant=True)
 """Options of a task; where nobody says which, of super-resolution."""
-Other = TypeVar("Other", bound=RunOptions)
+Other = TypeVar("Other", bound=FileOptions)
 
 
-TRIAL = "To try it: train -opt FILE --force_yml name=trial train:total_epochs=null train:total_iter=1"
+TRIAL = "To try it: validate -opt FILE"
 """What there is for runs of a Trainer where commands build no run of theirs."""
 
 
@@ -59,7 +59,7 @@ class LoadedOptions(Generic[OfTask]):
         """Return the same with other options: resolved ones, or these as what they are known to be."""
         return LoadedOptions(options, self.places, self.path, self.tree, self.overrides, self.folder, self.unwritten)
 
-    def changed(self, changes: Mapping[str, Any]) -> "LoadedOptions[RunOptions]":
+    def changed(self, changes: Mapping[str, Any]) -> "LoadedOptions[FileOptions]":
         """Return these options with some values changed, checked as a whole again.
 
         Args:
@@ -81,7 +81,7 @@ class LoadedTest:
     as_run: LoadedOptions
 
 
-def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[RunOptions]:
+def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[FileOptions]:
     """Read, override and check an option file.
 
     Components' arguments are not checked here: their signatures are known to whoever builds them.
@@ -94,7 +94,9 @@ def load_options(path: Path, overrides: Sequence[str] = ()) -> LoadedOptions[Run
         InputError: with one problem for each thing that is wrong, in file order.
     """
     tree, places, file = _read(
-        path, "options/train/ (images), options/text/ (language models) or options/multitask/ (several tasks)"
+        path,
+        "options/train/ (images), options/text/ (language models), options/multitask/ (several tasks) or "
+        "options/finetune/ (vision-language models)",
     )
     twice = unnest(tree, places)
     apply_overrides(tree, places, overrides)
@@ -143,7 +145,7 @@ def _check_measured_task(tree: Mapping[str, Any], places: Places) -> None:
         raise InputError(Problem(message, places.of_value((KEY,)), advice))
 
 
-def super_resolution_only(loaded: LoadedOptions[RunOptions], action: str, advice: str) -> LoadedOptions:
+def super_resolution_only(loaded: LoadedOptions[FileOptions], action: str, advice: str) -> LoadedOptions:
     """Return options of super-resolution.
 
     Args:
@@ -161,20 +163,21 @@ def super_resolution_only(loaded: LoadedOptions[RunOptions], action: str, advice
     raise InputError(Problem(message, loaded.places.of_value((KEY,)), task.elsewhere or advice))
 
 
-def refuse_trainer_runs(loaded: LoadedOptions[RunOptions], action: str) -> None:
-    """Refuse option files whose runs go through the Trainer of transformers, which builds their steps itself.
+def runs_of_the_engine(loaded: LoadedOptions[FileOptions], action: str) -> LoadedOptions[RunOptions]:
+    """Return options of runs whose steps the engine builds itself.
 
     Args:
         loaded: options of any task.
-        action: what knows no such runs, e.g. `plan`.
+        action: what knows no others, e.g. `plan`.
 
     Raises:
-        InputError: they are of such a task.
+        InputError: their runs go through the Trainer of transformers.
     """
     task = kind_of(loaded.options)
-    if task.by_trainer:
-        message = f"{action} builds no run of a Trainer, and this file is of {task.words}"
-        raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"The file has no problem. {TRIAL}"))
+    if not task.by_trainer and isinstance(loaded.options, RunOptions):
+        return loaded.with_options(loaded.options)
+    message = f"{action} builds no run of a Trainer, and this file is of {task.words}"
+    raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"The file has no problem. {TRIAL}"))
 
 
 def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:
@@ -206,9 +209,9 @@ def _read(path: Path, examples: str) -> tuple[dict[str, Any], Places, str]:
 
 def _validated(
     tree: dict[str, Any], places: Places, file: str, more_findings: Sequence[Finding], task: TaskOptions
-) -> RunOptions:
+) -> FileOptions:
     findings = [*more_findings, *_misnamed_sets(tree, task.model), *_misnamed_automations(tree, task.model)]
-    options: RunOptions | None = None
+    options: FileOptions | None = None
     valid = set(task.model.model_fields)
     try:
         options = task.model.model_validate(tree)
@@ -235,7 +238,7 @@ def _worded(
     return [finding for finding in findings if not any(finding.path[: len(path)] == path for path in misnamed)]
 
 
-def _partial(tree: dict[str, Any], valid: set[str], model: type[RunOptions]) -> RunOptions:
+def _partial(tree: dict[str, Any], valid: set[str], model: type[FileOptions]) -> FileOptions:
     """Return options that hold what is valid at the top level, and lack the rest."""
     fields = model.model_fields
     return model.model_construct(
@@ -249,7 +252,7 @@ def _partial(tree: dict[str, Any], valid: set[str], model: type[RunOptions]) -> 
 
 def _misnamed_sets(tree: dict[str, Any], model: type[BaseModel]) -> list[Finding]:
     """Return the data sets that are neither ``train`` nor for validation (in a test file: nor for that)."""
-    firsts = ("train", "val") if issubclass(model, RunOptions) else ("test", "val")
+    firsts = ("train", "val") if issubclass(model, FileOptions) else ("test", "val")
     datasets = tree.get("datasets")
     if not isinstance(datasets, dict):
         return []

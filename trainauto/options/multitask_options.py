@@ -14,14 +14,6 @@ NonNegative = Annotated[float, Field(ge=0.0)]
 UpToOne = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class TrainerSchedule(Component):
-    """How rates go: one of the Trainer's schedules, which take no arguments here."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    type: Literal["constant", "linear", "cosine"] = option(..., "constant, linear (to 0) or cosine (to 0).")
-
-
 class SampleSets(BaseModel):
     """Training set and validation sets (`val`, and any number of `val_*`), each a registered set of samples."""
 
@@ -45,8 +37,10 @@ class MultitaskTraining(RunTraining):
         None, "Length of the run; schedules count samples.", unit="passes over the training set"
     )
     learning_rate: Positive = option(5e-5, "Rate of AdamW.", reason="for models that were trained before")
-    scheduler: TrainerSchedule = option(
-        TrainerSchedule(type="constant"), "How the rate goes, in steps with total_iter, else in samples."
+    scheduler: Component = option(
+        Component(type="constant"),
+        "constant, linear, cosine, cosine_with_restarts or multistep, after the warm-up; counted in steps with "
+        "total_iter, else in samples.",
     )
     weight_decay: NonNegative = option(0.0, "Decay of AdamW.", reason="that of transformers' Trainer")
     base_batch_size: PositiveInt = option(

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from trainauto.options.component_schemas import Components, arguments_schema, schema_of
+from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.lookup import sections
 from trainauto.options.multitask_options import MultitaskOptions
 from trainauto.options.nested import SECTION
@@ -63,6 +64,22 @@ def multitask_reference(components: Components) -> str:
     return "\n".join([*_multitask_introduction(), *tables]).rstrip() + "\n"
 
 
+def finetune_reference() -> str:
+    """Return the reference of option files of fine-tuning, as Markdown."""
+    return "\n".join([*_finetune_introduction(), *_option_tables(FinetuneOptions)]).rstrip() + "\n"
+
+
+def _finetune_introduction() -> Iterator[str]:
+    yield "# Options of fine-tuning"
+    yield ""
+    yield "Every key of an option file with a section `training`. This page is generated from the schema; do not edit"
+    yield "it."
+    yield "[docs/finetune.md](finetune.md) begins with an example."
+    yield ""
+    yield "Any key can be set on the command line: `--force_yml training:learning_rate=1e-4 lora:r=16`."
+    yield ""
+
+
 def _text_introduction() -> Iterator[str]:
     yield "# Options of language models"
     yield ""
@@ -80,7 +97,8 @@ def _multitask_introduction() -> Iterator[str]:
     yield "Every key of an option file of `task: multitask`. This page is generated from the schema; do not edit it."
     yield "[docs/multitask.md](multitask.md) begins with an example."
     yield ""
-    yield "Any key can be set on the command line: `--force_yml train:total_epochs=2 model:layers=4`."
+    yield "Schedules with their arguments: [options.md](options.md#schedules). Any key can be set on the command line:"
+    yield "`--force_yml train:total_epochs=2 model:layers=4`."
     yield ""
 
 
@@ -88,7 +106,8 @@ def _introduction() -> Iterator[str]:
     yield "# Options"
     yield ""
     yield "Every key of an option file of super-resolution; language models: [options_text.md](options_text.md),"
-    yield "several tasks: [options_multitask.md](options_multitask.md)."
+    yield "several tasks: [options_multitask.md](options_multitask.md), fine-tuning:"
+    yield "[options_finetune.md](options_finetune.md)."
     yield "This page is generated from the schema; do not edit it."
     yield ""
     yield "Any key can be set on the command line: `--force_yml train:total_iter=500 train:losses:0:type=mseloss`."
@@ -108,7 +127,11 @@ def _option_tables(model: type[BaseModel], without: str = "") -> Iterator[str]:
         if section is Automations:
             those = "[those below](#automations)" if model is Options else "[these](options.md#automations)"
             yield f"Beside `enabled`, keys are names of automations; {those} are registered."
-            yield "The section may stand under `train` instead, and names may be in snake_case (`plan_schedule`)."
+            if model is FinetuneOptions:
+                yield "Of a Trainer's run `DynamicBatchSizeOptimizer` alone is one, with `target_vram_usage`,"
+                yield "`safety_margin`, `adjustment_frequency`, `policy` and its other settings that are no bounds."
+            else:
+                yield "The section may stand under `train` instead, and names may be in snake_case (`plan_schedule`)."
             yield ""
         yield from _table(schema, {"unit": "unit", "description": "what it is", "reason": "why this default"})
 

@@ -1,4 +1,4 @@
-"""What option files of all tasks share: the keys at their top, and sections that say the same in each."""
+"""What option files share: keys at the top of all of them, and of those whose runs lie below ``experiments/``."""
 
 from typing import Annotated, Any, Literal
 
@@ -49,7 +49,8 @@ class RunTraining(Section):
     )
     scheduler: Component = option(
         Component(type="constant"),
-        "multistep, cosine, linear or constant; counted in steps with total_iter, else in samples.",
+        "multistep, cosine, cosine_with_restarts, linear or constant; counted in steps with total_iter, else in "
+        "samples.",
     )
     warmup_steps: NonNegativeInt = option(0, "Linear warm-up of the rate.", unit="optimizer steps", reason="off")
     warmup_ratio: Fraction = option(0.0, "Linear warm-up as a share of the run.", unit="share of the run", reason="off")
@@ -87,8 +88,8 @@ class Automations(BaseModel):
         return {name: switch for name, switch in (self.__pydantic_extra__ or {}).items() if switch.enabled}
 
 
-class RunOptions(Section):
-    """One training run, whatever is trained; each task has its own keys beside these."""
+class FileOptions(Section):
+    """What every option file has, whatever is trained and wherever its runs go."""
 
     name: FolderName = option(..., "Name of the experiment and of its folder: letters, digits, space, . _ -")
     task: str = option(..., "What is learned.")
@@ -110,8 +111,13 @@ class RunOptions(Section):
     plugins: list[str] = option(
         [], "Python modules to import first (beside this file, or installed); they register components of your own."
     )
+    memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
+    training_automations: Automations = option(Automations(), "What steers the run while it goes.")
+
+
+class RunOptions(FileOptions):
+    """One training run below ``experiments/``; each task has its own keys beside these."""
+
     path: RunPaths = option(RunPaths(), "Folders.")
     train: RunTraining = option(..., "Optimizer, schedule, length.")
     logger: RunLogger = option(RunLogger(), "Console, checkpoints, curves.")
-    memory: MemoryOptions = option(MemoryOptions(), "Memory budget.")
-    training_automations: Automations = option(Automations(), "What steers the run while it goes.")

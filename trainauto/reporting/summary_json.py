@@ -73,6 +73,8 @@ class SummaryJson(Sink):
     def end(self, summary: RunEnd) -> None:
         """Write how it ended."""
         self._head |= {"status": summary.status, "reason": summary.reason, "step": summary.progress.steps}
+        if summary.termination_status:
+            self._head["termination_status"] = summary.termination_status
         self._write()
 
     def _keep(self, record: StepRecord, progress: Progress) -> None:

@@ -14,14 +14,14 @@ from trainauto.core.files import write_text_atomically
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.options.load import LoadedOptions
-from trainauto.options.run_options import RunOptions
+from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.storage.run_directory import RunDirectory
 
 CURVES = "tensorboard"
 """Key of config.json that says where the event files are, seen from the run's folder."""
 
 
-def changed_options(directory: RunDirectory, loaded: LoadedOptions[RunOptions], world_size: int = 1) -> list[str]:
+def changed_options(directory: RunDirectory, loaded: LoadedOptions[FileOptions], world_size: int = 1) -> list[str]:
     """Compare with the options and ranks the run was last started with; one line a key that differs.
 
     What nobody wrote, neither then nor now, is no option that was changed: another card has another preset.
@@ -100,11 +100,21 @@ def write_run_metadata(
         "launch": launch_of_now(),
         "unwritten": sorted(loaded.unwritten),
     }
-    keep_options(directory, loaded, origin, step, curves=directory.tensorboard)
+    keep_options(
+        directory,
+        loaded,
+        origin,
+        step,
+        curves=directory.tensorboard if loaded.options.logger.use_tb_logger else None,
+    )
 
 
 def keep_options(
-    directory: RunDirectory, loaded: LoadedOptions[RunOptions], origin: Mapping[str, Any], step: int, curves: Path
+    directory: RunDirectory,
+    loaded: LoadedOptions[FileOptions],
+    origin: Mapping[str, Any],
+    step: int,
+    curves: Path | None,
 ) -> None:
     """Keep the options as they stand in the file, as given and as resolved, and where the run comes from.
 
@@ -113,7 +123,7 @@ def keep_options(
         loaded: its options.
         origin: plain values; see :func:`origin_of`.
         step: the step it stands at: what this replaces held up to there, and is named by it.
-        curves: where event files go, where the options want some.
+        curves: where event files go; ``None`` where there are none.
     """
     texts = {
         directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
@@ -127,7 +137,7 @@ def keep_options(
             file.replace(until)
         write_text_atomically(file, text)
     config = loaded.options.model_dump(mode="json")
-    if loaded.options.logger.use_tb_logger:
+    if curves is not None:
         config[CURVES] = Path(os.path.relpath(curves, directory.path)).as_posix()
     directory.write_config(config)
 
@@ -154,7 +164,7 @@ def origin_of(loaded: LoadedOptions[RunOptions], dataset: DynamicDataset) -> dic
     return places_of(loaded) | {"samples": len(dataset), "names_sha256": names_sha256(dataset)}
 
 
-def places_of(loaded: LoadedOptions[RunOptions]) -> dict[str, Any]:
+def places_of(loaded: LoadedOptions[FileOptions]) -> dict[str, Any]:
     """Return the folders and versions that a run comes from."""
     return {
         "folder": str(loaded.folder or loaded.path.resolve().parent),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.options.load import LoadedOptions, load_options, refuse_trainer_runs, super_resolution_only
+from trainauto.options.load import LoadedOptions, load_options, runs_of_the_engine, super_resolution_only
 from trainauto.options.multitask_options import MultitaskOptions
 from trainauto.options.tasks import TASKS, kind_of
 
@@ -81,8 +81,7 @@ def test_keys_that_it_has_not(problems: Problems, override: str, advice: str) ->
         (["tokenizer:pretrained=gpt2"], "the tokenizer is given twice"),
         (["training_automations={PlanSchedule: {changes: []}}"], "no automation steers a Trainer's run"),
         (["train:training_automations={enabled: false}"], "no automation steers a Trainer's run"),
-        (["train:scheduler={type: multistep}"], "multistep"),
-        (["train:scheduler={type: cosine, end_factor: 0.1}"], "end_factor"),
+        (["train:scheduler=cosine"], "cosine"),
         (["memory:calibration=true"], "true"),
         (["memory:margin=1.0"], "1.0"),
         (["train:initial_task_loss_weights={T1: 0}"], "0"),
@@ -103,9 +102,9 @@ def test_a_step_may_be_one_pass(load: Callable[..., LoadedOptions]) -> None:
 def test_commands_that_build_no_such_run_say_so(load: Callable[..., LoadedOptions]) -> None:
     loaded = load(text=MULTITASK)
     with pytest.raises(InputError, match="plan builds no run of a Trainer, and this file is of several") as caught:
-        refuse_trainer_runs(loaded, "plan")
-    assert "train:total_iter=1" in caught.value.problems[0].advice
-    refuse_trainer_runs(load(), "plan")
+        runs_of_the_engine(loaded, "plan")
+    assert "validate -opt FILE" in caught.value.problems[0].advice
+    runs_of_the_engine(load(), "plan")
     with pytest.raises(InputError, match="export is for networks of super-resolution") as caught:
         super_resolution_only(loaded, "export", "Take from_pretrained.")
     assert "accurate" in caught.value.problems[0].advice  # not what there is for language models

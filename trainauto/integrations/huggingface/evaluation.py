@@ -140,7 +140,7 @@ class EvaluationMemory:
             RuntimeError: a single sample does not fit, or something else is wrong.
         """
         count = _samples_in(inputs)
-        self._widest = max(self._widest, _width_of(inputs))
+        self._widest = max(self._widest, self._width_of(inputs))
         self._largest = max(self._largest, count)
         with self._limited():
             held_bytes = meter.now_bytes()
@@ -164,9 +164,17 @@ class EvaluationMemory:
         release_memory(self._trainer.args.device)
         self._fail(count, message)
         middle = (count + 1) // 2
-        halves = [_part(inputs, count, 0, middle), _part(inputs, count, middle, count)]
+        halves = [self._part(inputs, count, 0, middle), self._part(inputs, count, middle, count)]
         first, second = (self._in_halves(half, _samples_in(half), predict) for half in halves)
         return _joined(first, second)
+
+    def _part(self, inputs: Any, count: int, start: int, stop: int) -> Any:
+        parts = self._trainer.batch_parts
+        return _part(inputs, count, start, stop) if parts is None else parts.part(inputs, start, stop)
+
+    def _width_of(self, inputs: Any) -> int:
+        parts = self._trainer.batch_parts
+        return _width_of(inputs) if parts is None else parts.shape(inputs).extent
 
     def _fail(self, count: int, message: str) -> None:
         self._ooms += 1

@@ -1,13 +1,27 @@
 """Where classes of memory-aware Trainers add what they keep of their own."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from trainauto.core.plan import BatchShape
 from trainauto.core.records import StepRecord
-from trainauto.core.run_events import LengthUnit
+from trainauto.core.run_events import LengthUnit, RunEnd
+from trainauto.core.workload import Tensors
 from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
+from trainauto.integrations.samples import NestedSamples
 from trainauto.optim.schedules import RateSchedule
+from trainauto.storage.run_directory import RunDirectory
+
+
+class BatchParts(Protocol):
+    """Divides and measures batches."""
+
+    def part(self, tensors: Tensors, start: int, stop: int) -> Mapping[str, Any]:
+        """Return samples ``start`` to ``stop``."""
+
+    def shape(self, tensors: Tensors) -> BatchShape:
+        """Say how many samples a batch has, and how long the longest is."""
 
 
 class TrainingHooks:
@@ -19,9 +33,27 @@ class TrainingHooks:
     Attributes:
         weighing: what the loss of a batch is of those of its parts, where the class knows it; ``None`` finds it out by
             a few forward passes.
+        batch_parts: divides and measures batches of evaluations in which the first dimension of some tensor is not the
+            sample; ``None`` where it is of all.
+        own_run_directory: folder that is there already, for logs, curves and decisions; ``None`` makes one.
     """
 
     weighing: Weighing | None = None
+    batch_parts: BatchParts | None = None
+    own_run_directory: RunDirectory | None = None
+
+    def own_workload(self, one: Mapping[str, Any]) -> NestedSamples | None:
+        """Return how batches are divided, where the first dimension of some tensor is not the sample.
+
+        Args:
+            one: a batch of the largest sample alone; it is what memory is predicted by.
+        """
+        del one
+        return None
+
+    def ending(self) -> RunEnd | None:
+        """Return how the training has ended, where the class knows it better: its progress is filled in."""
+        return None
 
     def largest_sample(self) -> int | None:
         """Return the number of the sample that takes most memory; ``None`` where the longest row is taken for it."""

@@ -70,7 +70,11 @@ class MemorySession:
         settings = own_argument(args, "memory_settings") or {}
         self.automation = TrainerController.of(settings, data.growth.axes, step_samples)
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
-        self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=_curves_every(args))
+        directory = trainer.own_run_directory
+        steps = {"print_freq": int(args.logging_steps)} if directory is not None else {}
+        self._reports = LoopReports(
+            _run_directory(args), directory=directory, on_console=False, curves_every=_curves_every(args), **steps
+        )
         self._pending: PendingStep | None = None
         self._grad_norm: Any = None
         self._rates: dict[str, float] = {}
@@ -252,7 +256,7 @@ class MemorySession:
             lift_budget(self.training)
         if error is not None:
             self._reports.failed(error)
-        self._reports.close()
+        self._reports.close(self._trainer.ending())
 
 
 def _curves_every(args: Any) -> int:

@@ -105,6 +105,8 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
     with about_the_collator():
         if own is not None and own.workload is not None:
             structure = _teach_packed(samples, longest, own.workload)
+        elif (taught := _teach_own(trainer, samples, longest)) is not None:
+            structure = taught
         else:
             structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, _stream(args, samples, growth, lengths, own))
@@ -182,6 +184,17 @@ def _teach_packed(samples: MapSamples, largest: int, workload: Callable[[Templat
         sample = samples[SampleKey(largest, 0, 0)]
         one, three = samples.batch([sample]), samples.batch([sample] * 3)
     samples.workload = workload(template_of(one, three, leaves_of, {}))
+    return Structure.of(one)
+
+
+def _teach_own(trainer: Any, samples: MapSamples, largest: int) -> Structure | None:
+    """Have the dataset know the workload of the Trainer's class; ``None`` where it has none of its own."""
+    with seeded(0):
+        one = samples.batch([samples[SampleKey(largest, 0, 0)]])
+    workload = trainer.own_workload(one)
+    if workload is None:
+        return None
+    samples.workload = workload
     return Structure.of(one)
 
 

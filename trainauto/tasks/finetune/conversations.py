@@ -1,7 +1,8 @@
 """Conversations with pictures, as a vision-language model learns from them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from trainauto.core.errors import InputError, Problem
 
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 ROLES = (SYSTEM, USER, ASSISTANT)
+
+EXIF_ORIENTATION, ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)
+"""The EXIF tag of how a picture is turned, and the values of which width and height change places."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class ImagePart:
     source: Path | bytes
 
     def open(self, place: str) -> Any:
-        """Return the picture as PIL has it, in RGB; what is transparent in it is white.
+        """Return the picture as PIL has it, in RGB, turned as its EXIF tag says; what is transparent in it is white.
 
         Args:
             place: of the conversation, for messages.
@@ -34,21 +38,49 @@ class ImagePart:
         Raises:
             InputError: it cannot be read.
         """
+        with self._reading(place) as picture:
+            return _without_transparency(picture)
+
+    def look(self, place: str) -> tuple[int, int]:
+        """Return width and height of the picture, whose content has been looked at, a JPEG's at an eighth of its size.
+
+        Args:
+            place: of the conversation, for messages.
+
+        Raises:
+            InputError: it cannot be read, or lacks its end.
+        """
+        with self._reading(place) as picture:
+            turned = picture.getexif().get(EXIF_ORIENTATION, 1) in ON_ITS_SIDE
+            width, height = picture.size
+            picture.draft("RGB", (max(1, width // 8), max(1, height // 8)))
+            picture.load()
+        return (height, width) if turned else (width, height)
+
+    @contextmanager
+    def _reading(self, place: str) -> Iterator[Any]:
         from PIL import Image, UnidentifiedImageError
 
         name = str(self.source) if isinstance(self.source, Path) else f"a picture of {len(self.source)} bytes"
         try:
             with Image.open(self.source if isinstance(self.source, Path) else BytesIO(self.source)) as picture:
-                if not picture.has_transparency_data:
-                    return picture.convert("RGB")
-                over = picture.convert("RGBA")
-                white = Image.new("RGBA", over.size, "white")
-                return Image.alpha_composite(white, over).convert("RGB")
+                yield picture
         except FileNotFoundError as error:
             advice = "Paths are relative to the folder of the file that names them."
             raise InputError(Problem(f"{place}: there is no {name}", advice=advice)) from error
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise InputError(f"{place}: {name} cannot be read as a picture: {error}") from error
+
+
+def _without_transparency(picture: Any) -> Any:
+    from PIL import Image, ImageOps
+
+    upright = ImageOps.exif_transpose(picture)
+    if not upright.has_transparency_data:
+        return upright.convert("RGB")
+    over = upright.convert("RGBA")
+    white = Image.new("RGBA", over.size, "white")
+    return Image.alpha_composite(white, over).convert("RGB")
 
 
 Part = TextPart | ImagePart
@@ -92,6 +124,10 @@ class Conversation:
     def messages(self, turns: int | None = None) -> list[dict[str, Any]]:
         """Return the first turns as chat templates of transformers take them; all where no number is given."""
         return [{"role": turn.role, "content": [_content(part) for part in turn.parts]} for turn in self.turns[:turns]]
+
+    def first(self, turns: int) -> "Conversation":
+        """Return the conversation as far as its first turns."""
+        return replace(self, turns=self.turns[:turns])
 
     def answers(self) -> Iterator[int]:
         """Yield the places of the assistant's turns."""

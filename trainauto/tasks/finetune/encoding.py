@@ -1,6 +1,6 @@
 """Conversations as a processor makes them: tokens, labels, and what its pictures became."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,30 @@ class ConversationEncoder:
         self._tokenizer = getattr(processor, "tokenizer", processor)
         self._supervision = Supervision(processor)
         self.max_length = max_length
+        self._tokens_of_sizes: dict[tuple[int, int], int] = {}
+
+    def count(self, conversation: Conversation, sizes: Sequence[tuple[int, int]]) -> int:
+        """Return how many tokens a conversation has.
+
+        Args:
+            conversation: whose words are made tokens.
+            sizes: width and height of each of its pictures, as :meth:`ImagePart.look` returns them.
+
+        Raises:
+            InputError: the template refuses it, or nothing is learned.
+        """
+        _, plain, _ = self._supervision.of(conversation)
+        return len(plain) + sum(self._tokens_of(size, conversation.place) - 1 for size in sizes)
+
+    def _tokens_of(self, size: tuple[int, int], place: str) -> int:
+        """Return the tokens that stand for a picture of a width and height; they do not depend on what it shows."""
+        if size not in self._tokens_of_sizes:
+            from PIL import Image
+
+            tokenizer = self._tokenizer
+            text = str(tokenizer.convert_ids_to_tokens(self._placeholder()))
+            self._tokens_of_sizes[size] = len(self._processed(text, [Image.new("RGB", size)], place)[IDS][0])
+        return self._tokens_of_sizes[size]
 
     def encode(self, conversation: Conversation) -> Encoded:
         """Return a conversation as tokens.

@@ -1,0 +1,300 @@
+"""Runs of fine-tuning: the model, its conversations, and what trains it, from options."""
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainauto.builders.components import locate_errors
+from trainauto.builders.finetune_data import FinetuneData, build_finetune_data, processor_of
+from trainauto.builders.trainer_lines import StopOnSignal, in_place_of_bars
+from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
+from trainauto.builders.trainer_trial import try_trainer
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.registry import in_one_word
+from trainauto.core.run_events import LengthUnit
+from trainauto.core.units import size_text
+from trainauto.core.words import counted
+from trainauto.engine.signals import StopSignals
+from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
+from trainauto.integrations.loop_controller import settings_of
+from trainauto.optim.precision import Precision
+from trainauto.optim.registry import SCHEDULES
+from trainauto.optim.schedules import RateSchedule
+from trainauto.options.finetune_checks import CONTROLLER
+from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining, warmup_of
+from trainauto.options.load import LoadedOptions
+from trainauto.reporting.formatting import duration, in_thousands
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.finetune.epoch_models import EpochModels
+from trainauto.tasks.finetune.models import (
+    ModelSettings,
+    adapted,
+    checkpoint_activations,
+    load_model,
+    most_positions,
+)
+from trainauto.tasks.finetune.trainer import FinetuneTrainer
+from trainauto.tasks.text.training.hub import without_progress_bars
+
+logger = logging.getLogger(__name__)
+
+Loaded = LoadedOptions[FinetuneOptions]
+
+
+class FinetuneRun(TrainerRun):
+    """A vision-language model and the conversations it is taught.
+
+    Args:
+        loaded: the option file.
+        precision: number format, and the device.
+
+    Raises:
+        InputError: model, processor or conversations cannot be used.
+    """
+
+    has_curves = True
+
+    def __init__(self, loaded: Loaded, precision: Precision) -> None:
+        self._loaded, self._precision = loaded, precision
+        training = loaded.options.training
+        self.place = RunPlace(Path(training.output_dir), "", ("training", "output_dir"))
+        self.checkpoint_words = f"a checkpoint every {counted(training.save_steps, 'step')}, and after each epoch"
+        self._settings = controller_settings(loaded)
+        _check_precision(loaded, precision)
+        self._processor = processor_of(loaded)
+        self._model = build_model(loaded, precision)
+        self._data: FinetuneData = build_finetune_data(loaded, self._processor, most_positions(self._model))
+
+    def checkpoints(self, directory: RunDirectory) -> Path:
+        """Return the run's own folder of checkpoints."""
+        return directory.checkpoints
+
+    def curves(self, directory: RunDirectory) -> Path:
+        """Return the folder of event files beside the runs."""
+        return directory.tensorboard
+
+    def facts(self) -> Sequence[Pair]:
+        """Return lines of the start."""
+        options = self._loaded.options
+        total = sum(weight.numel() for weight in self._model.parameters())
+        trained = sum(weight.numel() for weight in self._model.parameters() if weight.requires_grad)
+        learns = f"{in_thousands(trained)} of {in_thousands(total)} parameters learn"
+        budget_bytes = options.memory.budget_bytes(self._precision.device.type)
+        return (
+            ("device", str(self._precision.device)),
+            ("model", f"{options.model.name}, {learns}, {self._precision}"),
+            *self._data.facts(),
+            ("steps", _step_words(options.training)),
+            ("rates", _rate_words(options.training)),
+            ("memory", f"{size_text(budget_bytes)} (budget)" if budget_bytes else "all there is"),
+        )
+
+    def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
+        """Train, and return lines of the end: why it ended, how long it took, where the model is.
+
+        Raises:
+            NothingFitsError: memory runs out, and there is no smaller plan.
+            NonFiniteError: a loss or a gradient is no number.
+        """
+        start = time.monotonic()
+        trainer = self._trainer(self._arguments(self.checkpoints(directory)), directory)
+        epochs = EpochModels(directory.checkpoints, trainer, self.write_model)
+        trainer.add_callback(epochs)
+        training = self._loaded.options.training
+        trainer.stop_at_file(directory.path)
+        if training.early_stop_loss is not None:
+            trainer.stop_at_low_loss(training.early_stop_loss, training.early_stop_patience)
+        trainer.add_callback(StopOnSignal(signals, lambda: trainer.end.interrupt(f"stopped by {signals.name}")))
+        with without_progress_bars():
+            trainer.train(resume_from_checkpoint=True if resumes else None)
+        step = trainer.state.global_step
+        if signals.received:
+            return (("stopped", f"{signals.name} after step {step}, saved; --auto_resume goes on from there"),)
+        folder = epochs.finish()
+        progress = trainer.session.progress
+        took = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'conversation')}"
+        has_trained = trainer.session.trained_samples > 0
+        return (
+            ("ended", trainer.end.reason if has_trained else "already: nothing was left to train"),
+            ("trained", f"{took} in {duration(time.monotonic() - start)}"),
+            *_measured(trainer),
+            ("model", str(folder)),
+            ("to try it", f"python test.py {directory.path}"),
+        )
+
+    def try_steps(self, folder: Path, steps: int) -> Sequence[Pair]:
+        """Train a few steps, and measure."""
+        given = {"max_steps": steps, "save_strategy": "no", "eval_strategy": "no"}
+        return try_trainer(self._trainer(self._arguments(folder, **given), None))
+
+    def write_model(self, folder: Path) -> None:
+        """Write adapters or weights, and the processor, as transformers and peft load them."""
+        with without_progress_bars():
+            self._model.save_pretrained(str(folder))  # type: ignore[operator]
+        self._processor.save_pretrained(str(folder))
+
+    def _trainer(self, arguments: MemoryAwareTrainingArguments, directory: RunDirectory | None) -> FinetuneTrainer:
+        data, training = self._data, self._loaded.options.training
+        trainer = FinetuneTrainer(
+            self._model,
+            arguments,
+            data.train,
+            data.val,
+            data.collate,
+            longest=data.longest,
+            make_schedule=partial(schedule_of, training),
+            directory=directory,
+        )
+        in_place_of_bars(trainer)
+        return trainer
+
+    def _arguments(self, output_dir: Path, **others: Any) -> MemoryAwareTrainingArguments:
+        options = self._loaded.options
+        training, memory = options.training, options.memory
+        budget_bytes = memory.budget_bytes(self._precision.device.type)
+        length = {"max_steps": training.max_steps} if training.max_steps else {}
+        measures = self._data.val is not None and training.eval_every_epoch
+        given: dict[str, Any] = {
+            "per_device_train_batch_size": training.per_device_train_batch_size,
+            "per_device_eval_batch_size": training.per_device_train_batch_size,
+            "gradient_accumulation_steps": training.gradient_accumulation_steps,
+            "max_batch_size": None if self._settings is not None else training.per_device_train_batch_size,
+            "memory_budget": f"{budget_bytes}B" if budget_bytes else None,
+            "memory_settings": self._settings or {},
+            "num_train_epochs": training.num_train_epochs,
+            **length,
+            "learning_rate": training.learning_rate,
+            "weight_decay": training.weight_decay,
+            "max_grad_norm": training.max_grad_norm or 0.0,
+            "logging_steps": training.logging_steps,
+            "save_steps": training.save_steps,
+            "save_total_limit": training.save_total_limit,
+            "eval_strategy": "epoch" if measures else "no",
+            "prediction_loss_only": True,
+            "label_names": ["labels"],
+            "seed": options.manual_seed,
+            "use_cpu": self._precision.device.type == "cpu",
+            "bf16": self._precision.dtype == torch.bfloat16,
+            "fp16": self._precision.dtype == torch.float16,
+            "dataloader_num_workers": training.dataloader_num_workers,
+            "report_to": [],
+            "disable_tqdm": True,
+            "remove_unused_columns": False,
+        }
+        return MemoryAwareTrainingArguments(str(output_dir), **{**given, **others})
+
+
+def build_model(loaded: Loaded, precision: Precision) -> torch.nn.Module:
+    """Return the model of an option file, with adapters where it wants some.
+
+    Raises:
+        InputError: it cannot be loaded, 4 bits are asked for, or adapters match no layer.
+    """
+    options = loaded.options
+    if options.model.load_in_4bit:
+        with locate_errors(loaded, ("model", "load_in_4bit")):
+            advice = "Write load_in_4bit: false; adapters beside weights in bfloat16 (dtype) take the least so far."
+            raise InputError(Problem("weights in 4 bits cannot be trained yet", advice=advice))
+    with locate_errors(loaded, ("model",)):
+        dtype = weights_dtype(options, precision)
+        model = load_model(ModelSettings(options.model.name, options.model.attention, dtype))
+    if options.memory.gradient_checkpointing:
+        checkpoint_activations(model)
+    lora = options.lora
+    if lora is None:
+        return model
+    with locate_errors(loaded, ("lora",)):
+        return adapted(model, lora.r, lora.lora_alpha, lora.lora_dropout, lora.target_modules)
+
+
+def weights_dtype(options: FinetuneOptions, precision: Precision) -> torch.dtype | None:
+    """Return the format in which weights are kept; ``None`` for that in which they were saved."""
+    if options.model.dtype is not None:
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[options.model.dtype]
+    return None if options.lora is not None and precision.device.type == "cuda" else torch.float32
+
+
+def schedule_of(training: FinetuneTraining, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule:
+    """Return the schedule of a run.
+
+    Args:
+        training: of the option file.
+        total: length of the run, in ``unit``.
+        unit: what it is counted in.
+        step_samples: conversations of the steps it begins with.
+    """
+    step = step_samples if unit == "samples" else 1.0
+    given, warmup = training.lr_scheduler_kwargs, warmup_of(training)
+    of_epoch = total / training.num_train_epochs if unit == "samples" else 1.0
+    milestones = [point * of_epoch for point in given.milestones]
+    arguments: Mapping[str, Mapping[str, Any]] = {
+        "multistep": {"milestones": milestones, "total": total, "gamma": given.gamma},
+        "cosine_with_restarts": {"cycles": given.num_cycles},
+    }
+    shape = SCHEDULES.get(training.lr_scheduler_type)(**arguments.get(training.lr_scheduler_type, {}))
+    length = warmup * step if warmup >= 1 else warmup * total
+    return RateSchedule(shape, total, unit, length, decays_after_warmup=True, step=step)
+
+
+def controller_settings(loaded: Loaded) -> dict[str, Any] | None:
+    """Return what the controller of batches goes by; ``None`` where it is switched off.
+
+    Raises:
+        InputError: a setting is unknown, or a value cannot be.
+    """
+    automations = loaded.options.training_automations
+    if not automations.enabled:
+        return None
+    for name, switch in (automations.__pydantic_extra__ or {}).items():
+        if in_one_word(name) == in_one_word(CONTROLLER):
+            if not switch.enabled:
+                return None
+            with locate_errors(loaded, ("training_automations", name)):
+                settings_of(switch.arguments)
+            return switch.arguments
+    return {}
+
+
+def _check_precision(loaded: Loaded, precision: Precision) -> None:
+    if precision.dtype == torch.float16 and precision.device.type == "cpu":
+        with locate_errors(loaded, ("amp_bf16",)):
+            raise InputError(Problem("float16 needs a card in a Trainer's run", advice="Write amp_bf16: true."))
+
+
+def _step_words(training: FinetuneTraining) -> str:
+    passes, size = training.gradient_accumulation_steps, training.per_device_train_batch_size
+    each = counted(size * passes, "conversation")
+    if passes == 1:
+        return f"{each} each"
+    return f"{each} each, in passes of {size} at first; memory says in how many"
+
+
+def _rate_words(training: FinetuneTraining) -> str:
+    warmup = warmup_of(training)
+    rises = f", rising for {counted(int(warmup), 'step')}" if warmup >= 1 else f", rising for {warmup:.3g} of the run"
+    length = counted(training.max_steps, "step") if training.max_steps else f"{training.num_train_epochs:g} epochs"
+    both = training.max_steps and "num_train_epochs" in training.model_fields_set
+    wins = "; max_steps wins over num_train_epochs" if both else ""
+    kind = "constant" if training.lr_scheduler_type == "none" else training.lr_scheduler_type
+    return f"{training.learning_rate:g}, {kind}{rises if warmup else ''}, {length}{wins}"
+
+
+def _measured(trainer: FinetuneTrainer) -> list[Pair]:
+    """Return the loss on what is set aside: the last one measured at the end of the last epoch, else measured now."""
+    if trainer.eval_dataset is None:
+        return []
+    step = trainer.state.global_step
+    known = [entry for entry in trainer.state.log_history if "eval_loss" in entry and entry["step"] == step]
+    loss = float(known[-1]["eval_loss"] if known else trainer.evaluate()["eval_loss"])
+    return [
+        (
+            "measured",
+            f"loss {loss:.4g} on {len(trainer.eval_dataset)} set aside, perplexity {math.exp(min(loss, 50)):.4g}",
+        )
+    ]

@@ -1,0 +1,150 @@
+"""The conversations of a fine-tuning run, looked through and ready to be drawn, from options."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainauto.builders.components import locate_errors
+from trainauto.builders.trainer_run import Pair
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.shuffling import shuffled_order
+from trainauto.core.words import counted
+from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.options.load import LoadedOptions
+from trainauto.tasks.finetune.conversation_files import read_conversations
+from trainauto.tasks.finetune.conversation_samples import ConversationSamples
+from trainauto.tasks.finetune.conversations import Conversation
+from trainauto.tasks.finetune.datasets import ConversationCollator, ConversationDataset
+from trainauto.tasks.finetune.encoding import ConversationEncoder
+from trainauto.tasks.finetune.preflight import LookedThrough, look_through
+from trainauto.tasks.finetune.processors import load_processor
+
+Loaded = LoadedOptions[FinetuneOptions]
+
+NAMED = 3
+"""Places that are named of conversations that were left out or cut."""
+
+
+@dataclass(frozen=True)
+class FinetuneData:
+    """What a run learns from.
+
+    Attributes:
+        train: conversations to learn from.
+        val: to measure on; ``None`` for none.
+        collate: makes batches of either.
+        looked_through: what the start says, by the name of the set.
+    """
+
+    train: ConversationDataset
+    val: ConversationDataset | None
+    collate: ConversationCollator
+    looked_through: dict[str, LookedThrough]
+
+    @property
+    def longest(self) -> int:
+        """Number of the training conversation with most tokens."""
+        return self.looked_through["train"].longest
+
+    def facts(self) -> list[Pair]:
+        """Return lines of the start."""
+        pairs = []
+        for name, looked in self.looked_through.items():
+            pictures = sum(len(conversation.images) for conversation in looked.conversations)
+            longest, mean = int(looked.lengths.max()), float(looked.lengths.mean())
+            said = f"{counted(len(looked.lengths), 'conversation')}, {counted(pictures, 'picture')}"
+            pairs.append((name, f"{said}; {mean:.0f} tokens on average, {longest} at most"))
+            for words, places in (("left out", looked.dropped), ("cut", looked.cut)):
+                if places:
+                    named = ", ".join(places[:NAMED]) + (", ..." if len(places) > NAMED else "")
+                    pairs.append(("", f"{len(places)} {words}, which were too long: {named}"))
+        return pairs
+
+
+def processor_of(loaded: Loaded) -> Any:
+    """Return the processor of the option file's model.
+
+    Raises:
+        InputError: there is none, or it cannot be used as the file says.
+    """
+    model = loaded.options.model
+    template = Path(model.chat_template) if model.chat_template is not None else None
+    if template is not None and not template.is_absolute():
+        template = (loaded.folder or loaded.path.parent) / template
+    with locate_errors(loaded, ("model",)):
+        return load_processor(model.name, max_pixels=model.max_pixels, chat_template=template)
+
+
+def build_finetune_data(loaded: Loaded, processor: Any, most_tokens: int | None) -> FinetuneData:
+    """Read the conversations of an option file and look through them.
+
+    Args:
+        loaded: the option file.
+        processor: of the model.
+        most_tokens: that the model takes.
+
+    Raises:
+        InputError: some cannot be used: it names file and line.
+    """
+    with locate_errors(loaded, ("model",)):
+        encoder = ConversationEncoder(processor)
+    chosen = loaded.options.dataset
+    limit = _limit(loaded, most_tokens)
+    with locate_errors(loaded, ("dataset",)):
+        conversations = read_conversations(chosen.path, set_name="train", prompt=chosen.prompt)
+        sets = {"train": conversations}
+        if chosen.val is not None:
+            sets["val"] = read_conversations(chosen.val, set_name="val", prompt=chosen.prompt, argument="val")
+        elif chosen.val_share is not None:
+            sets = _set_aside(conversations, chosen.val_share, loaded.options.manual_seed)
+        looked = {name: look_through(some, encoder, limit, chosen.too_long) for name, some in sets.items()}
+    train, val = ConversationDataset(looked["train"].conversations, encoder), None
+    if "val" in looked:
+        val = ConversationDataset(looked["val"].conversations, encoder)
+    samples = ConversationSamples(_padding_id(processor), processor.tokenizer.padding_side)
+    return FinetuneData(train, val, ConversationCollator(samples, _with_pictures(looked.values(), encoder)), looked)
+
+
+def _limit(loaded: Loaded, most_tokens: int | None) -> int | None:
+    written = loaded.options.dataset.max_length
+    if written is not None and most_tokens is not None and written > most_tokens:
+        with locate_errors(loaded, ("dataset", "max_length")):
+            message = f"conversations of {written} tokens are longer than the {most_tokens} that the model takes"
+            raise InputError(Problem(message, advice=f"Write {most_tokens} at most, or leave it out."))
+    return written if written is not None else most_tokens
+
+
+def _set_aside(conversations: Sequence[Conversation], share: float, seed: int) -> dict[str, list[Conversation]]:
+    """Divide conversations into those that are learned and those that are measured on; both keep their order."""
+    count = max(1, round(share * len(conversations)))
+    if count >= len(conversations):
+        advice = "Add conversations, or name a set of its own (val)."
+        raise InputError(
+            Problem(f"a share of {share:g} of {len(conversations)} leaves none to learn from", advice=advice)
+        )
+    aside = np.zeros(len(conversations), np.bool_)
+    aside[shuffled_order(len(conversations), seed, 0)[:count]] = True
+    return {
+        name: [conversation for conversation, is_aside in zip(conversations, aside, strict=True) if is_aside == wanted]
+        for name, wanted in (("train", False), ("val", True))
+    }
+
+
+def _padding_id(processor: Any) -> int:
+    tokenizer = processor.tokenizer
+    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return int(token)
+    return 0
+
+
+def _with_pictures(looked: Any, encoder: ConversationEncoder) -> Any:
+    """Return an encoded conversation that has pictures; ``None`` where none of any set has."""
+    for some in looked:
+        for conversation in some.conversations:
+            if conversation.images:
+                return encoder.encode(conversation)
+    return None

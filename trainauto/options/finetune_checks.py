@@ -1,0 +1,77 @@
+"""Options of fine-tuning that are fine alone and impossible together, each one small pure check."""
+
+from collections.abc import Iterator
+
+from trainauto.core.registry import in_one_word
+from trainauto.core.words import counted
+from trainauto.options.checks import CombinationChecks
+from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.options.validation_errors import Finding
+
+_CHECKS = CombinationChecks(FinetuneOptions)
+_reads = _CHECKS.reads
+impossible_finetuning = _CHECKS.findings
+
+CONTROLLER = "DynamicBatchSizeOptimizer"
+
+ARGUMENTS = {"milestones": "multistep", "gamma": "multistep", "num_cycles": "cosine_with_restarts"}
+"""Which schedule an argument is for."""
+
+
+@_reads("training")
+def one_warmup(options: FinetuneOptions) -> Iterator[Finding]:
+    """Warm-up is given once, and ends before the run does."""
+    training = options.training
+    path = ("training", "warmup_steps")
+    if training.warmup_steps and training.warmup_ratio:
+        yield Finding(path, "warm-up is given twice, as warmup_steps and as warmup_ratio", "Remove one.", at_key=True)
+    elif training.max_steps and training.warmup_steps >= training.max_steps:
+        steps = counted(training.warmup_steps, "step")
+        message = f"the warm-up of {steps} does not end within the {training.max_steps} of the run"
+        yield Finding(path, message, "Shorten warmup_steps, or lengthen max_steps.")
+
+
+@_reads("training")
+def arguments_of_the_schedule(options: FinetuneOptions) -> Iterator[Finding]:
+    """A schedule gets what it takes, and nothing else."""
+    kind, given = options.training.lr_scheduler_type, options.training.lr_scheduler_kwargs
+    for name in ARGUMENTS:
+        if name in given.model_fields_set and ARGUMENTS[name] != kind:
+            path = ("training", "lr_scheduler_kwargs", name)
+            advice = f"Write lr_scheduler_type: {ARGUMENTS[name]}, or remove it."
+            yield Finding(path, f"{name} is nothing to the schedule {kind}", advice, at_key=True)
+    if kind == "multistep" and not given.milestones:
+        advice = "Add lr_scheduler_kwargs: {milestones: [2, 4], gamma: 0.1} to training."
+        yield Finding(("training", "lr_scheduler_type"), "multistep has no milestones", advice)
+    ends = options.training.max_steps or options.training.num_train_epochs
+    for number, milestone in enumerate(given.milestones):
+        if kind == "multistep" and milestone >= ends:
+            message = f"the milestone {milestone:g} lies behind the run's end at {ends:g}"
+            yield Finding(("training", "lr_scheduler_kwargs", "milestones", number), message, "Remove it.")
+
+
+@_reads("training")
+def patience_for_something(options: FinetuneOptions) -> Iterator[Finding]:
+    """Patience is that of the early stop."""
+    training = options.training
+    if "early_stop_patience" in training.model_fields_set and training.early_stop_loss is None:
+        advice = "Add early_stop_loss, e.g. 0.01, or remove it."
+        path = ("training", "early_stop_patience")
+        yield Finding(path, "early_stop_patience waits for a loss that is not given", advice, at_key=True)
+
+
+@_reads("dataset")
+def one_set_to_measure_on(options: FinetuneOptions) -> Iterator[Finding]:
+    """What is measured on is named, or set aside."""
+    if options.dataset.val is not None and options.dataset.val_share is not None:
+        message = "what is measured on is given twice, as val and as val_share"
+        yield Finding(("dataset", "val_share"), message, "Remove one.", at_key=True)
+
+
+@_reads("training_automations")
+def automations_of_a_trainer(options: FinetuneOptions) -> Iterator[Finding]:
+    """A Trainer's run is steered by the controller of batches alone."""
+    for name in options.training_automations.active:
+        if in_one_word(name) != in_one_word(CONTROLLER):
+            advice = f"Remove it; {CONTROLLER} says how far batches fill the memory."
+            yield Finding(("training_automations", name), f"{name} steers no Trainer's run", advice, at_key=True)

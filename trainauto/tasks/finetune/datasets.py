@@ -1,0 +1,114 @@
+"""Conversations as a dataset of a Trainer: encoded when they are drawn, put together to batches that all look alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainauto.core.plan import BatchShape
+from trainauto.core.workload import Tensors
+from trainauto.integrations.samples import NestedSamples, Template, Weigh
+from trainauto.integrations.structure import Structure, leaves_of
+from trainauto.tasks.finetune.conversation_samples import ROWS_OF, ConversationSamples
+from trainauto.tasks.finetune.conversations import Conversation
+from trainauto.tasks.finetune.encoding import IDS, ConversationEncoder, Encoded
+
+
+class ConversationDataset:
+    """Conversations that are made tokens when they are asked for.
+
+    Args:
+        conversations: looked through before.
+        encoder: of the model.
+    """
+
+    def __init__(self, conversations: Sequence[Conversation], encoder: ConversationEncoder) -> None:
+        self.conversations = conversations
+        self._encoder = encoder
+
+    def __len__(self) -> int:
+        return len(self.conversations)
+
+    def __getitem__(self, index: int) -> Encoded:
+        return self._encoder.encode(self.conversations[index])
+
+
+class ConversationCollator:
+    """Makes encoded conversations a batch that holds what every batch of a run holds, pictures or none.
+
+    Args:
+        samples: puts them together.
+        example: a conversation with pictures; ``None`` where there are none in the run.
+    """
+
+    def __init__(self, samples: ConversationSamples, example: Encoded | None) -> None:
+        self.samples = samples
+        self._along = tuple(example.along) if example is not None else ()
+        self._pictures = {name: rows[:0] for name, rows in example.pictures.items()} if example is not None else {}
+
+    def __call__(self, samples: Sequence[Encoded]) -> dict[str, Tensor]:
+        """Return a batch, ``input_ids`` first."""
+        batch = self.samples.batch(samples)
+        for name in self._along:
+            if name not in batch:
+                batch[name] = torch.zeros_like(batch[IDS])
+        for name, none in self._pictures.items():
+            if name not in batch:
+                batch[name] = none
+                batch[ROWS_OF + name] = torch.zeros(len(samples), dtype=torch.long)
+        return {name: batch[name] for name in sorted(batch, key=lambda name: (name != IDS, name))}
+
+
+class PlannedConversations(NestedSamples):
+    """Batches of conversations as a Trainer's workload, with the largest sample that plans go by.
+
+    Args:
+        samples: divides them, and puts them together.
+        template: of the largest sample.
+        weigh: see :class:`~trainauto.integrations.samples.NestedSamples`.
+    """
+
+    def __init__(self, samples: ConversationSamples, template: Template, weigh: Weigh | None = None) -> None:
+        super().__init__(template, weigh)
+        self._samples = samples
+
+    @classmethod
+    def of(cls, samples: ConversationSamples, one: Mapping[str, Any]) -> "PlannedConversations":
+        """Return the workload of batches like this one, of the largest sample alone."""
+        leaves = leaves_of(one)
+        divided = frozenset(name for name in leaves if ROWS_OF + name not in leaves)
+        return cls(samples, Template(leaves, Structure.of(one), divided, {}))
+
+    def weighed(self, weigh: Weigh | None) -> "PlannedConversations":
+        """Return the same kind of samples with other weights."""
+        return PlannedConversations(self._samples, self.template, weigh)
+
+    def part(self, tensors: Tensors, start: int, stop: int) -> dict[str, Tensor]:
+        """Return samples ``start`` to ``stop`` with their pictures."""
+        return self._samples.part(tensors, start, stop)
+
+    def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
+        """Return the samples of all parts; what a loss has handed on has a row for each, and no pictures."""
+        return self._samples.join(parts) if IDS in parts[0] else super().join(parts)
+
+    def shape(self, tensors: Tensors) -> BatchShape:
+        """Say how many samples a batch has, how long the longest is, and how many pictures there are."""
+        return self._samples.shape(tensors)
+
+    def units(self, tensors: Tensors) -> int:
+        """Return the tokens of a batch, padding left out."""
+        return self._samples.units(tensors)
+
+    def fullness(self, tensors: Tensors) -> float:
+        """Return how many padded tokens a sample has, over those of the template's."""
+        return float(tensors[IDS].shape[1] / self.template.leaves[IDS].shape[1])
+
+    def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
+        """Return a batch that repeats the template's sample."""
+        del extent
+        return self._samples.join([self.template.leaves] * samples)
+
+    def check(self, leaves: Mapping[str, Any], samples: int) -> None:
+        """Accept a batch: the collator sees to it that all are made alike."""
+        del leaves, samples

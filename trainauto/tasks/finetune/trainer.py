@@ -1,0 +1,123 @@
+"""The Trainer of vision-language models: conversations as batches, rates of ours, endings of fine-tuning."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from trainauto.core.run_events import LengthUnit, RunEnd
+from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
+from trainauto.integrations.huggingface.session import MemorySession
+from trainauto.integrations.huggingface.trainer import MemoryAwareTrainer
+from trainauto.optim.schedules import RateSchedule
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.finetune.conversation_samples import for_model
+from trainauto.tasks.finetune.datasets import ConversationCollator, ConversationDataset, PlannedConversations
+from trainauto.tasks.finetune.endings import Ending, StopAtFile, StopAtLowLoss, check_finite
+
+MakeSchedule = Callable[[int, LengthUnit, float], RateSchedule]
+"""Makes the schedule of a run of a length, in a unit, whose steps begin with so many conversations."""
+
+LOW_STEPS = "low_steps"
+"""Of a checkpoint: steps with a loss low enough for the early stop, one after another."""
+
+
+class FinetuneTrainer(MemoryAwareTrainer):
+    """A :class:`~trainauto.integrations.huggingface.trainer.MemoryAwareTrainer` of conversations with pictures.
+
+    Args:
+        model: takes what its processor makes, and returns a loss.
+        args: of the Trainer.
+        train_dataset: to learn from.
+        eval_dataset: to measure on; ``None`` for none.
+        collate: makes batches.
+        longest: number of the training conversation with most tokens.
+        make_schedule: of rates.
+        directory: of the run, for its logs.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: MemoryAwareTrainingArguments,
+        train_dataset: ConversationDataset,
+        eval_dataset: ConversationDataset | None,
+        collate: ConversationCollator,
+        *,
+        longest: int,
+        make_schedule: MakeSchedule,
+        directory: RunDirectory | None = None,
+    ) -> None:
+        self.own_run_directory = directory
+        self.batch_parts = collate.samples
+        self.end = Ending()
+        self._longest, self._make_schedule = longest, make_schedule
+        self._low_loss: StopAtLowLoss | None = None
+        super().__init__(
+            model=model, args=args, data_collator=collate, train_dataset=train_dataset, eval_dataset=eval_dataset
+        )
+        self.can_return_loss = True
+
+    @property
+    def session(self) -> MemorySession:
+        """The memory of the call of ``train`` on its way, or of the last one."""
+        if self.memory is None:
+            raise RuntimeError("training has not begun")
+        return self.memory
+
+    def stop_at_file(self, folder: Path) -> None:
+        """Have a file in a folder end the run."""
+        self.add_callback(StopAtFile(folder, self.end))
+
+    def stop_at_low_loss(self, loss: float, patience: int) -> None:
+        """Have a loss that is at most this for so many steps end the run."""
+        self._low_loss = StopAtLowLoss(self, loss, patience, self.end)
+        self.add_callback(self._low_loss)
+
+    def compute_loss(
+        self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return the loss of a part of a batch, of the words that are learned."""
+        return super().compute_loss(model, for_model(inputs), return_outputs, num_items_in_batch)
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Compute the gradients of a step.
+
+        Raises:
+            NonFiniteError: its loss is no number.
+        """
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        check_finite(float(loss), "the loss", self.state.global_step + 1, self.args.learning_rate)
+        return loss
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)
+        if norm is not None and not self.args.fp16:  # a scaler leaves such a step out
+            check_finite(float(norm), "the gradient norm", self.state.global_step + 1, self.args.learning_rate)
+        return norm
+
+    def largest_sample(self) -> int:
+        """Return the number of the conversation with most tokens."""
+        return self._longest
+
+    def own_workload(self, one: Mapping[str, Any]) -> PlannedConversations:
+        """Return how batches are divided: tokens by samples, rows of pictures by how many each sample has."""
+        return PlannedConversations.of(self.data_collator.samples, one)
+
+    def own_schedule(self, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule:
+        """Return the schedule of the option file."""
+        return self._make_schedule(total, unit, step_samples)
+
+    def own_state(self) -> dict[str, Any]:
+        """Return how long the loss has been low."""
+        return {} if self._low_loss is None else {LOW_STEPS: self._low_loss.low_steps}
+
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        """Go on counting steps of a low loss."""
+        if self._low_loss is not None:
+            self._low_loss.low_steps = int(state.get(LOW_STEPS, 0))
+
+    def ending(self) -> RunEnd:
+        """Return how the run has ended."""
+        return self.end.as_run_end()
