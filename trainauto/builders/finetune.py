@@ -40,7 +40,7 @@ from trainauto.tasks.finetune.models import (
     most_positions,
 )
 from trainauto.tasks.finetune.trainer import FinetuneTrainer
-from trainauto.tasks.text.training.hub import without_progress_bars
+from trainauto.tasks.text.training.hub import without_library_noise
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,7 @@ class FinetuneRun(TrainerRun):
         self.checkpoint_words = f"a checkpoint every {counted(training.save_steps, 'step')}, and after each epoch"
         self._settings = controller_settings(loaded)
         _check_precision(loaded, precision)
+        _refuse_4bit(loaded)
         self._processor = processor_of(loaded)
         self._model = build_model(loaded, precision)
         self._data: FinetuneData = build_finetune_data(loaded, self._processor, most_positions(self._model))
@@ -111,7 +112,7 @@ class FinetuneRun(TrainerRun):
         if training.early_stop_loss is not None:
             trainer.stop_at_low_loss(training.early_stop_loss, training.early_stop_patience)
         trainer.add_callback(StopOnSignal(signals, lambda: trainer.end.interrupt(f"stopped by {signals.name}")))
-        with without_progress_bars():
+        with without_library_noise():
             trainer.train(resume_from_checkpoint=True if resumes else None)
         step = trainer.state.global_step
         if signals.received:
@@ -135,7 +136,7 @@ class FinetuneRun(TrainerRun):
 
     def write_model(self, folder: Path) -> None:
         """Write adapters or weights, and the processor, as transformers and peft load them."""
-        with without_progress_bars():
+        with without_library_noise():
             self._model.save_pretrained(str(folder))  # type: ignore[operator]
         self._processor.save_pretrained(str(folder))
 
@@ -194,13 +195,9 @@ def build_model(loaded: Loaded, precision: Precision) -> torch.nn.Module:
     """Return the model of an option file, with adapters where it wants some.
 
     Raises:
-        InputError: it cannot be loaded, 4 bits are asked for, or adapters match no layer.
+        InputError: it cannot be loaded, or adapters match no layer.
     """
     options = loaded.options
-    if options.model.load_in_4bit:
-        with locate_errors(loaded, ("model", "load_in_4bit")):
-            advice = "Write load_in_4bit: false; adapters beside weights in bfloat16 (dtype) take the least so far."
-            raise InputError(Problem("weights in 4 bits cannot be trained yet", advice=advice))
     with locate_errors(loaded, ("model",)):
         dtype = weights_dtype(options, precision)
         model = load_model(ModelSettings(options.model.name, options.model.attention, dtype))
@@ -267,6 +264,13 @@ def _check_precision(loaded: Loaded, precision: Precision) -> None:
             raise InputError(Problem("float16 needs a card in a Trainer's run", advice="Write amp_bf16: true."))
 
 
+def _refuse_4bit(loaded: Loaded) -> None:
+    if loaded.options.model.load_in_4bit:
+        with locate_errors(loaded, ("model", "load_in_4bit")):
+            advice = "Write load_in_4bit: false; adapters beside weights in bfloat16 (dtype) take the least so far."
+            raise InputError(Problem("weights in 4 bits cannot be trained yet", advice=advice))
+
+
 def _step_words(training: FinetuneTraining) -> str:
     passes, size = training.gradient_accumulation_steps, training.per_device_train_batch_size
     each = counted(size * passes, "conversation")
@@ -278,7 +282,8 @@ def _step_words(training: FinetuneTraining) -> str:
 def _rate_words(training: FinetuneTraining) -> str:
     warmup = warmup_of(training)
     rises = f", rising for {counted(int(warmup), 'step')}" if warmup >= 1 else f", rising for {warmup:.3g} of the run"
-    length = counted(training.max_steps, "step") if training.max_steps else f"{training.num_train_epochs:g} epochs"
+    epochs = f"{training.num_train_epochs:g} epoch{'' if training.num_train_epochs == 1 else 's'}"
+    length = counted(training.max_steps, "step") if training.max_steps else epochs
     both = training.max_steps and "num_train_epochs" in training.model_fields_set
     wins = "; max_steps wins over num_train_epochs" if both else ""
     kind = "constant" if training.lr_scheduler_type == "none" else training.lr_scheduler_type

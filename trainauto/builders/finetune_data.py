@@ -1,7 +1,8 @@
 """The conversations of a fine-tuning run, looked through and ready to be drawn, from options."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from trainauto.tasks.finetune.conversation_files import read_conversations
 from trainauto.tasks.finetune.conversation_samples import ConversationSamples
 from trainauto.tasks.finetune.conversations import Conversation
 from trainauto.tasks.finetune.datasets import ConversationCollator, ConversationDataset
-from trainauto.tasks.finetune.encoding import ConversationEncoder
+from trainauto.tasks.finetune.encoding import ConversationEncoder, Encoded
 from trainauto.tasks.finetune.preflight import LookedThrough, look_through
 from trainauto.tasks.finetune.processors import load_processor
 
@@ -93,19 +94,32 @@ def build_finetune_data(loaded: Loaded, processor: Any, most_tokens: int | None)
         encoder = ConversationEncoder(processor)
     chosen = loaded.options.dataset
     limit = _limit(loaded, most_tokens)
+    sets = conversation_sets(loaded)
     with locate_errors(loaded, ("dataset",)):
-        conversations = read_conversations(chosen.path, set_name="train", prompt=chosen.prompt)
-        sets = {"train": conversations}
-        if chosen.val is not None:
-            sets["val"] = read_conversations(chosen.val, set_name="val", prompt=chosen.prompt, argument="val")
-        elif chosen.val_share is not None:
-            sets = _set_aside(conversations, chosen.val_share, loaded.options.manual_seed)
         looked = {name: look_through(some, encoder, limit, chosen.too_long) for name, some in sets.items()}
     train, val = ConversationDataset(looked["train"].conversations, encoder), None
     if "val" in looked:
         val = ConversationDataset(looked["val"].conversations, encoder)
-    samples = ConversationSamples(_padding_id(processor), processor.tokenizer.padding_side)
-    return FinetuneData(train, val, ConversationCollator(samples, _with_pictures(looked.values(), encoder)), looked)
+    everything = chain.from_iterable(some.conversations for some in looked.values())
+    samples = ConversationSamples(padding_id(processor), processor.tokenizer.padding_side)
+    return FinetuneData(train, val, ConversationCollator(samples, encoded_with_pictures(everything, encoder)), looked)
+
+
+def conversation_sets(loaded: Loaded) -> dict[str, list[Conversation]]:
+    """Return the conversations of an option file: ``train``, and ``val`` where some are set aside.
+
+    Raises:
+        InputError: some cannot be read: it names file and line.
+    """
+    chosen = loaded.options.dataset
+    with locate_errors(loaded, ("dataset",)):
+        conversations = read_conversations(chosen.path, set_name="train", prompt=chosen.prompt)
+        if chosen.val is not None:
+            aside = read_conversations(chosen.val, set_name="val", prompt=chosen.prompt, argument="val")
+            return {"train": conversations, "val": aside}
+        if chosen.val_share is not None:
+            return _set_aside(conversations, chosen.val_share, loaded.options.manual_seed)
+    return {"train": conversations}
 
 
 def _limit(loaded: Loaded, most_tokens: int | None) -> int | None:
@@ -133,7 +147,8 @@ def _set_aside(conversations: Sequence[Conversation], share: float, seed: int) -
     }
 
 
-def _padding_id(processor: Any) -> int:
+def padding_id(processor: Any) -> int:
+    """Return the token that rows are padded with."""
     tokenizer = processor.tokenizer
     for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         if token is not None:
@@ -141,10 +156,7 @@ def _padding_id(processor: Any) -> int:
     return 0
 
 
-def _with_pictures(looked: Any, encoder: ConversationEncoder) -> Any:
-    """Return an encoded conversation that has pictures; ``None`` where none of any set has."""
-    for some in looked:
-        for conversation in some.conversations:
-            if conversation.images:
-                return encoder.encode(conversation)
-    return None
+def encoded_with_pictures(conversations: Iterable[Conversation], encoder: ConversationEncoder) -> Encoded | None:
+    """Return an encoded conversation that has pictures; ``None`` where none has."""
+    first = next((conversation for conversation in conversations if conversation.images), None)
+    return encoder.encode(first) if first is not None else None

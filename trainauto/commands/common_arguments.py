@@ -10,7 +10,9 @@ from trainauto.core.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
+    from trainauto.options.load import LoadedOptions
     from trainauto.options.run_options import FileOptions
+    from trainauto.storage.run_directory import RunDirectory
     from trainauto.tasks.sr.inference.load_network import LoadedNetwork
 
 Commands = Any
@@ -96,6 +98,21 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Loaded
         return load_network(parsed.run, parsed.checkpoint or "best", device)
     loaded = super_resolution_only(load_options(parsed.opt, parsed.force_yml), "this command", MODELS_ELSEWHERE)
     return network_from_weights(loaded, parsed.weights, parsed.param_key, device)
+
+
+def finetuned_run(run: Path) -> "tuple[RunDirectory, LoadedOptions[Any]] | None":
+    """Return a fine-tuning run and its options; ``None`` where a folder is of another run.
+
+    Raises:
+        InputError: there is no run, or packages that it needs are not installed.
+    """
+    from trainauto.storage.run_directory import RunDirectory
+
+    if '"task": "finetune"' not in RunDirectory.find(run).config.read_text(encoding="utf-8", errors="replace"):
+        return None
+    from trainauto.builders.finetuned import finetune_options_of
+
+    return finetune_options_of(run)
 
 
 def check_free(out: Path, *, overwrite: bool) -> None:

@@ -4,9 +4,14 @@ import argparse
 import importlib.util
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from trainauto.commands.common_arguments import Commands, check_free, check_network, takes_network
+from trainauto.commands.common_arguments import Commands, check_free, check_network, finetuned_run, takes_network
 from trainauto.core.errors import InputError, Problem, nearest
+
+if TYPE_CHECKING:
+    from trainauto.options.load import LoadedOptions
+    from trainauto.storage.run_directory import RunDirectory
 
 FORMATS = ("safetensors", "pth", "onnx")
 NEEDED = {"safetensors": (), "pth": (), "onnx": ("onnx", "onnxscript", "onnxruntime")}
@@ -27,6 +32,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--format", choices=FORMATS, help="default: by the suffix of OUT, else safetensors")
     parser.add_argument("--half", action="store_true", help="float16 in place of float32")
     parser.add_argument("--size", metavar="HxW", help="onnx: for images of this size only, e.g. 256x256; default any")
+    parser.add_argument("--merge", action="store_true", help="of adapters: a whole model that holds what they add")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
     parser.set_defaults(execute=_run)
 
@@ -35,6 +41,10 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.opt is not None and parsed.run is not None and parsed.out is None and not parsed.run.is_dir():
         parsed.run, parsed.out = None, parsed.run  # beside -opt there is no RUN, so that the first place is OUT's
     check_network(parsed)
+    if parsed.run is not None and (finetuned := finetuned_run(parsed.run)) is not None:
+        return _export_finetuned(parsed, *finetuned)
+    if parsed.merge:
+        raise InputError(Problem("--merge is for adapters of fine-tuned models", advice="Leave it out."))
     chosen = _chosen_format(parsed.format, parsed.out)
     size_px = _size_px(parsed.size, chosen)
     if parsed.out is not None:
@@ -49,6 +59,22 @@ def _run(parsed: argparse.Namespace) -> int:
     if chosen == "onnx":
         print("exporting and comparing; a large network takes minutes", flush=True)
     print(export(parsed, chosen, size_px))
+    return 0
+
+
+def _export_finetuned(parsed: argparse.Namespace, directory: "RunDirectory", loaded: "LoadedOptions[Any]") -> int:
+    for name, value in {"--format": parsed.format, "--size": parsed.size}.items():
+        if value is not None:
+            message = f"{name} is for networks that enlarge images; a fine-tuned model becomes a folder"
+            raise InputError(Problem(message, advice="export RUN FOLDER, with --merge for a whole model."))
+
+    from trainauto.commands.run_export_finetuned import export_finetuned
+
+    which, flags = (
+        parsed.checkpoint or "latest",
+        {name: getattr(parsed, name) for name in ("merge", "half", "overwrite")},
+    )
+    print(export_finetuned(directory, loaded, which, parsed.out, **flags))
     return 0
 
 

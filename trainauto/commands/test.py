@@ -2,9 +2,14 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from trainauto.commands.common_arguments import Commands, takes_options
+from trainauto.commands.common_arguments import Commands, finetuned_run, takes_options
 from trainauto.core.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from trainauto.options.load import LoadedOptions
+    from trainauto.storage.run_directory import RunDirectory
 
 
 def add_to(commands: Commands) -> None:
@@ -13,19 +18,26 @@ def add_to(commands: Commands) -> None:
         "test",
         help="measure a trained network on sets of images",
         description="Measure a trained network, bicubic enlargement beside it: a run on its validation sets, or what a "
-        "test file names; with both, the run's network on the file's sets. Figures and pictures go to results/NAME.",
+        "test file names; with both, the run's network on the file's sets. Figures and pictures go to results/NAME. "
+        "A fine-tuned model answers what its run set aside, or the conversations of FOLDER: loss, exact answers.",
     )
     parser.add_argument(
         "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
     )
     parser.add_argument(
-        "folder", nargs="?", metavar="FOLDER", help="high-quality images, instead of the run's validation sets"
+        "folder",
+        nargs="?",
+        metavar="FOLDER",
+        help="high-quality images (of a fine-tuned model: conversations), instead of the run's validation sets",
     )
     parser.add_argument("--lq", metavar="FOLDER", help="their low-quality partners; without it they are made (bicubic)")
     parser.add_argument(
-        "--checkpoint", metavar="WHICH", help="of RUN: best (default; latest where none is known), latest, or a step"
+        "--checkpoint",
+        metavar="WHICH",
+        help="of RUN: best (default; latest where none is known), latest, or a step (of a fine-tuned model an epoch)",
     )
     takes_options(parser, required=False)
+    parser.add_argument("--answers", type=int, metavar="N", help="of a fine-tuned model: answers to print (5)")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], help="instead of the option file's")
     parser.set_defaults(execute=_run)
 
@@ -53,8 +65,26 @@ def _run(parsed: argparse.Namespace) -> int:
 
     test = load_test_options(parsed.opt, parsed.force_yml) if parsed.opt is not None else None
     use_expandable_segments()
+    if parsed.run is not None and (finetuned := finetuned_run(parsed.run)) is not None:
+        return _test_finetuned(parsed, *finetuned)
+    if parsed.answers is not None:
+        raise InputError(Problem("--answers is for fine-tuned models", advice="Leave it out."))
 
     from trainauto.commands.run_test import test_network
 
     images = (parsed.folder, parsed.lq) if parsed.folder is not None else None
     return test_network(parsed.run, parsed.checkpoint or "best", test, parsed.device, images)
+
+
+def _test_finetuned(parsed: argparse.Namespace, directory: "RunDirectory", loaded: "LoadedOptions[Any]") -> int:
+    for name, value in {"-opt": parsed.opt, "--lq": parsed.lq}.items():
+        if value is not None:
+            message = f"{name} is of images, and {parsed.run} is a fine-tuned model"
+            raise InputError(Problem(message, advice="test RUN, or test RUN chats.jsonl."))
+    shown = 5 if parsed.answers is None else parsed.answers
+    if shown < 0:
+        raise InputError(Problem(f"--answers {shown} is no number of answers", advice="Write 0 for none."))
+
+    from trainauto.commands.run_test_finetuned import test_finetuned
+
+    return test_finetuned(directory, loaded, parsed.checkpoint or "latest", parsed.folder, parsed.device, shown)

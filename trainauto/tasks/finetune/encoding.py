@@ -91,15 +91,37 @@ class ConversationEncoder:
             raise InputError(f"{conversation.place}: the processor makes other tokens of its words than its tokenizer")
         if self.max_length is not None and len(ids) > self.max_length:
             raise TooLongError(conversation.place, len(ids), self.max_length, len(images))
+        labels = torch.where(torch.from_numpy(np.asarray(learned)), ids, NOT_LEARNED)
+        return self._encoded(ids, labels, made, len(images))
+
+    def encode_prompt(self, conversation: Conversation, turn: int) -> Encoded:
+        """Return a conversation up to where an answer is asked for, none of it learned.
+
+        Args:
+            conversation: with the answer, or without.
+            turn: place of the answer.
+
+        Raises:
+            InputError: as :meth:`encode`.
+        """
+        text = self._supervision.render(conversation, turn, asks=True)
+        images = [image.open(conversation.place) for image in conversation.first(turn).images]
+        made = self._processed(text, images, conversation.place)
+        ids = made.pop(IDS)[0]
+        return self._encoded(ids, torch.full_like(ids, NOT_LEARNED), made, len(images))
+
+    def words(self, rows: Tensor) -> list[str]:
+        """Return rows of tokens as words, marks of turns and padding left out."""
+        words: list[str] = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
+        return words
+
+    @staticmethod
+    def _encoded(ids: Tensor, labels: Tensor, made: dict[str, Tensor], images: int) -> Encoded:
+        """Return what a processor made: what goes along the tokens, and what pictures became."""
         made.pop(MASK, None)
         tokens = {name: value for name, value in made.items() if tuple(value.shape[:2]) == (1, len(ids))}
-        return Encoded(
-            ids=ids,
-            labels=torch.where(torch.from_numpy(np.asarray(learned)), ids, NOT_LEARNED),
-            along={name: value[0] for name, value in tokens.items()},
-            pictures={name: value for name, value in made.items() if name not in tokens},
-            images=len(images),
-        )
+        pictures = {name: value for name, value in made.items() if name not in tokens}
+        return Encoded(ids, labels, {name: value[0] for name, value in tokens.items()}, pictures, images)
 
     def _processed(self, text: str, images: list[Any], place: str) -> dict[str, Tensor]:
         given: dict[str, Any] = {"text": [text], "return_tensors": "pt", "add_special_tokens": False}

@@ -61,9 +61,7 @@ def load_network(run: Path, checkpoint: str, device: torch.device) -> LoadedNetw
         CheckpointError: the weights are damaged, or not of this network.
     """
     directory = RunDirectory.find(run)
-    if (
-        directory.given.is_file() and not directory.checkpoints.is_dir()
-    ):  # of a Trainer, whose checkpoints lie elsewhere
+    if directory.given.is_file():  # before its checkpoints are looked for: those of other tasks lie elsewhere
         super_resolution_only(load_options(directory.given), "this command", _MODELS_ELSEWHERE)
     step, folder = _chosen(directory, checkpoint)
     loaded = _options_at(directory, step)

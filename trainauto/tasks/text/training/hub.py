@@ -1,5 +1,6 @@
 """What comes from a folder or from the hub of Hugging Face, and what is wrong where it does not."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -53,6 +54,14 @@ def without_progress_bars() -> Iterator[None]:
     finally:
         if were_enabled:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def without_library_noise() -> Iterator[None]:
+    """Have transformers draw no bars, and keep to itself by which names its parts will call each other one day."""
+    with without_progress_bars(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 @contextmanager

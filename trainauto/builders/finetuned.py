@@ -1,0 +1,129 @@
+"""The model of a fine-tuning run, as it was after an epoch: to measure it, or to write it for others."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainauto.builders.components import locate_errors
+from trainauto.builders.finetune_data import padding_id, processor_of
+from trainauto.builders.load_plugins import load_plugins
+from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.options.load import LoadedOptions, load_options
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.finetune.encoding import ConversationEncoder
+from trainauto.tasks.finetune.epoch_models import chosen_epoch, steps_of
+from trainauto.tasks.finetune.models import ADAPTER_FILE, ModelSettings, load_model, with_adapters
+from trainauto.tasks.text.training.hub import is_local
+
+Loaded = LoadedOptions[FinetuneOptions]
+
+
+@dataclass(frozen=True)
+class FinetunedModel:
+    """A model that was fine-tuned.
+
+    Attributes:
+        model: on the CPU, in float32, in evaluation mode; with its adapters beside it where it has some.
+        processor: of it.
+        encoder: of conversations, by the processor.
+        folder: of its epoch.
+        step: after which it was written.
+        loaded: the options of its run.
+    """
+
+    model: nn.Module
+    processor: Any
+    encoder: ConversationEncoder
+    folder: Path
+    step: int
+    loaded: Loaded
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether adapters were trained, not the whole model."""
+        return (self.folder / ADAPTER_FILE).is_file()
+
+    @property
+    def padding_id(self) -> int:
+        """Token that rows are padded with."""
+        return padding_id(self.processor)
+
+
+def finetune_options_of(run: Path) -> tuple[RunDirectory, Loaded] | None:
+    """Return a fine-tuning run and its options; ``None`` where a folder is of another run, or none.
+
+    Raises:
+        InputError: there is no run.
+    """
+    directory = RunDirectory.find(run)
+    try:
+        task = json.loads(directory.config.read_text(encoding="utf-8")).get("task")
+    except (OSError, ValueError, AttributeError):
+        return None
+    if task != "finetune" or not directory.given.is_file():
+        return None
+    loaded = load_options(directory.given)
+    if not isinstance(loaded.options, FinetuneOptions):
+        return None
+    return directory, _as_seen_from_here(directory, loaded.with_options(loaded.options))
+
+
+def load_finetuned(directory: RunDirectory, loaded: Loaded, which: str, device: torch.device) -> FinetunedModel:
+    """Return the model of an epoch of a run.
+
+    Args:
+        directory: the run.
+        loaded: its options.
+        which: ``latest``, or the number of an epoch.
+        device: where to put it.
+
+    Raises:
+        InputError: there is no such epoch, or the model that adapters are for is gone.
+    """
+    load_plugins(loaded)
+    folder = chosen_epoch(directory.checkpoints, which)
+    processor = processor_of(loaded)
+    attention = loaded.options.model.attention
+    if (folder / ADAPTER_FILE).is_file():
+        with locate_errors(loaded, ("model",)):
+            base = load_model(ModelSettings(loaded.options.model.name, attention))
+        model = with_adapters(base, folder)
+    else:
+        model = load_model(ModelSettings(folder, attention))
+    model = model.to(device).eval().requires_grad_(requires_grad=False)
+    return FinetunedModel(model, processor, ConversationEncoder(processor), folder, steps_of(folder), loaded)
+
+
+def _as_seen_from_here(directory: RunDirectory, loaded: Loaded) -> Loaded:
+    """Return options whose relative paths hold here: the run may have been started in another folder."""
+    origin: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        origin = json.loads(directory.origin.read_text(encoding="utf-8"))
+    start = Path(str(origin.get("working_directory", ".")))
+    options = loaded.options
+
+    def found(path: str) -> str:
+        return str(start / path) if not Path(path).exists() and (start / path).exists() else path
+
+    name = options.model.name
+    if is_local(found(name)):
+        name = found(name)
+    dataset = options.dataset
+    roots = {
+        key: [found(root) for root in ([value] if isinstance(value, str) else value)]
+        for key in ("path", "val")
+        if (value := getattr(dataset, key)) is not None
+    }
+    options = options.model_copy(
+        update={
+            "model": options.model.model_copy(update={"name": name}),
+            "dataset": dataset.model_copy(update=roots),
+        }
+    )
+    folder = Path(str(origin.get("folder", ".")))
+    return replace(loaded, options=options, folder=folder if folder.is_dir() else Path.cwd())

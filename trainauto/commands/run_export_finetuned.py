@@ -1,0 +1,69 @@
+"""What ``export RUN`` does with a fine-tuned model: a folder that transformers or peft loads."""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from trainauto.builders.finetuned import FinetunedModel, Loaded, load_finetuned
+from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import directory_written_atomically
+from trainauto.core.units import size_text
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.finetune.epoch_models import PROGRESS_FILE
+from trainauto.tasks.finetune.models import merged
+from trainauto.tasks.text.training.hub import without_library_noise
+
+
+def export_finetuned(
+    directory: RunDirectory, loaded: Loaded, which: str, out: Path | None, *, merge: bool, half: bool, overwrite: bool
+) -> str:
+    """Write the model of a run into a folder; return what there is to say of it.
+
+    Args:
+        directory: the run.
+        loaded: its options.
+        which: ``latest``, or the number of an epoch.
+        out: the folder; ``None`` names it by the run.
+        merge: write a whole model whose weights hold what adapters add, in place of the adapters.
+        half: float16 in place of float32.
+        overwrite: replace the folder if it is there.
+
+    Raises:
+        InputError: there is no such model, it has no adapters to be merged, or the folder cannot be written.
+    """
+    trained = load_finetuned(directory, loaded, which, torch.device("cpu"))
+    if merge and not trained.has_adapters:
+        message = f"{trained.folder} has no adapters: the whole model was trained"
+        raise InputError(Problem(message, advice="Leave --merge out."))
+    out = out or Path(f"{loaded.options.name}_{trained.folder.name}{'_merged' if merge else ''}")
+    if out.is_file() or (out.exists() and not overwrite):
+        advice = "Name another folder." if out.is_file() else "--overwrite replaces it."
+        raise InputError(Problem(f"{out} is there already", advice=advice))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with directory_written_atomically(out) as temporary, without_library_noise():
+            _write(trained, temporary, merge=merge, half=half)
+    except OSError as error:
+        message = f"cannot write {out}: {error.strerror or error}"
+        raise InputError(Problem(message, advice="Name another folder.")) from error
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    kind = "adapters" if trained.has_adapters and not merge else "the whole model"
+    how = (
+        f"PeftModel.from_pretrained(the model {loaded.options.model.name}, '{out}')"
+        if kind == "adapters"
+        else (f"AutoModelForImageTextToText.from_pretrained('{out}')")
+    )
+    return f"{out}: {kind} of step {trained.step} with its processor, {size_text(size)}\n  {how}"
+
+
+def _write(trained: FinetunedModel, folder: Path, *, merge: bool, half: bool) -> None:
+    if not merge and not half:
+        shutil.copytree(trained.folder, folder, dirs_exist_ok=True)
+        (folder / PROGRESS_FILE).unlink(missing_ok=True)
+        return
+    model = merged(trained.model) if merge else trained.model
+    if half:
+        model = model.half()
+    model.save_pretrained(str(folder))  # type: ignore[operator]
+    trained.processor.save_pretrained(str(folder))
