@@ -149,7 +149,7 @@ class FinetuneRun(TrainerRun):
             data.val,
             data.collate,
             longest=data.longest,
-            make_schedule=partial(schedule_of, training),
+            make_schedule=partial(schedule_of, training, len(data.train)),
             directory=directory,
         )
         in_place_of_bars(trainer)
@@ -217,19 +217,21 @@ def weights_dtype(options: FinetuneOptions, precision: Precision) -> torch.dtype
     return None if options.lora is not None and precision.device.type == "cuda" else torch.float32
 
 
-def schedule_of(training: FinetuneTraining, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule:
+def schedule_of(
+    training: FinetuneTraining, samples: int, total: int, unit: LengthUnit, step_samples: float
+) -> RateSchedule:
     """Return the schedule of a run.
 
     Args:
         training: of the option file.
+        samples: conversations of an epoch.
         total: length of the run, in ``unit``.
         unit: what it is counted in.
         step_samples: conversations of the steps it begins with.
     """
     step = step_samples if unit == "samples" else 1.0
     given, warmup = training.lr_scheduler_kwargs, warmup_of(training)
-    of_epoch = total / training.num_train_epochs if unit == "samples" else 1.0
-    milestones = [point * of_epoch for point in given.milestones]
+    milestones = [point * (samples if unit == "samples" else 1) for point in given.milestones]
     arguments: Mapping[str, Mapping[str, Any]] = {
         "multistep": {"milestones": milestones, "total": total, "gamma": given.gamma},
         "cosine_with_restarts": {"cycles": given.num_cycles},

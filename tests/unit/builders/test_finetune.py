@@ -1,0 +1,292 @@
+"""Runs of fine-tuning as they are built: rates, adapters, what is refused before anything is written."""
+
+from math import cos, pi
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import Module
+
+from tests.integration.commands import merged, write_options
+from tests.integration.finetune_runs import finetune_options, write_chats, write_model
+from trainauto.builders.finetune import FinetuneRun, controller_settings, schedule_of, weights_dtype
+from trainauto.builders.finetune_data import FinetuneData
+from trainauto.core.errors import InputError, Problem
+from trainauto.optim.precision import Precision
+from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining
+from trainauto.options.load import LoadedOptions, load_options
+
+EPOCHS, SAMPLES, STEP = 6, 20, 4
+TOTAL, STEPS = EPOCHS * SAMPLES, EPOCHS * SAMPLES // STEP
+NAMES = ("linear", "cosine", "constant", "none", "multistep", "cosine_with_restarts")
+
+
+def training(name: str, **changes: Any) -> FinetuneTraining:
+    """A fifth of the run, or five steps, of warm-up; milestones at a third and three quarters; three cycles."""
+    arguments = {"cosine_with_restarts": {"num_cycles": 3}, "multistep": {"milestones": [2.0, 4.5], "gamma": 0.1}}
+    given = {
+        "num_train_epochs": float(EPOCHS),
+        "lr_scheduler_type": name,
+        "lr_scheduler_kwargs": arguments.get(name, {}),
+        **changes,
+    }
+    return FinetuneTraining.model_validate(given)
+
+
+def by_hand(name: str, done: float, total: float, warmup: float, step: float) -> float:
+    """The factor of a step before which so much is done."""
+    warm = min(1.0, (done + step) / warmup) if warmup else 1.0
+    down = max(0.0, done - warmup) / (total - warmup)
+    if name == "linear":
+        return warm * (1 - down)
+    if name == "cosine":
+        return warm * (1 + cos(pi * down)) / 2
+    if name == "cosine_with_restarts":
+        return warm * (1 + cos(pi * (3 * down - int(3 * down + 1e-9)))) / 2
+    if name == "multistep":
+        return warm * 0.1 ** ((done >= total / 3) + (done >= total * 3 / 4))
+    return warm
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("warmup", [{"warmup_ratio": 0.2}, {"warmup_steps": 6}, {"warmup_ratio": 0.0}, {}])
+def test_rates_in_samples(name: str, warmup: dict[str, Any]) -> None:
+    """D09 to D12, D14, D33: a step counts four samples; the last of an epoch may have fewer."""
+    schedule = schedule_of(training(name, **warmup), SAMPLES, TOTAL, "samples", STEP)
+    length = 0.2 * TOTAL if warmup.get("warmup_ratio", 0.2) and warmup else 0.0
+    if not warmup and name not in ("constant", "none"):
+        length = 0.03 * TOTAL
+    for done in (*range(0, TOTAL, STEP), 3, 41, 119):
+        assert schedule.factor_at(done) == pytest.approx(by_hand(name, done, TOTAL, length, STEP), abs=1e-10), done
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rates_in_steps(name: str) -> None:
+    """D10, D14: with max_steps nothing counts but steps; milestones are steps, too."""
+    steps = {"max_steps": STEPS, "warmup_steps": 6, "num_train_epochs": 2.0}
+    if name == "multistep":
+        steps["lr_scheduler_kwargs"] = {"milestones": [STEPS / 3, STEPS * 3 / 4], "gamma": 0.1}
+    schedule = schedule_of(training(name, **steps), SAMPLES, STEPS, "steps", STEP)
+    for done in range(STEPS):
+        assert schedule.factor_at(done) == pytest.approx(by_hand(name, done, STEPS, 6, 1), abs=1e-10), done
+    by_ratio = schedule_of(training(name, **{**steps, "warmup_steps": 0, "warmup_ratio": 0.2}), 7, STEPS, "steps", STEP)
+    assert [by_ratio.factor_at(done) for done in range(STEPS)] == [schedule.factor_at(done) for done in range(STEPS)]
+
+
+def test_milestones_are_ends_of_epochs_in_a_run_that_ends_within_one() -> None:
+    """Of 2.5 epochs of 9 the second ends after 18 samples; 23 are trained."""
+    options = training("multistep", num_train_epochs=2.5, lr_scheduler_kwargs={"milestones": [2.0]}, warmup_steps=0)
+    schedule = schedule_of(options.model_copy(update={"warmup_ratio": 0.0}), 9, 23, "samples", 4)
+    assert [schedule.factor_at(done) for done in (17, 18)] == pytest.approx([1.0, 0.1])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, and nine conversations."""
+    folder = tmp_path_factory.mktemp("made")
+    write_model(folder / "model")
+    write_chats(folder / "chats.jsonl")
+    return folder
+
+
+@pytest.fixture
+def file(made: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An option file with the changes of a test, in a folder that has nothing else."""
+    monkeypatch.chdir(tmp_path)
+    return written(made, tmp_path, getattr(request, "param", {}))
+
+
+def written(made: Path, folder: Path, changes: dict[str, Any]) -> Path:
+    options = finetune_options(made / "model", made / "chats.jsonl")
+    return write_options(folder / "run.yml", merged(options, changes))
+
+
+def loaded_from(file: Path) -> LoadedOptions[FinetuneOptions]:
+    loaded = load_options(file)
+    assert isinstance(loaded.options, FinetuneOptions)
+    return loaded.with_options(loaded.options)
+
+
+def built(file: Path, dtype: torch.dtype = torch.float32) -> FinetuneRun:
+    return FinetuneRun(loaded_from(file), Precision(torch.device("cpu"), dtype))
+
+
+def refused(file: Path) -> Problem:
+    with pytest.raises(InputError) as caught:
+        built(file)
+    (problem,) = caught.value.problems
+    assert [path.name for path in file.parent.iterdir()] == ["run.yml"]
+    return problem
+
+
+def changed(**changes: Any) -> Any:
+    return pytest.mark.parametrize("file", [changes], indirect=True)
+
+
+@changed(model={"load_in_4bit": True})
+def test_weights_in_4_bits_are_refused_in_words(file: Path) -> None:
+    """D27: until there is a card to learn them on."""
+    problem = refused(file)
+    assert problem.message == "weights in 4 bits cannot be trained yet"
+    assert "load_in_4bit: false" in problem.advice
+    assert problem.place is not None
+    assert "load_in_4bit: true" in problem.place.text
+
+
+@changed(lora={"r": 4, "target_modules": ["q_prj"]})
+def test_adapters_of_no_layer_name_the_layers_there_are(file: Path) -> None:
+    """D31."""
+    problem = refused(file)
+    assert "no layer of the model is called 'q_prj'" in problem.message
+    for name in ("q_proj", "v_proj", "gate_proj"):
+        assert name in problem.advice
+    assert problem.place is not None
+    assert "target_modules" in problem.place.text
+
+
+def parts_of(run: FinetuneRun) -> tuple[Module, FinetuneData]:
+    return run._model, run._data
+
+
+@changed(lora={"r": 4, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"]})
+def test_adapters_alone_learn(file: Path) -> None:
+    """D29 to D31: two matrices of rank 4 beside each layer that is named, and nothing else."""
+    model, _ = parts_of(built(file))
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    assert {name.split(".")[-4] for name in trained} == {"q_proj", "v_proj"}
+    assert all("lora_" in name and 4 in weight.shape for name, weight in trained.items())
+    assert model.peft_config["default"].lora_alpha == 32
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "where"),
+    [
+        (
+            {"training_automations": {"DynamicBatchSizeOptimiser": {}}},
+            "DynamicBatchSizeOptimiser steers no Trainer's run",
+            "DynamicBatchSizeOptimiser",
+        ),
+        (
+            {"training_automations": {"DynamicBatchSizeOptimizer": {"target_vram": 0.5}}},
+            "Did you mean 'target_vram_usage'?",
+            "DynamicBatchSizeOptimizer",
+        ),
+        (
+            {"training_automations": {"dynamic_batch_size_optimizer": {"target_vram_usage": 1.5}}},
+            "target_vram_usage",
+            "dynamic_batch_size_optimizer",
+        ),
+    ],
+    indirect=["file"],
+)
+def test_automations_are_checked(file: Path, words: str, where: str) -> None:
+    """Their names when the file is read, their settings before the model is loaded."""
+    problem = refused(file)
+    assert words in problem.message + problem.advice
+    assert problem.place is not None
+    assert where in problem.place.text or "target" in problem.place.text
+
+
+@pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ({}, {}),
+        ({"training_automations": {"enabled": False}}, None),
+        ({"training_automations": {"DynamicBatchSizeOptimizer": {"enabled": False}}}, None),
+        (
+            {"training_automations": {"DynamicBatchSizeOptimizer": {"target_vram_usage": 0.5}}},
+            {"target_vram_usage": 0.5},
+        ),
+    ],
+    indirect=["file"],
+)
+def test_settings_of_the_controller(file: Path, settings: dict[str, Any] | None) -> None:
+    assert controller_settings(loaded_from(file)) == settings
+
+
+@changed(dataset={"max_length": 513})
+def test_conversations_longer_than_the_model_takes(file: Path) -> None:
+    problem = refused(file)
+    assert problem.message == "conversations of 513 tokens are longer than the 512 that the model takes"
+    assert problem.place is not None
+    assert "max_length" in problem.place.text
+
+
+@changed(dataset={"val_share": 0.3})
+def test_what_is_set_aside_is_the_same_each_time(file: Path, made: Path) -> None:
+    """manual_seed decides, nothing else; each conversation is in one of both."""
+
+    def places(**changes: Any) -> tuple[list[str], list[str]]:
+        data = parts_of(built(written(made, file.parent, {"dataset": {"val_share": 0.3}, **changes})))[1]
+        assert data.val is not None
+        return tuple([one.place for one in each.conversations] for each in (data.train, data.val))  # type: ignore[return-value]
+
+    first = places()
+    assert (len(first[0]), len(first[1])) == (6, 3)
+    assert sorted(first[0] + first[1]) == sorted(f"{made / 'chats.jsonl'}:{line}" for line in range(1, 10))
+    assert places() == first
+    assert places(training={"learning_rate": 0.5}) == first
+    assert places(manual_seed=4) != first
+
+
+@changed(dataset={"val_share": 0.99})
+def test_a_share_that_leaves_nothing(file: Path) -> None:
+    problem = refused(file)
+    assert problem.message == "a share of 0.99 of 9 leaves none to learn from"
+    assert "(val)" in problem.advice
+
+
+@changed(model={"chat_template": "mine.jinja"})
+def test_a_template_lies_beside_the_option_file(
+    file: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "mine.jinja" in refused(file).message
+    template = (Path(loaded_from(file).options.model.name) / "chat_template.jinja").read_text()
+    (file.parent / "mine.jinja").write_text(template.replace("<|im_end|>", "!<|im_end|>"))
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    data = parts_of(built(file))[1]
+    plain = written(Path(loaded_from(file).options.model.name).parent, file.parent, {})
+    turns = [sum(len(each.turns) for each in data.train.conversations)]
+    longer = int(
+        data.looked_through["train"].lengths.sum() - parts_of(built(plain))[1].looked_through["train"].lengths.sum()
+    )
+    assert turns == [longer]
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (
+            {"training": {"max_steps": 3, "lr_scheduler_type": "none"}},
+            "0.01, constant, 3 steps; max_steps wins over num_train_epochs",
+        ),
+        ({"training": {"warmup_steps": 1}}, "0.01, linear, rising for 1 step, 2 epochs"),
+        ({"training": {"lr_scheduler_type": "cosine"}}, "0.01, cosine, rising for 0.03 of the run, 2 epochs"),
+    ],
+    indirect=["file"],
+)
+def test_the_start_says_rates_and_length(file: Path, said: str) -> None:
+    """D14, D32: of two lengths, that in steps counts."""
+    assert dict(built(file).facts())["rates"] == said
+
+
+def test_formats_of_weights() -> None:
+    """What is trained is float32, unless a file says otherwise; adapters on a card stand beside what was saved."""
+    text = "model: {name: x%s}\ndataset: {path: x}\ntraining: {}\n%s"
+    card, cpu = (Precision(torch.device(name)) for name in ("cuda", "cpu"))
+
+    def chosen(precision: Precision, model: str = "", lora: str = "") -> torch.dtype | None:
+        import yaml
+
+        return weights_dtype(FinetuneOptions.model_validate(yaml.safe_load(text % (model, lora))), precision)
+
+    assert chosen(cpu) == chosen(card) == chosen(cpu, lora="lora: {r: 4}") == torch.float32
+    assert chosen(card, lora="lora: {r: 4}") is None
+    assert chosen(cpu, model=", dtype: bfloat16") == torch.bfloat16
+
+
+@changed(use_amp=True, amp_bf16=False)
+def test_float16_needs_a_card(file: Path) -> None:
+    with pytest.raises(InputError, match="float16 needs a card"):
+        built(file, torch.float16)
