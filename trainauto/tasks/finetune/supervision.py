@@ -22,8 +22,8 @@ class Supervision:
     """Finds what of conversations is learned.
 
     A template that marks the assistant's words (``{% generation %}``) is believed. Of any other the conversation is
-    rendered up to each answer: what an answer adds behind what asks for it is learned, without the white space that
-    follows the token that ends it.
+    rendered up to each answer: what an answer adds behind what asks for it is learned. Of both the white space is left
+    out that follows the token that ends an answer.
 
     Args:
         processor: of transformers, with a fast tokenizer and a chat template.
@@ -71,7 +71,7 @@ class Supervision:
             InputError: the template refuses it, or writes earlier turns otherwise later on, or marks no word.
         """
         whole = self.render(conversation)
-        spans = self._marked(conversation) if self._is_marked else self._added(conversation, whole)
+        spans = self._marked(conversation, whole) if self._is_marked else self._added(conversation, whole)
         encoded = self._tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         offsets = np.asarray(encoded["offset_mapping"], np.int64).reshape(-1, 2)
         learned = np.zeros(len(offsets), np.bool_)
@@ -92,8 +92,8 @@ class Supervision:
             spans.append((len(before), len(after.rstrip())))
         return spans
 
-    def _marked(self, conversation: Conversation) -> list[tuple[int, int]]:
-        """Return the spans of the text that the template marks."""
+    def _marked(self, conversation: Conversation, whole: str) -> list[tuple[int, int]]:
+        """Return the spans of the text that the template marks, without white space at their ends."""
         rendered = self._tokenizer.apply_chat_template(
             conversation.messages(),
             chat_template=getattr(self._processor, "chat_template", None) or None,
@@ -103,7 +103,8 @@ class Supervision:
             tokenizer_kwargs={"return_offsets_mapping": True},
         )
         marks, offsets = rendered["assistant_masks"], rendered["offset_mapping"]
-        return [(start, end) for mark, (start, end) in zip(marks, offsets, strict=True) if mark and end > start]
+        marked = [(start, end) for mark, (start, end) in zip(marks, offsets, strict=True) if mark and end > start]
+        return [(start, start + len(whole[start:end].rstrip())) for start, end in _joined(marked)]
 
     def _rewritten(self, conversation: Conversation, place: int) -> InputError:
         message = (
@@ -112,6 +113,17 @@ class Supervision:
         )
         advice = "Name a template that marks answers ({% generation %}): chat_template: FILE."
         return InputError(Problem(message, advice=advice))
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans of which those that touch are one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def expanded(learned: Mask, plain: Sequence[int], tokens: Sequence[int], placeholder: int, place: str) -> Mask:
