@@ -7,6 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trainauto.core.errors import InputError, Problem
 
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
@@ -76,6 +78,8 @@ def _without_transparency(picture: Any) -> Any:
     from PIL import Image, ImageOps
 
     upright = ImageOps.exif_transpose(picture)
+    if upright.mode in ("I", "I;16", "I;16B"):  # 16 bits of grey, of which Pillow would keep what is below 256
+        upright = Image.fromarray((np.asarray(upright).astype(np.uint32) >> 8).astype(np.uint8))
     if not upright.has_transparency_data:
         return upright.convert("RGB")
     over = upright.convert("RGBA")

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -110,6 +111,12 @@ class TestLines:
 
 
 class TestPictures:
+    def test_sixteen_bits_of_grey_are_not_all_white(self, tmp_path: Path) -> None:
+        levels = (np.arange(16, dtype=np.uint16) * 4096).reshape(4, 4)
+        Image.fromarray(levels).save(tmp_path / "a.png")
+        shown = np.asarray(ImagePart(tmp_path / "a.png").open("here"))
+        assert shown[..., 0].tolist() == (levels >> 8).tolist()
+
     def test_what_is_transparent_is_white(self, tmp_path: Path) -> None:
         Image.new("RGBA", (2, 2), (255, 0, 0, 0)).save(tmp_path / "a.png")
         assert ImagePart(tmp_path / "a.png").open("here").getpixel((0, 0)) == (255, 255, 255)
