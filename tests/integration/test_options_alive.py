@@ -11,6 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.integration.commands import gan_options, tiny_options, write_options
+from tests.integration.finetune_runs import finetune_options as options_of_finetuning
+from tests.integration.finetune_runs import write_chats, write_model
 from tests.integration.multitask_runs import multitask_options as options_of_tasks
 from tests.integration.text_runs import text_options as options_of_texts
 from tests.integration.text_runs import write_texts
@@ -24,6 +26,7 @@ from trainauto.distributed.communicator import Communicator
 from trainauto.engine.loop import train
 from trainauto.options import (
     dataset_options,
+    finetune_options,
     multitask_options,
     resource_options,
     run_options,
@@ -36,7 +39,9 @@ from trainauto.tasks.sr.data import DATASETS
 
 OPTIONS = Path(schema.__file__).parent
 MODULES = (schema, dataset_options, training_options, resource_options)
-PROPERTIES = {Path(module.__file__) for module in (*MODULES, text_options, multitask_options)}  # read for their callers
+PROPERTIES = {
+    Path(module.__file__) for module in (*MODULES, text_options, multitask_options, finetune_options)
+}  # read for their callers
 # Whoever reads there does not use it.
 TELLING = (run_summary.__code__, _facts.__code__, _warn_of_many_workers.__code__, _given.__code__)
 HANDING_OVER = _dataset_arguments.__code__  # reads by name whatever the dataset takes, and nothing else may count
@@ -61,6 +66,7 @@ TEXT_SECTIONS = [
     resource_options.MemoryOptions,
 ]
 MULTITASK_SECTIONS = [*sections_of(multitask_options), run_options.RunLogger, run_options.RunPaths]
+FINETUNE_SECTIONS = [*sections_of(finetune_options), text_options.LoraOptions]
 
 Read = set[tuple[str, str]]
 
@@ -95,7 +101,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
                 seen.add((type(self).__name__, name))
         return plain(self, name)
 
-    for section in {*SECTIONS, *TEXT_SECTIONS, *MULTITASK_SECTIONS}:
+    for section in {*SECTIONS, *TEXT_SECTIONS, *MULTITASK_SECTIONS, *FINETUNE_SECTIONS}:
         monkeypatch.setattr(section, "__getattribute__", reading, raising=False)
     return seen
 
@@ -163,3 +169,22 @@ def test_every_key_of_several_tasks_is_read_by_a_run(
     only_false = {("MultitaskMemory", "calibration"), ("MultitaskMemory", "allow_gradient_checkpointing")}
     refused = {("MultitaskOptions", "training_automations")}
     assert every - read == {("MultitaskOptions", "task"), *only_false, *refused}
+
+
+def test_every_key_of_fine_tuning_is_read_by_a_run(tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, chats = write_model(tmp_path / "model"), write_chats(tmp_path / "chats.jsonl", 6)
+    training = {"num_train_epochs": 1, "early_stop_loss": 0.01, "lr_scheduler_type": "cosine_with_restarts"}
+    options = options_of_finetuning(
+        model,
+        chats,
+        training=training,
+        lora={"target_modules": ["q_proj"]},
+        dataset={"val_share": 0.3},
+        use_amp=True,
+    )
+    loaded = load_options(write_options(tmp_path / "finetune.yml", options))
+    assert train_with_trainer(loaded, auto_resume=False) == 0
+    every = {(section.__name__, key) for section in FINETUNE_SECTIONS for key in section.model_fields}
+    only_false = {("FinetuneMemory", "calibration"), ("FinetuneMemory", "allow_gradient_checkpointing")}
+    assert every - read == {("FinetuneOptions", "task"), *only_false}
