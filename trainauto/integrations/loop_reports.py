@@ -14,6 +14,7 @@ from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.engine.training import Training
 from trainauto.integrations.loop_model import LoopModel
 from trainauto.reporting.default_sinks import default_sinks
+from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.reporter import Reporter
 from trainauto.storage.run_directory import RunDirectory
 
@@ -31,6 +32,7 @@ class LoopReports:
     Args:
         root: folder of runs; ``None`` writes nothing.
         directory: that of the run, where it is there already with what it was made with; ``root`` is not looked at.
+        name: of the loop; that of ``root`` where none is given.
         on_console: whether steps are told on the console, too; without it, only what is said in words is.
         curves_every: steps between points of curves.
         print_freq: steps between lines of the log.
@@ -45,6 +47,7 @@ class LoopReports:
         root: str | os.PathLike[str] | None,
         *,
         directory: RunDirectory | None = None,
+        name: str | None = None,
         on_console: bool = True,
         curves_every: int = 1,
         print_freq: int = LOGGED_EVERY,
@@ -56,7 +59,7 @@ class LoopReports:
         self._progress = Progress()
         self._words: logging.Handler | None = None
         self.folder = ""
-        self.name = self._root.name if self._root is not None else "loop"
+        self.name = name or (self._root.name if self._root is not None else "loop")
 
     def start(self, summary: RunSummary, config: Mapping[str, Any]) -> None:
         """Make the folder of the run, where one is wanted, with what it was made with, and tell of its start."""
@@ -94,9 +97,11 @@ class LoopReports:
     def failed(self, error: BaseException) -> None:
         """Tell of an error that ends the loop."""
         if isinstance(error, KeyboardInterrupt | SystemExit):
-            self._end(RunEnd("interrupted", f"stopped by {type(error).__name__}", self._progress))
+            reason = f"stopped by {type(error).__name__}"
+            self._end(RunEnd("interrupted", reason, self._progress, termination_status="interrupted"))
             return
-        self._end(RunEnd("failed", f"{type(error).__name__}: {error}".splitlines()[0], self._progress))
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        self._end(RunEnd("failed", reason, self._progress, termination_status="failed"))
 
     def close(self, end: RunEnd | None = None) -> None:
         """Tell of the end, and close what is written.
@@ -117,10 +122,23 @@ class LoopReports:
             self._words = None
 
     def _say_words(self) -> None:
-        """Have what is logged be seen where nobody has set logging up."""
+        """Have what is logged be seen where nobody has set logging up; a command's console is 80 columns wide."""
         self._words = logging.StreamHandler()
-        self._words.setFormatter(logging.Formatter("%(message)s"))
+        self._words.setFormatter(_Words(WIDTH if self._directory is not None else 0))
         _TRAINAUTO.addHandler(self._words)
+
+
+class _Words(logging.Formatter):
+    """A message alone, in lines of so many columns; 0 leaves it as it is."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__("%(message)s")
+        self._width = width
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message; a block of several lines stays as it is."""
+        text = super().format(record)
+        return text if "\n" in text else "\n".join(wrapped(text, self._width))
 
 
 def config_of(run: Training, model: LoopModel, settings: ControlSettings) -> dict[str, Any]:
