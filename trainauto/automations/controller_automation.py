@@ -31,6 +31,8 @@ class ControllerAutomation(Automation):
 
     priority = 20
     steers_memory = True
+    says_periods_at = logging.INFO
+    """Level at which a run hears that a period of steps begins that nothing predicts."""
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
@@ -64,7 +66,7 @@ class ControllerAutomation(Automation):
         self._begins_otherwise = self.controller.effective.whole(plan) != facts.plan
         if says_so:
             period = counted(self.controller.settings.adjustment_frequency, "step")
-            logger.info("%s: a period of %s begins with %s", self.name, period, plan)
+            logger.log(self.says_periods_at, "%s: a period of %s begins with %s", self.name, period, plan)
 
     def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
         """Choose the plan of the first batch by what was predicted; it is then measured before it is trained."""

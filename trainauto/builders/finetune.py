@@ -31,6 +31,7 @@ from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining
 from trainauto.options.load import LoadedOptions
 from trainauto.reporting.formatting import duration, in_thousands
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.finetune.endings import MeasureAtTheEnd
 from trainauto.tasks.finetune.epoch_models import EpochModels
 from trainauto.tasks.finetune.models import (
     ModelSettings,
@@ -93,7 +94,7 @@ class FinetuneRun(TrainerRun):
             *self._data.facts(),
             ("steps", _step_words(options.training)),
             ("rates", _rate_words(options.training)),
-            ("memory", f"{size_text(budget_bytes)} (budget)" if budget_bytes else "all there is"),
+            ("memory", _memory_words(budget_bytes, self._precision)),
         )
 
     def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
@@ -111,6 +112,8 @@ class FinetuneRun(TrainerRun):
         trainer.stop_at_file(directory.path)
         if training.early_stop_loss is not None:
             trainer.stop_at_low_loss(training.early_stop_loss, training.early_stop_patience)
+        if self._data.val is not None:
+            trainer.add_callback(MeasureAtTheEnd(trainer))
         trainer.add_callback(StopOnSignal(signals, lambda: trainer.end.interrupt(f"stopped by {signals.name}")))
         with without_library_noise():
             trainer.train(resume_from_checkpoint=True if resumes else None)
@@ -118,12 +121,12 @@ class FinetuneRun(TrainerRun):
         if signals.received:
             return (("stopped", f"{signals.name} after step {step}, saved; --auto_resume goes on from there"),)
         folder = epochs.finish()
-        progress = trainer.session.progress
+        progress, samples = trainer.session.progress, trainer.session.trained_samples
         took = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'conversation')}"
-        has_trained = trainer.session.trained_samples > 0
+        now = f"{f', {samples} of them now,' if resumes else ''} in {duration(time.monotonic() - start)}"
         return (
-            ("ended", trainer.end.reason if has_trained else "already: nothing was left to train"),
-            ("trained", f"{took} in {duration(time.monotonic() - start)}"),
+            ("ended", trainer.end.reason if samples else "already: nothing was left to train"),
+            ("trained", f"{took}{now if samples else ''}"),
             *_measured(trainer),
             ("model", str(folder)),
             ("to try it", f"python test.py {directory.path}"),
@@ -185,6 +188,7 @@ class FinetuneRun(TrainerRun):
             "fp16": self._precision.dtype == torch.float16,
             "dataloader_num_workers": training.dataloader_num_workers,
             "report_to": [],
+            "run_name": options.name,
             "disable_tqdm": True,
             "remove_unused_columns": False,
         }
@@ -278,7 +282,13 @@ def _step_words(training: FinetuneTraining) -> str:
     each = counted(size * passes, "conversation")
     if passes == 1:
         return f"{each} each"
-    return f"{each} each, in passes of {size} at first; memory says in how many"
+    return f"{each} each, in passes of {size} at first, then as memory allows"
+
+
+def _memory_words(budget_bytes: int | None, precision: Precision) -> str:
+    if budget_bytes:
+        return f"{size_text(budget_bytes)} (budget)"
+    return "all there is" if precision.device.type == "cuda" else "no limit on the CPU (memory: budget sets one)"
 
 
 def _rate_words(training: FinetuneTraining) -> str:

@@ -47,6 +47,12 @@ class StopOnSignal(TrainerCallback):  # type: ignore[misc]  # mypy does not foll
             control.should_save = control.should_training_stop = True
         return control
 
+    def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """Have nothing measured before it leaves: a resume does that at the end of its epoch."""
+        if self._signals.received:
+            control.should_evaluate = False
+        return control
+
 
 def in_place_of_bars(trainer: Any) -> None:
     """Have a Trainer write lines, and nothing else."""

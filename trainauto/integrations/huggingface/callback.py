@@ -7,6 +7,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from trainauto.core.plan import BATCH_SIZE
 from trainauto.core.records import StepRecord
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.overrides import no_planned_batches
@@ -76,9 +77,7 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not fo
         state.epoch = session.progress.samples / len(session.data.samples)
         total = session.samples_to_train
         if total is not None:
-            left = max(0, total - session.progress.samples)
-            now = session.record.shape.samples if session.record is not None else session.data.loader.plan.batch_size
-            state.max_steps = state.global_step + math.ceil(left / max(1, now))
+            state.max_steps = state.global_step + _steps_left(session, total)
 
     @staticmethod
     def _keep_decisions(session: MemorySession, record: StepRecord, state: Any) -> None:
@@ -90,6 +89,19 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not fo
             state.log_history.append({**entry, "epoch": state.epoch, "step": state.global_step})
         if record.ooms:
             state.log_history.append({"out_of_memory": record.ooms, "epoch": state.epoch, "step": state.global_step})
+
+
+def _steps_left(session: MemorySession, total: int) -> int:
+    """Return how many steps a run of so many samples will still have if batches stay as they are."""
+    done, epoch = session.progress.samples, len(session.data.samples)
+    plan, record = session.data.loader.plan, session.record
+    size = session.data.first_step_samples * session.running.ranks.world_size
+    if record is not None and BATCH_SIZE not in plan:
+        size = record.shape.samples
+    of_epoch = min(epoch - done % epoch, max(0, total - done))
+    epochs, rest = divmod(max(0, total - done) - of_epoch, epoch)
+    # No batch goes beyond the end of an epoch, so that its last ones may be smaller.
+    return math.ceil(of_epoch / size) + epochs * math.ceil(epoch / size) + math.ceil(rest / size)
 
 
 def _set_due(args: Any, control: Any, session: MemorySession, before: int, samples: int) -> None:

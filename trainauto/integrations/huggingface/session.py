@@ -11,7 +11,7 @@ from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import RunSummary
+from trainauto.core.run_events import DETAIL, RunSummary
 from trainauto.engine.few_steps import warn_of_few_steps
 from trainauto.engine.probe import choose_first_plan
 from trainauto.engine.run_errors import NothingFitsError
@@ -39,6 +39,7 @@ class TrainerController(LoopController):
     """The controller of a Trainer's run."""
 
     name = "MemoryAwareTrainer"
+    says_periods_at = DETAIL
 
 
 class MemorySession:
@@ -71,10 +72,10 @@ class MemorySession:
         self.automation = TrainerController.of(settings, data.growth.axes, step_samples)
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         directory = trainer.own_run_directory
-        steps = {"print_freq": int(args.logging_steps)} if directory is not None else {}
-        self._reports = LoopReports(
-            _run_directory(args), directory=directory, on_console=False, curves_every=_curves_every(args), **steps
-        )
+        own: dict[str, Any] = {}
+        if directory is not None:
+            own = {"directory": directory, "name": args.run_name, "print_freq": int(args.logging_steps)}
+        self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=_curves_every(args), **own)
         self._pending: PendingStep | None = None
         self._grad_norm: Any = None
         self._rates: dict[str, float] = {}

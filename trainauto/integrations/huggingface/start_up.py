@@ -115,6 +115,6 @@ def say_what_was_learned(run: Training, loss: TrainerLoss, asked_tokens: int | N
         )
     logger.info("the loss of a batch is %s", loss.weighing.value)
     if run.limit_bytes is None:
-        logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
+        logger.info("no memory limit is known on this device: batches stay as they begin; set a memory budget")
     elif run.model.device.type == "cpu":
         warn_of_environment()

@@ -87,6 +87,24 @@ class StopAtLowLoss(TrainerCallback):  # type: ignore[misc]  # mypy does not fol
         return control
 
 
+class MeasureAtTheEnd(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
+    """Has a run measure once more where it ends, in the middle of an epoch, too, so that its logs hold what it came to.
+
+    Args:
+        trainer: whose run.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """Look whether this is the end, and whether anything was trained for it."""
+        session = self._trainer.memory
+        if control.should_training_stop or session.is_complete:
+            control.should_evaluate = session.trained_samples > 0
+        return control
+
+
 def check_finite(value: float, what: str, step: int, learning_rate: float) -> None:
     """Refuse to go on with a number that is none.
 

@@ -35,7 +35,7 @@ class EpochModels(TrainerCallback):  # type: ignore[misc]  # mypy does not follo
         """Write the model of an epoch that is whole, and have a checkpoint written, too."""
         session = self._trainer.memory
         samples, of_epoch = session.progress.samples, len(session.data.samples)
-        if samples and samples % of_epoch == 0:
+        if session.trained_samples and samples % of_epoch == 0:
             self._save(samples // of_epoch - 1)
             control.should_save = True
         return control

@@ -194,6 +194,32 @@ def test_a_schedule_handed_in_is_kept_to(tmp_path: Path) -> None:
     assert trainer.rates == [0.5, 0.25, 0.5 / 3]
 
 
+@pytest.mark.parametrize("changes", [{"num_train_epochs": 9}, {"num_train_epochs": 9, "learning_rate": RATE / 4}])
+def test_a_resume_goes_by_its_own_schedule(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """From its first step on: the rate that a checkpoint's optimizer holds is that of the schedule of then.
+
+    A run that was at its end, and is to be longer, would otherwise begin with a step at rate 0.
+    """
+    options = {**PASSES, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 15}
+    at_its_end = SAMPLES * 3 // STEP
+    assert train(tmp_path, "linear", **options).rates[-1] > 0
+    resumed = train(tmp_path / "again", "linear", str(tmp_path / f"checkpoint-{at_its_end}"), **{**options, **changes})
+    total = SAMPLES * changes.get("num_train_epochs", 3)
+    share = changes.get("learning_rate", RATE) / RATE
+    assert resumed.rates == pytest.approx([share * by_hand("linear", done, total=total) for done in resumed.done])
+    assert len(resumed.rates) == (total - 3 * SAMPLES) // STEP
+    assert resumed.used == resumed.rates
+
+
+def test_a_resume_in_the_middle_may_have_another_rate(tmp_path: Path) -> None:
+    options = {**PASSES, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 7}
+    whole = train(tmp_path, "linear", **options)
+    resumed = train(
+        tmp_path / "again", "linear", str(tmp_path / "checkpoint-7"), **{**options, "learning_rate": RATE * 3}
+    )
+    assert resumed.rates == pytest.approx([3 * rate for rate in whole.rates[7:]])
+
+
 def test_what_is_saved_of_a_schedule_is_how_far_it_is(tmp_path: Path) -> None:
     """Another schedule can take it up, and nothing of ours is in it."""
     train(tmp_path, **PASSES, num_train_epochs=2, save_strategy="steps", save_steps=3)

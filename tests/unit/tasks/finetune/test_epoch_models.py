@@ -18,7 +18,8 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.memory = SimpleNamespace(progress=Progress(), data=SimpleNamespace(samples=range(OF_EPOCH)))
+        data = SimpleNamespace(samples=range(OF_EPOCH))
+        self.memory = SimpleNamespace(progress=Progress(), data=data, trained_samples=1)
         self.models = EpochModels(folder, self, self.write)
         self.written = 0
 
@@ -61,6 +62,14 @@ def test_a_run_that_ends_within_an_epoch_leaves_its_model(run: Run) -> None:
     run.epoch_ends(6, 20)
     assert (run.folder / "epoch_1" / "weights").read_text() == "6"
     assert steps_of(run.folder / "epoch_1") == 6
+
+
+def test_a_resume_that_has_nothing_to_train_writes_nothing(run: Run) -> None:
+    run.epoch_ends(3, 10)
+    run.memory.trained_samples = 0
+    assert not run.epoch_ends(3, 10)
+    assert run.models.finish() == run.folder / "epoch_0"
+    assert run.written == 1
 
 
 def test_a_model_that_cannot_be_written_leaves_the_one_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

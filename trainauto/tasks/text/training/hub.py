@@ -1,5 +1,6 @@
 """What comes from a folder or from the hub of Hugging Face, and what is wrong where it does not."""
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,12 +57,34 @@ def without_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+NOISE = {
+    "transformers.trainer_utils": "mtime may not be reliable",
+    "transformers.trainer": "There seems not to be a single sample",
+}
+"""How messages of transformers' loggers begin that say nothing of a run: of checkpoints within a second, and of a
+resume with nothing left to train, which the end of a run says itself."""
+
+
 @contextmanager
 def without_library_noise() -> Iterator[None]:
-    """Have transformers draw no bars, and keep to itself by which names its parts will call each other one day."""
+    """Have transformers draw no bars, and keep to itself what nobody can do anything about.
+
+    By which names its parts will call each other one day, and :data:`NOISE`.
+    """
+
+    def says_something(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(NOISE[record.name])
+
     with without_progress_bars(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        yield
+        loggers = [logging.getLogger(name) for name in NOISE]
+        for logger in loggers:
+            logger.addFilter(says_something)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeFilter(says_something)
 
 
 @contextmanager
