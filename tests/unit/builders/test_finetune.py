@@ -1,5 +1,6 @@
 """Runs of fine-tuning as they are built: rates, adapters, what is refused before anything is written."""
 
+import re
 from math import cos, pi
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,19 @@ def test_a_template_lies_beside_the_option_file(
 def test_the_start_says_rates_and_length(file: Path, said: str) -> None:
     """D14, D32: of two lengths, that in steps counts."""
     assert dict(built(file).facts())["rates"] == said
+
+
+@changed(dataset={"val_share": 0.3})
+def test_a_few_steps_are_tried_and_measured(file: Path) -> None:
+    """What `validate` says of a run; nothing is written but into the folder it is given."""
+    run = built(file)
+    said = run.try_steps(file.parent / "tried", 2)
+    labels = [label for label, _ in said]
+    assert labels == ["step 1", "", "memory", "step 2", "", "memory", "measured"]
+    assert re.fullmatch(r"loss [\d.]+; gradient norm [\d.]+", said[0][1])
+    assert re.fullmatch(r"3 samples in [\d.]+ s; waited [\d.]+ s", said[1][1])
+    assert re.fullmatch(r"loss [\d.]+ in [\d.]+ s", said[-1][1])
+    assert {path.name for path in file.parent.iterdir()} <= {"run.yml", "tried"}
 
 
 def test_formats_of_weights() -> None:
