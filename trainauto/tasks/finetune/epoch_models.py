@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import directory_written_atomically, write_json_atomically
+from trainauto.core.files import directory_written_atomically, remove_leftovers, write_json_atomically
 from trainauto.core.process import without_memory_limit
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,8 @@ PROGRESS_FILE = "progress.json"
 class EpochModels(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
     """Writes ``epoch_0``, ``epoch_1`` ...: adapters or weights with the processor, each whole or not at all.
 
+    What a killed run left half written is removed.
+
     Args:
         folder: of all of them.
         trainer: whose model.
@@ -30,6 +32,7 @@ class EpochModels(TrainerCallback):  # type: ignore[misc]  # mypy does not follo
 
     def __init__(self, folder: Path, trainer: Any, write: Callable[[Path], None]) -> None:
         self._folder, self._trainer, self._write = folder, trainer, write
+        remove_leftovers(folder)
 
     def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
         """Write the model of an epoch that is whole, and have a checkpoint written, too."""

@@ -86,6 +86,14 @@ def test_a_model_that_cannot_be_written_leaves_the_one_before(run: Run, monkeypa
     assert (run.folder / "epoch_0" / "weights").read_text() == "2"
 
 
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
+    for name in (".epoch_1.0123abcd.tmp", "epoch_0", "checkpoint-3"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "weights").touch()
+    Run(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-3", "epoch_0"]
+
+
 def test_what_does_not_say_its_step(tmp_path: Path) -> None:
     assert steps_of(tmp_path) == 0
     for text in ("", "{}", "[]", '{"step": null}'):
