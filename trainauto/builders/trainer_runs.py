@@ -37,6 +37,9 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 """Folders of a Trainer, by their steps."""
 
+WRITTEN_LAST = "trainer_state.json"
+"""File of such a folder; one that lacks it was killed in the middle, and is nothing to resume from."""
+
 
 def train_with_trainer(loaded: LoadedOptions[FileOptions], *, auto_resume: bool, launcher: str = "none") -> int:
     """Train what an option file describes; return the exit code.
@@ -129,8 +132,8 @@ def _folder(
 
 
 def newest_checkpoint(output_dir: Path) -> int:
-    """Return the steps of the newest checkpoint of a Trainer, whole or not; 0 where there is none."""
-    matches = (_CHECKPOINT.fullmatch(folder.name) for folder in output_dir.iterdir())
+    """Return the steps of the newest checkpoint of a Trainer that was written to its end; 0 where there is none."""
+    matches = (_CHECKPOINT.fullmatch(file.parent.name) for file in output_dir.glob(f"*/{WRITTEN_LAST}"))
     return max((int(match[1]) for match in matches if match), default=0)
 
 

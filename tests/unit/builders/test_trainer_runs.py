@@ -41,4 +41,14 @@ def test_the_newest_checkpoint_of_a_trainer(tmp_path: Path) -> None:
     assert trainer_runs.newest_checkpoint(tmp_path) == 0
     for name in ("checkpoint-9", "checkpoint-10", "checkpoint-best", "memory"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / trainer_runs.WRITTEN_LAST).touch()
     assert trainer_runs.newest_checkpoint(tmp_path) == 10
+
+
+def test_a_checkpoint_that_was_killed_in_the_middle_is_none(tmp_path: Path) -> None:
+    """Where it is the first, the run begins anew."""
+    (tmp_path / "checkpoint-4").mkdir()
+    assert trainer_runs.newest_checkpoint(tmp_path) == 0
+    (tmp_path / "checkpoint-2").mkdir()
+    (tmp_path / "checkpoint-2" / trainer_runs.WRITTEN_LAST).touch()
+    assert trainer_runs.newest_checkpoint(tmp_path) == 2
