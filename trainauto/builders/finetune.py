@@ -22,6 +22,7 @@ from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.engine.signals import StopSignals
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
+from trainauto.integrations.huggingface.train_data import STEP_SAMPLES
 from trainauto.integrations.loop_controller import settings_of
 from trainauto.optim.precision import Precision
 from trainauto.optim.registry import SCHEDULES
@@ -192,7 +193,10 @@ class FinetuneRun(TrainerRun):
             "disable_tqdm": True,
             "remove_unused_columns": False,
         }
-        return MemoryAwareTrainingArguments(str(output_dir), **{**given, **others})
+        arguments = MemoryAwareTrainingArguments(str(output_dir), **{**given, **others})
+        # Of one pass as well: what does not fit runs in several, and a step keeps its conversations.
+        setattr(arguments, STEP_SAMPLES, training.per_device_train_batch_size * training.gradient_accumulation_steps)
+        return arguments
 
 
 def build_model(loaded: Loaded, precision: Precision) -> torch.nn.Module:
@@ -259,9 +263,20 @@ def controller_settings(loaded: Loaded) -> dict[str, Any] | None:
             if not switch.enabled:
                 return None
             with locate_errors(loaded, ("training_automations", name)):
+                _check_bounds(switch.arguments)
                 settings_of(switch.arguments)
             return switch.arguments
     return {}
+
+
+def _check_bounds(settings: Mapping[str, Any]) -> None:
+    for name in settings:
+        if name.endswith("batch_size"):
+            advice = (
+                "Remove it: a pass holds at most the conversations of a step, per_device_train_batch_size times "
+                "gradient_accumulation_steps under training."
+            )
+            raise InputError(Problem(f"{name} is no bound of a Trainer's run", advice=advice))
 
 
 def _check_precision(loaded: Loaded, precision: Precision) -> None:

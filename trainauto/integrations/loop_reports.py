@@ -124,6 +124,7 @@ class LoopReports:
     def _say_words(self) -> None:
         """Have what is logged be seen where nobody has set logging up; a command's console is 80 columns wide."""
         self._words = logging.StreamHandler()
+        self._words.setLevel(logging.INFO)
         self._words.setFormatter(_Words(WIDTH if self._directory is not None else 0))
         _TRAINAUTO.addHandler(self._words)
 

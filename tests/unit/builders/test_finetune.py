@@ -174,6 +174,11 @@ def test_adapters_alone_learn(file: Path) -> None:
             "DynamicBatchSizeOptimizer",
         ),
         (
+            {"training_automations": {"DynamicBatchSizeOptimizer": {"max_batch_size": 8}}},
+            "per_device_train_batch_size times gradient_accumulation_steps",
+            "DynamicBatchSizeOptimizer",
+        ),
+        (
             {"training_automations": {"dynamic_batch_size_optimizer": {"target_vram_usage": 1.5}}},
             "target_vram_usage",
             "dynamic_batch_size_optimizer",

@@ -1,5 +1,6 @@
 """What a Trainer's run says of itself: its summary, what it was made with, and the figures of a log line."""
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -60,13 +61,13 @@ def config_of(trainer: Any, run: Training, loss: TrainerLoss, automation: Contro
 
 
 def figures_of(record: StepRecord) -> dict[str, float]:
-    """Return what a log line of the Trainer gets of a step: its samples, its plan, its peak."""
+    """Return what a log line of the Trainer gets of a step: its samples, what passes held in the end, its peak."""
     plan = record.plan
     counts = BATCH_SIZE in plan
-    figures: dict[str, float] = {
-        "step_samples": record.shape.samples,
-        "forward_batch_size": plan.forward_batch_size if counts else record.shape.samples,
-    }
+    forward = plan.forward_batch_size if counts else record.shape.samples
+    for pieces in record.pieces.values():
+        forward = math.ceil(record.shape.samples / pieces.micro_batches)
+    figures: dict[str, float] = {"step_samples": record.shape.samples, "forward_batch_size": forward}
     if not counts:
         figures["tokens_per_batch"] = plan.size
     if record.peak is not None:

@@ -73,8 +73,18 @@ def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss, declared: We
     return workload.weighed(loss.weigh_by(weighing))
 
 
-def predict(run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool) -> None:
-    """Tell the controller what plans will take, and put the budget in force."""
+def predict(
+    run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool, may_trace: bool = True
+) -> None:
+    """Tell the controller what plans will take, and put the budget in force.
+
+    Args:
+        run: the engine's parts.
+        automation: the controller's.
+        samples: which are trained.
+        clips: whether gradients are clipped.
+        may_trace: whether a step may be traced; two small ones are measured otherwise.
+    """
     controller = automation.controller
     predicts = (
         run.ranks.is_first
@@ -84,6 +94,7 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
     )
     is_traced = (
         predicts
+        and may_trace
         and isinstance(run.model, LoopModel)
         and predict_from_traces(controller, run.model, samples, run.axes, clips=clips)
     )

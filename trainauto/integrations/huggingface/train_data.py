@@ -45,7 +45,7 @@ TRAIN_SET = "train_dataset"
 """What a Trainer calls what it trains on."""
 
 STEP_SAMPLES = "step_samples"
-"""Attribute of arguments: samples of every step of several passes, where they are no product of passes and batches."""
+"""Attribute of arguments: samples of every step, where they are no product of passes and batches, or of one pass."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TrainData:
         structure: how batches are put together.
         growth: what grows, and between which bounds.
         loader: draws batches.
-        step_samples: samples of every step, where ``gradient_accumulation_steps`` fixes them.
+        step_samples: samples of every step, where ``gradient_accumulation_steps`` or :data:`STEP_SAMPLES` fixes them.
         some_rows: checksum of a few rows, where samples have rows of tokens.
     """
 
@@ -163,9 +163,9 @@ def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth
         most_tokens = own_argument(args, "max_tokens_per_batch") or tokens
         return Growth.of(None, None, Range(tokens, most_tokens), int(lengths.max()))
     least = own_argument(args, "min_batch_size")
-    if passes == 1:
+    whole = _fixed_samples(args, passes)
+    if whole is None:
         return Growth.of(Range(start, most or start, least), None, None, None)
-    whole = own_argument(args, STEP_SAMPLES) or start * passes
     growth = Growth.of(Range(start, min(most or whole, whole), least), None, None, None)
     return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
 
@@ -199,8 +199,10 @@ def _teach_own(trainer: Any, samples: MapSamples, largest: int) -> Structure | N
 
 
 def _fixed_samples(args: Any, passes: int) -> int | None:
-    """Return the samples of a step on this rank, where accumulation fixes them."""
-    return (own_argument(args, STEP_SAMPLES) or args.per_device_train_batch_size * passes) if passes > 1 else None
+    """Return the samples of a step on this rank, where accumulation or an argument fixes them."""
+    of_passes = args.per_device_train_batch_size * passes if passes > 1 else None
+    fixed: int | None = own_argument(args, STEP_SAMPLES) or of_passes
+    return fixed
 
 
 def _seed(args: Any) -> int:

@@ -85,6 +85,16 @@ class ConversationSamples:
         """Return the tokens of a batch, padding left out."""
         return int(tensors[MASK].sum())
 
+    def with_padding(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return a batch each of whose rows has padding in place of a token, as rows of several lengths have.
+
+        Attention then takes a mask, and in many kernels far more memory. What is learned of a row is not all lost.
+        """
+        place = 0 if self._at_left else -1
+        padded = {name: tensor.clone() if name in (IDS, MASK, LABELS) else tensor for name, tensor in tensors.items()}
+        padded[IDS][:, place], padded[MASK][:, place], padded[LABELS][:, place] = self._padding[IDS], 0, NOT_LEARNED
+        return padded if self.weight(padded) else dict(tensors)
+
     def _single(self, sample: Encoded) -> dict[str, Tensor]:
         single = {IDS: sample.ids[None], LABELS: sample.labels[None], MASK: torch.ones_like(sample.ids)[None]}
         single.update({name: value[None] for name, value in sample.along.items()})

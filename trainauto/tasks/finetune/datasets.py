@@ -105,9 +105,9 @@ class PlannedConversations(NestedSamples):
         return float(tensors[IDS].shape[1] / self.template.leaves[IDS].shape[1])
 
     def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
-        """Return a batch that repeats the template's sample."""
+        """Return a batch that repeats the template's sample, with padding: most batches of several have some."""
         del extent
-        return self._samples.join([self.template.leaves] * samples)
+        return self._samples.with_padding(self._samples.join([self.template.leaves] * samples))
 
     def check(self, leaves: Mapping[str, Any], samples: int) -> None:
         """Accept a batch: the collator sees to it that all are made alike."""
