@@ -55,7 +55,7 @@ def write_picture(file: Path, number: int) -> str:
     return file.name
 
 
-def finetune_options(model: Path, chats: Path, **changes: Any) -> dict[str, Any]:
+def finetune_options(model: Path, chats: Path, /, **changes: Any) -> dict[str, Any]:
     """Return options of a run of a second: nine conversations in steps of four, in two passes; ``changes`` go in."""
     base: dict[str, Any] = {
         "name": "tiny",

@@ -1,5 +1,6 @@
 """Runs of fine-tuning: the model, its conversations, and what trains it, from options."""
 
+import json
 import logging
 import math
 import time
@@ -82,6 +83,26 @@ class FinetuneRun(TrainerRun):
         """Return the folder of event files beside the runs."""
         return directory.tensorboard
 
+    def check_earlier(self, directory: RunDirectory) -> None:
+        """Refuse to resume a run of another name, model or adapters.
+
+        Raises:
+            InputError: says what differs, and what to do.
+        """
+        try:
+            config = json.loads(directory.config.read_text(encoding="utf-8"))
+            before = config["name"], config["model"]["name"], config["lora"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        now = self._loaded.options.model_dump(mode="json")
+        names = {"name": now["name"], "model.name": now["model"]["name"], "lora": now["lora"]}
+        for (key, value), earlier in zip(names.items(), before, strict=True):
+            if value != earlier:
+                with locate_errors(self._loaded, self.place.option):
+                    message = f"the newest run there, {directory.path}, has {key} {earlier}, and this file {value}"
+                    advice = "Give each file an output_dir of its own, or begin a new run without --auto_resume."
+                    raise InputError(Problem(message, advice=advice))
+
     def facts(self) -> Sequence[Pair]:
         """Return lines of the start."""
         options = self._loaded.options
@@ -91,7 +112,7 @@ class FinetuneRun(TrainerRun):
         budget_bytes = options.memory.budget_bytes(self._precision.device.type)
         return (
             ("device", str(self._precision.device)),
-            ("model", f"{options.model.name}, {learns}, {self._precision}"),
+            ("model", f"{options.model.name}, {learns}, {self._precision}{self._weights_words()}"),
             *self._data.facts(),
             ("steps", _step_words(options.training)),
             ("rates", _rate_words(options.training)),
@@ -143,6 +164,10 @@ class FinetuneRun(TrainerRun):
         with without_library_noise():
             self._model.save_pretrained(str(folder))  # type: ignore[operator]
         self._processor.save_pretrained(str(folder))
+
+    def _weights_words(self) -> str:
+        kept = next(weight for weight in self._model.parameters() if weight.is_floating_point()).dtype
+        return "" if kept == torch.float32 else f", weights in {str(kept).removeprefix('torch.')}"
 
     def _trainer(self, arguments: MemoryAwareTrainingArguments, directory: RunDirectory | None) -> FinetuneTrainer:
         data, training = self._data, self._loaded.options.training

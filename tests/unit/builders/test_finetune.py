@@ -290,6 +290,11 @@ def test_a_few_steps_are_tried_and_measured(file: Path) -> None:
     assert {path.name for path in file.parent.iterdir()} <= {"run.yml", "tried"}
 
 
+@changed(model={"dtype": "bfloat16"}, lora={"r": 2})
+def test_the_start_says_in_which_format_weights_are_kept(file: Path) -> None:
+    assert dict(built(file).facts())["model"].endswith(" parameters learn, fp32, weights in bfloat16")
+
+
 def test_formats_of_weights() -> None:
     """What is trained is float32, unless a file says otherwise; adapters on a card stand beside what was saved."""
     text = "model: {name: x%s}\ndataset: {path: x}\ntraining: {}\n%s"

@@ -41,3 +41,13 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint() -> None:
     StopOnSignal(signals).on_step_end(None, None, control)
     assert control.should_save
     assert control.should_training_stop
+
+
+def test_a_run_that_a_signal_ends_measures_no_more() -> None:
+    """The person waits for it to leave; a resume measures at the end of its epoch."""
+    signals, control = StopSignals(), SimpleNamespace(should_evaluate=True)
+    StopOnSignal(signals).on_epoch_end(None, None, control)
+    assert control.should_evaluate
+    signals.received = 2
+    StopOnSignal(signals).on_epoch_end(None, None, control)
+    assert not control.should_evaluate

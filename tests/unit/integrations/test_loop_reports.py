@@ -1,13 +1,17 @@
-"""What a loop of one's own says where it writes nothing."""
+"""What a loop of one's own says, with a run directory and without one."""
 
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import Progress, StepRecord
+from trainauto.core.run_events import DETAIL, RunSummary
 from trainauto.integrations.loop_reports import LoopReports
+from trainauto.storage.run_directory import RunDirectory
 
 
 def test_decisions_go_to_the_logger_with_their_reasons_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -24,3 +28,25 @@ def test_decisions_go_to_the_logger_with_their_reasons_once(caplog: pytest.LogCa
         "step 7: now batch_size 8: there is room",
         "step 7: still batch_size 4: pieces are enough",
     ]
+
+
+def test_a_command_that_has_its_folder_already_hears_words_in_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the name of its run; what one need not see goes to training.log alone."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    run = RunDirectory.create(tmp_path, "")
+    reports = LoopReports(None, directory=run, name="mine", on_console=False)
+    logger = logging.getLogger("trainauto.test")
+    reports.start(RunSummary(reports.name, "", "cpu", "net", 3, Plan.of(batch_size=4), 8), {})
+    logger.info("word " * 30)
+    logger.info("a block\n" + "word " * 30)
+    logger.log(DETAIL, "a detail")
+    reports.close()
+    logger.info("nobody hears")
+    said = capsys.readouterr().err.splitlines()
+    assert [len(line) <= 80 for line in said] == [True, True, True, False]
+    assert said[1].startswith("    word")
+    assert "a detail" in run.log.read_text()
+    assert "mine, 8 steps" in run.log.read_text()
+    assert json.loads(run.log_object.read_text())["name"] == "mine"

@@ -169,3 +169,37 @@ class TestRows:
 def test_a_root_without_any_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no conversations in"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            asks({"type": "image", "image": "a" * 400}),
+            "there is no image",
+        ),  # bytes in place of a path: no file system takes it
+        (asks({"type": "image", "image": "data:image/png;base64,é"}), "is no base64"),
+        (asks(TEXT) | {"images": 5}, "'images' is a int, no list"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "half a letter"),
+    ],
+)
+def test_what_is_no_picture_and_no_text_is_named_with_its_line(tmp_path: Path, line: object, said: str) -> None:
+    file = tmp_path / "chats.jsonl"
+    file.write_text(json.dumps(line) + "\n")
+    with pytest.raises(InputError, match=rf"chats\.jsonl:1:1: .*{said}"):
+        read_conversations(str(file), set_name="train")
+
+
+def test_captions_that_are_no_utf8_are_named(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_bytes("ein rötlicher Kreis".encode("latin-1"))
+    with pytest.raises(InputError, match=r"a\.txt is no UTF-8 text: byte 5 is 0xf6"):
+        read_conversations(str(tmp_path), set_name="train")
+
+
+def test_a_separator_of_lines_within_a_caption_ends_no_line(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    entry = json.dumps({"file_name": "a.png", "text": "one\u2028two"}, ensure_ascii=False)
+    (tmp_path / "metadata.jsonl").write_text(entry + "\n", encoding="utf-8")
+    (conversation,) = read_conversations(str(tmp_path), set_name="train")
+    assert conversation.turns[1].text == "one\u2028two"

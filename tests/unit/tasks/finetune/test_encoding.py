@@ -4,6 +4,7 @@ import re
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tests.vision_models import FAMILIES, model_of, processor_of
 from trainauto.core.errors import InputError
 from trainauto.tasks.finetune.conversation_samples import ConversationSamples, for_model
 from trainauto.tasks.finetune.conversations import Conversation, ImagePart, Part, TextPart, Turn
-from trainauto.tasks.finetune.encoding import ConversationEncoder, Encoded, TooLongError
+from trainauto.tasks.finetune.encoding import ConversationEncoder, Encoded
 from trainauto.tasks.finetune.supervision import NOT_LEARNED, Supervision, expanded
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "supervised_words.txt"
@@ -157,10 +158,74 @@ def test_a_processor_without_template_is_refused() -> None:
         Supervision(processor)
 
 
-def test_too_long_is_said_with_its_pictures() -> None:
-    encoder = ConversationEncoder(processor_of("qwen3_vl"), max_length=20)
-    with pytest.raises(TooLongError, match=r"chats:3: \d+ tokens, of 2 pictures and words, where 20 are allowed"):
-        encoder.encode(CONVERSATIONS["a system message, two pictures in a turn"])
+def test_the_mark_of_a_picture_among_words_is_refused_before_a_run(family: str) -> None:
+    """As LLaVA's own data has it in every turn: the processor would take it for a picture that is not there."""
+    processor = processor_of(family)
+    encoder, mark = ConversationEncoder(processor), processor.image_token
+    shown = Conversation("chats:4", (turn("user", noise(16, 16), f"{mark}Which?"), turn("assistant", "red")))
+    with pytest.raises(InputError, match=r"chats:4: .* stands 2 times in it, beside 1 pictures"):
+        encoder.count(shown, [(16, 16)])
+    words = Conversation("chats:5", (turn("user", f"{mark}Which?"), turn("assistant", "red")))
+    with pytest.raises(InputError, match=r"chats:5: .* stands 1 times in it, beside 0 pictures"):
+        encoder.count(words, [])
+
+
+def test_a_template_that_leaves_pictures_out_is_refused() -> None:
+    processor = processor_of("qwen3_vl")
+    processor.chat_template = processor.chat_template.replace("<|vision_start|><|image_pad|><|vision_end|>", "")
+    shown = Conversation("chats:4", (turn("user", noise(16, 16), "Which?"), turn("assistant", "red")))
+    with pytest.raises(InputError, match=r"stands 0 times in it, beside 1 pictures\n.*leaves pictures out"):
+        ConversationEncoder(processor).count(shown, [(16, 16)])
+
+
+def test_a_word_that_begins_in_the_prompts_last_space_is_learned() -> None:
+    processor = processor_of("qwen3_vl")
+    processor.chat_template = (
+        "{%- for message in messages -%}{{- message.role + ': ' -}}"
+        "{%- for part in message.content -%}{{- part.text -}}{%- endfor -%}{{- '<|im_end|>' -}}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- 'assistant: ' -}}{%- endif -%}"
+    )
+    encoded = ConversationEncoder(processor).encode(
+        Conversation("chats:1", (turn("user", "Which colour is it?"), turn("assistant", "red square")))
+    )
+    assert marked(encoded, processor).endswith("assistant:[[ red square<|im_end|>]]")
+
+
+def test_a_template_that_does_not_ask_is_refused() -> None:
+    """Its header of answers would be learned."""
+    processor = processor_of("qwen3_vl")
+    ask = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
+    assert ask in processor.chat_template
+    processor.chat_template = processor.chat_template.replace(ask, "")
+    with pytest.raises(InputError, match="does not say where an answer begins"):
+        ConversationEncoder(processor).encode(CONVERSATIONS["words alone, an answer that asks like a user"])
+
+
+def test_answers_without_a_mark_at_their_end_are_told() -> None:
+    processor = processor_of("qwen3_vl")
+    talk = CONVERSATIONS["words alone, an answer that asks like a user"]
+    encoder = ConversationEncoder(processor)
+    assert encoder.ends_answers(encoder.encode(talk))
+    processor.chat_template = processor.chat_template.replace("{{- '<|im_end|>\n' -}}", "{{- '\n' -}}")
+    encoder = ConversationEncoder(processor)
+    assert not encoder.ends_answers(encoder.encode(talk))
+
+
+def test_tokens_of_a_picture_are_those_that_are_made_where_a_processor_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processor = processor_of("qwen3_vl")
+    sizes = [(16, 16), (32, 16), (32, 32)]
+
+    def counts() -> list[int]:
+        encoder = ConversationEncoder(processor)
+        return [encoder._tokens_of(size, "here") for size in sizes]
+
+    right = counts()
+    monkeypatch.setattr(
+        type(processor), "_get_num_multimodal_tokens", lambda *_a, **_k: SimpleNamespace(num_image_tokens=[99])
+    )
+    assert counts() == right
 
 
 class TestExpanded:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from trainauto.core.errors import NonFiniteError
-from trainauto.tasks.finetune.endings import STOP_FILE, Ending, StopAtFile, StopAtLowLoss, check_finite
+from trainauto.tasks.finetune.endings import (
+    STOP_FILE,
+    Ending,
+    MeasureAtTheEnd,
+    StopAtFile,
+    StopAtLowLoss,
+    check_finite,
+)
 
 
 def control() -> SimpleNamespace:
@@ -87,6 +94,23 @@ def test_a_resume_goes_on_counting() -> None:
     trainer.after(0.4, 0.4)
     resumed.stop.low_steps = trainer.stop.low_steps
     assert resumed.after(0.4) == 1
+
+
+@pytest.mark.parametrize(
+    ("stops", "complete", "trained", "measures"),
+    [
+        (False, False, 4, False),
+        (True, False, 4, True),
+        (False, True, 4, True),
+        (False, True, 0, False),
+    ],
+)
+def test_a_run_measures_where_it_ends(*, stops: bool, complete: bool, trained: int, measures: bool) -> None:
+    """Within an epoch, and where epochs are not measured; a resume with nothing left to train has done so before."""
+    trainer = SimpleNamespace(memory=SimpleNamespace(is_complete=complete, trained_samples=trained))
+    control = SimpleNamespace(should_training_stop=stops, should_evaluate=False)
+    MeasureAtTheEnd(trainer).on_epoch_end(None, None, control)
+    assert control.should_evaluate is measures
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -8,6 +8,7 @@ import pytest
 
 from trainauto.core.errors import InputError
 from trainauto.core.records import Progress
+from trainauto.engine.checkpoint_integrity import SUMS_FILE
 from trainauto.tasks.finetune.epoch_models import EpochModels, chosen_epoch, steps_of
 
 OF_EPOCH = 10
@@ -70,6 +71,23 @@ def test_a_resume_that_has_nothing_to_train_writes_nothing(run: Run) -> None:
     assert not run.epoch_ends(3, 10)
     assert run.models.finish() == run.folder / "epoch_0"
     assert run.written == 1
+
+
+def test_a_run_killed_behind_an_epoch_writes_its_model_when_it_is_resumed(run: Run) -> None:
+    run.at(3, 10).models.on_train_begin(None, None, None)
+    assert steps_of(run.folder / "epoch_0") == 3
+    run.models.on_train_begin(None, None, None)
+    run.at(4, 14).models.on_train_begin(None, None, None)
+    assert run.written == 1
+
+
+def test_a_step_whose_checkpoint_is_there_is_not_saved_twice(run: Run) -> None:
+    """A kill in the second save would leave files of both."""
+    checkpoint = run.folder / "checkpoint-3"
+    checkpoint.mkdir()
+    (checkpoint / SUMS_FILE).write_text("{}")
+    assert not run.epoch_ends(3, 10)
+    assert run.epoch_ends(6, 20)
 
 
 def test_a_model_that_cannot_be_written_leaves_the_one_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
