@@ -1,5 +1,6 @@
 """The conversations of a fine-tuning run, looked through and ready to be drawn, from options."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -22,6 +23,8 @@ from trainauto.tasks.finetune.datasets import ConversationCollator, Conversation
 from trainauto.tasks.finetune.encoding import ConversationEncoder, Encoded
 from trainauto.tasks.finetune.preflight import LookedThrough, look_through
 from trainauto.tasks.finetune.processors import load_processor
+
+logger = logging.getLogger(__name__)
 
 Loaded = LoadedOptions[FinetuneOptions]
 
@@ -102,6 +105,8 @@ def build_finetune_data(loaded: Loaded, processor: Any, most_tokens: int | None)
         val = ConversationDataset(looked["val"].conversations, encoder)
     everything = chain.from_iterable(some.conversations for some in looked.values())
     samples = ConversationSamples(padding_id(processor), processor.tokenizer.padding_side)
+    if not encoder.ends_answers(train[0]):
+        logger.warning("the chat template ends answers with no mark: the model does not learn where to stop")
     return FinetuneData(train, val, ConversationCollator(samples, encoded_with_pictures(everything, encoder)), looked)
 
 

@@ -28,7 +28,7 @@ class FinetunedModel:
     """A model that was fine-tuned.
 
     Attributes:
-        model: on the CPU, in float32, in evaluation mode; with its adapters beside it where it has some.
+        model: in evaluation mode; with its adapters beside it where it has some.
         processor: of it.
         encoder: of conversations, by the processor.
         folder: of its epoch.
@@ -73,7 +73,9 @@ def finetune_options_of(run: Path) -> tuple[RunDirectory, Loaded] | None:
     return directory, _as_seen_from_here(directory, loaded.with_options(loaded.options))
 
 
-def load_finetuned(directory: RunDirectory, loaded: Loaded, which: str, device: torch.device) -> FinetunedModel:
+def load_finetuned(
+    directory: RunDirectory, loaded: Loaded, which: str, device: torch.device, dtype: torch.dtype | None
+) -> FinetunedModel:
     """Return the model of an epoch of a run.
 
     Args:
@@ -81,6 +83,7 @@ def load_finetuned(directory: RunDirectory, loaded: Loaded, which: str, device: 
         loaded: its options.
         which: ``latest``, or the number of an epoch.
         device: where to put it.
+        dtype: of its weights; ``None`` for that in which they were saved.
 
     Raises:
         InputError: there is no such epoch, or the model that adapters are for is gone.
@@ -91,12 +94,21 @@ def load_finetuned(directory: RunDirectory, loaded: Loaded, which: str, device: 
     attention = loaded.options.model.attention
     if (folder / ADAPTER_FILE).is_file():
         with locate_errors(loaded, ("model",)):
-            base = load_model(ModelSettings(loaded.options.model.name, attention))
+            base = load_model(ModelSettings(_base_of(folder, loaded), attention, dtype))
         model = with_adapters(base, folder)
     else:
-        model = load_model(ModelSettings(folder, attention))
+        model = load_model(ModelSettings(folder, attention, dtype))
     model = model.to(device).eval().requires_grad_(requires_grad=False)
     return FinetunedModel(model, processor, ConversationEncoder(processor), folder, steps_of(folder), loaded)
+
+
+def _base_of(folder: Path, loaded: Loaded) -> str:
+    """Return the model that adapters were trained beside: where it really lay, since ``current`` leads on."""
+    with suppress(OSError, ValueError, KeyError):
+        base = str(json.loads((folder / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"])
+        if Path(base).is_dir():
+            return base
+    return loaded.options.model.name
 
 
 def _as_seen_from_here(directory: RunDirectory, loaded: Loaded) -> Loaded:

@@ -49,6 +49,14 @@ class TrainerRun(ABC):
     def curves(self, directory: RunDirectory) -> Path:
         """Return the folder of its event files."""
 
+    def check_earlier(self, directory: RunDirectory) -> None:
+        """Refuse to resume a run that is of another model; here, none is.
+
+        Raises:
+            InputError: says what differs.
+        """
+        del directory
+
     @abstractmethod
     def facts(self) -> Sequence[Pair]:
         """Return lines of the start: labels with what they say."""

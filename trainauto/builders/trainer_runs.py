@@ -122,6 +122,7 @@ def _folder(
     earlier = RunDirectory.current(place.root, place.name) if auto_resume else None
     if earlier is not None:
         lock.take(earlier.path)
+        run.check_earlier(earlier)
         return earlier, newest_checkpoint(run.checkpoints(earlier))
     with locate_errors(loaded, place.option):
         directory = new_folder(place.root, place.name, lock)

@@ -26,13 +26,13 @@ def export_finetuned(
         which: ``latest``, or the number of an epoch.
         out: the folder; ``None`` names it by the run.
         merge: write a whole model whose weights hold what adapters add, in place of the adapters.
-        half: float16 in place of float32.
+        half: float16 in place of what its weights were saved in.
         overwrite: replace the folder if it is there.
 
     Raises:
         InputError: there is no such model, it has no adapters to be merged, or the folder cannot be written.
     """
-    trained = load_finetuned(directory, loaded, which, torch.device("cpu"))
+    trained = load_finetuned(directory, loaded, which, torch.device("cpu"), None)
     if merge and not trained.has_adapters:
         message = f"{trained.folder} has no adapters: the whole model was trained"
         raise InputError(Problem(message, advice="Leave --merge out."))

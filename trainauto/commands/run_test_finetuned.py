@@ -9,12 +9,14 @@ from pathlib import Path
 
 import torch
 
+from trainauto.builders.finetune import weights_dtype
 from trainauto.builders.finetune_data import conversation_sets, encoded_with_pictures
 from trainauto.builders.finetuned import FinetunedModel, Loaded, load_finetuned
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
 from trainauto.core.words import counted
+from trainauto.optim.precision import Precision
 from trainauto.reporting.formatting import WIDTH
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.answers import Answer, answer_all, mean_loss
@@ -44,7 +46,10 @@ def test_finetuned(
     Raises:
         InputError: something cannot be used.
     """
-    trained = load_finetuned(directory, loaded, which, _device(device or loaded.options.device))
+    chosen = _device(device or loaded.options.device)
+    trained = load_finetuned(
+        directory, loaded, which, chosen, weights_dtype(loaded.options, Precision(chosen, torch.float32))
+    )
     name, conversations = _conversations(loaded, data)
     kept = look_through(
         conversations, trained.encoder, loaded.options.dataset.max_length or most_positions(trained.model), "drop"

@@ -109,6 +109,8 @@ def _metrics(runs: Sequence[RunFigures]) -> list[ComparedMetric]:
 
 def _what_is_measured(options: Mapping[str, Any], dataset: str, metric: str) -> dict[str, Any]:
     """Return the options of a validation set and of a metric, but those that change no figure."""
+    if "dataset.path" in options:  # of fine-tuning: one section for what is learned and what is set aside
+        return {key: options.get(key) for key in _SET_ASIDE}
     named = (key for key, value in options.items() if value == dataset and _NAME_OF_SET.fullmatch(key))
     of_set = next(named, f"datasets.{dataset}.name").removesuffix("name")
     found = {}
@@ -117,6 +119,10 @@ def _what_is_measured(options: Mapping[str, Any], dataset: str, metric: str) -> 
             if key.startswith(section) and value is not None:
                 found[key.removeprefix(section)] = value
     return {key: value for key, value in found.items() if key not in _CHANGES_NO_FIGURE}
+
+
+_SET_ASIDE = ("dataset.path", "dataset.val", "dataset.val_share", "dataset.prompt", "dataset.max_length", "manual_seed")
+"""Options of fine-tuning that say what is measured on."""
 
 
 def _agreed(answers: Iterable[bool | None]) -> bool | None:

@@ -38,11 +38,20 @@ BEGIN_ANEW = "Begin a new run with its weights: from_pretrained(checkpoint)."
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write our part of a checkpoint that is about to be written; sums of an earlier one go, for its files change."""
+    """Write our part of a checkpoint that is about to be written.
+
+    What says of an earlier one that it is whole goes first, for its files change.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SUMS_FILE).unlink(missing_ok=True)
+    for name in (SUMS_FILE, TRAINER_STATE):
+        (folder / name).unlink(missing_ok=True)
     remove_leftovers(folder)
     write_atomically(folder / STATE_FILE, partial(torch.save, state))
+
+
+def is_written(folder: Path) -> bool:
+    """Whether a checkpoint is there whole."""
+    return (folder / SUMS_FILE).is_file()
 
 
 @contextmanager

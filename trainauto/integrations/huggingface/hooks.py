@@ -54,6 +54,14 @@ class TrainingHooks:
         del one
         return None
 
+    def data_checksums(self) -> Mapping[str, int]:
+        """Return checksums of the training samples by what they are of: a resume among others is refused."""
+        return {}
+
+    def has_ended(self) -> bool:
+        """Whether the training is over before its length: a resume of it trains nothing."""
+        return False
+
     def ending(self) -> RunEnd | None:
         """Return how the training has ended, where the class knows it better: its progress is filled in."""
         return None

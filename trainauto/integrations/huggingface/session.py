@@ -91,6 +91,8 @@ class MemorySession:
     @property
     def is_complete(self) -> bool:
         """Whether the run has come to its length."""
+        if self._trainer.has_ended():
+            return True
         total, args = self.samples_to_train, self._trainer.args
         return self.progress.steps >= args.max_steps if total is None else self.progress.samples >= total
 

@@ -97,8 +97,12 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
         growth = _growth(args, passes, lengths if counts_tokens else None)
     samples = MapSamples(dataset, collate, longest=growth.longest)
     samples.name = TRAIN_SET
+    samples.known_checksums = trainer.data_checksums()
     if lengths is not None:
-        samples.known_checksums = {"lengths of rows": zlib.crc32(np.ascontiguousarray(lengths).data)}
+        samples.known_checksums = {
+            **samples.known_checksums,
+            "lengths of rows": zlib.crc32(np.ascontiguousarray(lengths).data),
+        }
     with seeded(0):  # samples may draw; the run's generators are as before
         some_rows = checksum_of_rows(trainer.train_dataset, _rows(trainer)[1])
         longest = int(np.argmax(lengths)) if lengths is not None else _largest_sample(trainer)

@@ -18,9 +18,6 @@ from trainauto.tasks.finetune.supervision import NOT_LEARNED
 
 logger = logging.getLogger(__name__)
 
-MOST_NEW_TOKENS = 256
-"""Tokens of the longest answer that is waited for."""
-
 ROOM_FOR_OTHERS = 8
 """Tokens that an answer may have beyond the longest of those that are expected: a wrong one need not end in time."""
 
@@ -55,10 +52,6 @@ class _Question:
     conversation: Conversation
     turn: int
     expected_tokens: Sequence[int]
-
-    @property
-    def expected(self) -> str:
-        return self.conversation.turns[self.turn].text
 
     @property
     def asked(self) -> str:
@@ -103,7 +96,8 @@ def answer_all(
             continue
         start += len(batch)
         for question, words in zip(batch, said, strict=True):
-            yield Answer(question.conversation.place, question.asked, question.expected, words)
+            (expected,) = encoder.words([question.expected_tokens])  # without marks, as what is said
+            yield Answer(question.conversation.place, question.asked, expected, words)
 
 
 def mean_loss(
@@ -157,15 +151,19 @@ def _generated(
     batch = collate([question.prompt for question in questions])
     inputs = {name: tensor for name, tensor in _on(for_model(batch), device).items() if name != LABELS}
     longest = max(len(question.expected_tokens) for question in questions)
+    ends = [question.expected_tokens[-1] for question in questions]
     generate: Any = model.generate
     with torch.inference_mode():
         rows = generate(
             **inputs,
-            max_new_tokens=min(longest + ROOM_FOR_OTHERS, MOST_NEW_TOKENS),
+            max_new_tokens=longest + ROOM_FOR_OTHERS,
             do_sample=False,
+            num_beams=1,
+            repetition_penalty=1.0,  # a model's own generation_config would have a say
+            no_repeat_ngram_size=0,
             use_cache=True,
             pad_token_id=padding_id,
-            eos_token_id=sorted({*_ends(model), *(question.expected_tokens[-1] for question in questions)}),
+            eos_token_id=sorted(_ends(model) | encoder.end_tokens(ends)) or None,
         )
     return encoder.words(rows[:, inputs[IDS].shape[1] :])
 

@@ -29,7 +29,7 @@ def captioned_pictures(folder: Path, prompt: str = "") -> Iterator[Conversation]
         prompt: what the user asks.
 
     Raises:
-        InputError: a picture has no caption, a caption no picture, or one of them is empty.
+        InputError: a picture has no caption, a caption of a table no picture, or a caption is empty.
     """
     table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     for picture, caption, place in _of_table(table) if table is not None else _beside(folder):
@@ -49,15 +49,23 @@ def _beside(folder: Path) -> Iterator[tuple[Path, str, str]]:
         if not text.is_file():
             without.append(picture)
             continue
-        yield picture, text.read_text(encoding="utf-8-sig").strip(), str(text)
+        yield picture, _read(text).strip(), str(text)
     if without:
         shown = ", ".join(str(picture) for picture in without[:3]) + (", ..." if len(without) > 3 else "")
         raise InputError(Problem(f"{len(without)} pictures have no caption: {shown}", advice=ADVICE))
 
 
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        message = f"{file} is no UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
+        raise InputError(Problem(message, advice="Save it as UTF-8.")) from error
+
+
 def _of_table(table: Path) -> Iterator[tuple[Path, str, str]]:
     """Yield what a table of pictures and captions names."""
-    for number, line in enumerate(table.read_text(encoding="utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(_read(table).split("\n"), start=1):  # others are no ends of JSON lines
         if not line.strip():
             continue
         try:

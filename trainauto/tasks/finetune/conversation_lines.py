@@ -95,7 +95,10 @@ class _Entry:
         messages = entry["messages"]
         if not isinstance(messages, list) or not messages:
             raise _EntryError("'messages' is no list of messages", MESSAGE)
-        listed = iter(entry.get("images") or ())
+        images = entry.get("images") or ()
+        if not isinstance(images, list | tuple):
+            raise _EntryError(f"'images' is a {type(images).__name__}, no list", MESSAGE)
+        listed = iter(images)
         turns = tuple(self._turn(message, number, listed) for number, message in enumerate(messages, start=1))
         if left := sum(1 for _ in listed):
             raise _EntryError(
@@ -113,7 +116,7 @@ class _Entry:
         if role not in ROLES:
             raise _EntryError(f"message {number} is of {role!r}", nearest(str(role), ROLES))
         if isinstance(content, str):
-            return Turn(role, (TextPart(content),))
+            return Turn(role, (TextPart(_as_text(content, number)),))
         if not isinstance(content, list):
             raise _EntryError(f"the content of message {number} is a {type(content).__name__}", MESSAGE)
         return Turn(role, tuple(self._part(part, number, listed) for part in content))
@@ -121,7 +124,7 @@ class _Entry:
     def _part(self, part: Any, number: int, listed: Iterator[Any]) -> Part:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text" and isinstance(part.get("text"), str):
-            return TextPart(part["text"])
+            return TextPart(_as_text(part["text"], number))
         if kind in ("image", "image_url"):
             return self._image(part, number, listed)
         raise _EntryError(f"a part of message {number} is {part!r:.60}: neither text nor image", MESSAGE)
@@ -155,13 +158,29 @@ class _Entry:
                 )
             case str():
                 file = self.folder / given.removeprefix("file://")
-                if not file.is_file():
+                if not _is_file(file):
                     raise _EntryError(
-                        f"there is no image {file} (message {number})",
+                        f"there is no image {file!s:.200} (message {number})",
                         "Paths are relative to the folder of the file that names them.",
                     )
                 return ImagePart(file)
         raise _EntryError(f"an image of message {number} is a {type(given).__name__}", MESSAGE)
+
+
+def _as_text(words: str, number: int) -> str:
+    """Return words; halves of a letter, which JSON can write, are none."""
+    try:
+        words.encode()
+    except UnicodeEncodeError as error:
+        raise _EntryError(f"message {number} has half a letter, {words[error.start]!r}, which is no text") from error
+    return words
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file system takes: a picture's bytes, say
+        return False
 
 
 def _decoded(url: str, number: int) -> bytes:
@@ -171,5 +190,5 @@ def _decoded(url: str, number: int) -> bytes:
         raise _EntryError(f"an image of message {number} is a data URL that is not base64")
     try:
         return base64.b64decode(content, validate=True)
-    except binascii.Error as error:
+    except (binascii.Error, ValueError) as error:
         raise _EntryError(f"an image of message {number} is no base64: {error}") from error

@@ -62,8 +62,10 @@ class ConversationSamples:
         joined: dict[str, Tensor] = {}
         for name in names:
             there = [part[name] for part in parts if name in part]
-            if ROWS_OF + name in names or name == IMAGES:
+            if name == IMAGES:
                 joined[name] = torch.cat(there)
+            elif ROWS_OF + name in names:
+                joined[name] = _stacked(there)
             elif name.startswith(ROWS_OF):
                 none = (torch.zeros(count, dtype=torch.long) for count in samples)
                 joined[name] = torch.cat([part.get(name, zero) for part, zero in zip(parts, none, strict=True)])
@@ -124,6 +126,18 @@ class ConversationSamples:
     @staticmethod
     def _is_of_tokens(name: str, part: Mapping[str, Tensor]) -> bool:
         return name != IMAGES and not name.startswith(ROWS_OF) and ROWS_OF + name not in part
+
+
+def _stacked(rows: Sequence[Tensor]) -> Tensor:
+    """Return rows of pictures behind each other; where some are larger or more in a row, others get zeros at their end.
+
+    Zeros are what processors themselves fill up with: parts of a picture that are not there (LLaVA-NeXT, which is told
+    how many there are), pictures that are not there (Idefics, which leaves those out that are zero).
+    """
+    widest = [max(sizes) for sizes in zip(*(tensor.shape[1:] for tensor in rows), strict=True)]
+    missing = [[wide - size for wide, size in zip(widest, tensor.shape[1:], strict=True)] for tensor in rows]
+    sides = [[side for count in reversed(counts) for side in (0, count)] for counts in missing]
+    return torch.cat([pad(tensor, side) if any(side) else tensor for tensor, side in zip(rows, sides, strict=True)])
 
 
 def for_model(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Conversations with pictures, as a vision-language model learns from them."""
 
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -129,6 +130,10 @@ class Conversation:
         """Return the first turns as chat templates of transformers take them; all where no number is given."""
         return [{"role": turn.role, "content": [_content(part) for part in turn.parts]} for turn in self.turns[:turns]]
 
+    def fingerprint(self) -> list[object]:
+        """Return what tells it from others, wherever it lies: its words, names and sizes of its pictures' files."""
+        return [(turn.role, [_kept(part) for part in turn.parts]) for turn in self.turns]
+
     def first(self, turns: int) -> "Conversation":
         """Return the conversation as far as its first turns."""
         return replace(self, turns=self.turns[:turns])
@@ -136,6 +141,13 @@ class Conversation:
     def answers(self) -> Iterator[int]:
         """Yield the places of the assistant's turns."""
         return (place for place, turn in enumerate(self.turns) if turn.role == ASSISTANT)
+
+
+def _kept(part: Part) -> object:
+    if isinstance(part, TextPart):
+        return part.text
+    source = part.source
+    return (source.name, source.stat().st_size) if isinstance(source, Path) else zlib.crc32(source)
 
 
 def _content(part: Part) -> dict[str, str]:

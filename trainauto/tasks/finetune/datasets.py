@@ -1,5 +1,6 @@
 """Conversations as a dataset of a Trainer: encoded when they are drawn, put together to batches that all look alike."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,14 @@ class ConversationDataset:
 
     def __len__(self) -> int:
         return len(self.conversations)
+
+    @property
+    def checksum(self) -> int:
+        """Checksum of all words, and of names and sizes of the pictures' files."""
+        checksum = 0
+        for conversation in self.conversations:
+            checksum = zlib.crc32(repr(conversation.fingerprint()).encode(), checksum)
+        return checksum
 
     def __getitem__(self, index: int) -> Encoded:
         return self._encoder.encode(self.conversations[index])

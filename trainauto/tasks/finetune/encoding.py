@@ -14,6 +14,9 @@ from trainauto.tasks.finetune.supervision import NOT_LEARNED, Supervision, expan
 
 IDS, MASK, LABELS = "input_ids", "attention_mask", "labels"
 
+PICTURE_MARKS = ("boi_token", "image_token")
+"""Attributes of processors that name the token which stands for a picture before it is expanded."""
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -39,18 +42,18 @@ class ConversationEncoder:
 
     Args:
         processor: of transformers, for pictures and words.
-        max_length: most tokens of a conversation; ``None`` for any.
 
     Raises:
         InputError: the processor has no fast tokenizer or no chat template.
     """
 
-    def __init__(self, processor: Any, max_length: int | None = None) -> None:
+    def __init__(self, processor: Any) -> None:
         self._processor = processor
         self._tokenizer = getattr(processor, "tokenizer", processor)
         self._supervision = Supervision(processor)
-        self.max_length = max_length
         self._tokens_of_sizes: dict[tuple[int, int], int] = {}
+        self._says_right = False
+        self._marks_pictures = any(isinstance(getattr(processor, name, None), str) for name in PICTURE_MARKS)
 
     def count(self, conversation: Conversation, sizes: Sequence[tuple[int, int]]) -> int:
         """Return how many tokens a conversation has.
@@ -60,26 +63,64 @@ class ConversationEncoder:
             sizes: width and height of each of its pictures, as :meth:`ImagePart.look` returns them.
 
         Raises:
-            InputError: the template refuses it, or nothing is learned.
+            InputError: the template refuses it, nothing is learned, or its words hold the mark of a picture.
         """
         _, plain, _ = self._supervision.of(conversation)
+        self._check_marks(plain, len(sizes), conversation.place)
         return len(plain) + sum(self._tokens_of(size, conversation.place) - 1 for size in sizes)
 
     def _tokens_of(self, size: tuple[int, int], place: str) -> int:
         """Return the tokens that stand for a picture of a width and height; they do not depend on what it shows."""
         if size not in self._tokens_of_sizes:
-            from PIL import Image
-
-            tokenizer = self._tokenizer
-            text = str(tokenizer.convert_ids_to_tokens(self._placeholder()))
-            self._tokens_of_sizes[size] = len(self._processed(text, [Image.new("RGB", size)], place)[IDS][0])
+            # The first size is asked both ways: what a processor says of itself is believed where it has been right.
+            said, known = self._said_tokens(size), self._tokens_of_sizes
+            if said is None or not known or not self._says_right:
+                known[size] = self._made_tokens(size, place)
+                self._says_right = said == known[size]
+            else:
+                known[size] = said
         return self._tokens_of_sizes[size]
+
+    def _said_tokens(self, size: tuple[int, int]) -> int | None:
+        """Return the tokens of a picture as the processor says them; ``None`` where it does not."""
+        say = getattr(self._processor, "_get_num_multimodal_tokens", None)
+        try:
+            counts = say(image_sizes=[(size[1], size[0])]).num_image_tokens if say is not None else None
+        except Exception:  # of many hands, and no public method
+            return None
+        return int(counts[0]) if counts else None
+
+    def _made_tokens(self, size: tuple[int, int], place: str) -> int:
+        """Return the tokens that the processor makes of a picture that shows nothing."""
+        from PIL import Image
+
+        text = str(self._tokenizer.convert_ids_to_tokens(self._placeholder()))
+        return len(self._processed(text, [Image.new("RGB", size)], place)[IDS][0])
+
+    def _check_marks(self, plain: Sequence[int], pictures: int, place: str) -> None:
+        """Refuse words that hold the mark of a picture, which the processor would take for one."""
+        mark = self._placeholder() if pictures or self._marks_pictures else None
+        count = plain.count(mark) if mark is not None else 0
+        if count != pictures:
+            token = self._tokenizer.convert_ids_to_tokens(mark)
+            advice = (
+                'Remove the mark from its words: a picture is a part of a message, {"type": "image", ...}.'
+                if count > pictures
+                else "The chat template leaves pictures out: name another, chat_template: FILE."
+            )
+            message = f"{place}: {token} stands {count} times in it, beside {pictures} pictures"
+            raise InputError(Problem(message, advice=advice))
+
+    def ends_answers(self, encoded: Encoded) -> bool:
+        """Whether a conversation's answers end with a token that is no word, as far as its last answer tells."""
+        learned = encoded.ids[encoded.labels != NOT_LEARNED]
+        return bool(self.end_tokens([int(learned[-1])]))
 
     def encode(self, conversation: Conversation) -> Encoded:
         """Return a conversation as tokens.
 
         Raises:
-            InputError: a picture cannot be read, the template refuses it, nothing is learned, or it is too long.
+            InputError: a picture cannot be read, the template refuses it, or nothing is learned.
         """
         text, plain, learned = self._supervision.of(conversation)
         images = [image.open(conversation.place) for image in conversation.images]
@@ -89,8 +130,6 @@ class ConversationEncoder:
             learned = expanded(learned, plain, ids.tolist(), self._placeholder(), conversation.place)
         elif ids.tolist() != plain:
             raise InputError(f"{conversation.place}: the processor makes other tokens of its words than its tokenizer")
-        if self.max_length is not None and len(ids) > self.max_length:
-            raise TooLongError(conversation.place, len(ids), self.max_length, len(images))
         labels = torch.where(torch.from_numpy(np.asarray(learned)), ids, NOT_LEARNED)
         return self._encoded(ids, labels, made, len(images))
 
@@ -110,7 +149,11 @@ class ConversationEncoder:
         ids = made.pop(IDS)[0]
         return self._encoded(ids, torch.full_like(ids, NOT_LEARNED), made, len(images))
 
-    def words(self, rows: Tensor) -> list[str]:
+    def end_tokens(self, tokens: Sequence[int]) -> set[int]:
+        """Return those of some tokens that end an answer: marks, and no words."""
+        return set(tokens) & set(self._tokenizer.all_special_ids)
+
+    def words(self, rows: Tensor | Sequence[Sequence[int]]) -> list[str]:
         """Return rows of tokens as words, marks of turns and padding left out."""
         words: list[str] = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
         return words
@@ -138,7 +181,7 @@ class ConversationEncoder:
         Raises:
             InputError: the processor names none.
         """
-        for name in ("boi_token", "image_token"):
+        for name in PICTURE_MARKS:
             token = getattr(self._processor, name, None)
             if isinstance(token, str):
                 return int(self._tokenizer.convert_tokens_to_ids(token))

@@ -75,11 +75,16 @@ class StopAtLowLoss(TrainerCallback):  # type: ignore[misc]  # mypy does not fol
         self._trainer, self._loss, self._patience, self._ending = trainer, loss, patience, ending
         self.low_steps = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there have been enough."""
+        return self.low_steps >= self._patience
+
     def on_step_end(self, _args: Any, state: Any, control: Any, **_others: Any) -> Any:
         """Count the step."""
         record = self._trainer.memory.record
         self.low_steps = self.low_steps + 1 if sum(record.losses.values()) <= self._loss else 0
-        if self.low_steps >= self._patience:
+        if self.is_over:
             reason = f"the loss was at most {self._loss:g} for {self.low_steps} steps, up to step {state.global_step}"
             ending = self._ending
             ending.termination, ending.status, ending.reason = "auto_low_loss", "stopped", reason

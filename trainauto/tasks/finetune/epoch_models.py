@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import directory_written_atomically, remove_leftovers, write_json_atomically
 from trainauto.core.process import without_memory_limit
+from trainauto.integrations.huggingface.checkpoints import is_written
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +27,7 @@ class EpochModels(TrainerCallback):  # type: ignore[misc]  # mypy does not follo
     What a killed run left half written is removed.
 
     Args:
-        folder: of all of them.
+        folder: of all of them, and of the Trainer's checkpoints.
         trainer: whose model.
         write: writes the model into a folder.
     """
@@ -34,14 +36,28 @@ class EpochModels(TrainerCallback):  # type: ignore[misc]  # mypy does not follo
         self._folder, self._trainer, self._write = folder, trainer, write
         remove_leftovers(folder)
 
-    def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
-        """Write the model of an epoch that is whole, and have a checkpoint written, too."""
-        session = self._trainer.memory
-        samples, of_epoch = session.progress.samples, len(session.data.samples)
-        if session.trained_samples and samples % of_epoch == 0:
-            self._save(samples // of_epoch - 1)
-            control.should_save = True
+    def on_train_begin(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """Write the model of an epoch that a run was killed behind, before it was written."""
+        epoch = self._ended_epoch
+        if epoch is not None and steps_of(self._folder / f"epoch_{epoch}") != self._trainer.memory.progress.steps:
+            self._save(epoch)
         return control
+
+    def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """Write the model of an epoch that is whole, and have a checkpoint written where this step has none."""
+        epoch = self._ended_epoch
+        if epoch is not None and self._trainer.memory.trained_samples:
+            self._save(epoch)
+            step = self._trainer.memory.progress.steps
+            control.should_save = not is_written(self._folder / f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        return control
+
+    @property
+    def _ended_epoch(self) -> int | None:
+        """The epoch that has just ended; ``None`` within one."""
+        session = self._trainer.memory
+        epochs, rest = divmod(session.progress.samples, len(session.data.samples))
+        return epochs - 1 if epochs and not rest else None
 
     def finish(self) -> Path:
         """Return the folder of the last step's model, which is written where the run ended within an epoch."""

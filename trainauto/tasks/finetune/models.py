@@ -55,7 +55,6 @@ def load_model(settings: ModelSettings, *, argument: str = "name") -> nn.Module:
             attn_implementation=settings.attention,
             local_files_only=only_here,
         )
-    model.config.use_cache = False  # type: ignore[union-attr]
     return model
 
 

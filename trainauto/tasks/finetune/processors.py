@@ -13,6 +13,9 @@ WITHOUT_VIDEOS = {
 }
 """Families whose processors also take videos, which need torchvision: they are put together without that part."""
 
+MOST_TRIED = 1_500_000
+"""Pixels up to which it is tried whether ``max_pixels`` is heeded: larger pictures take long."""
+
 PARTS = ["image_processor", "tokenizer"]
 
 
@@ -89,6 +92,21 @@ def _limit_pixels(processor: Any, max_pixels: int) -> None:
         raise InputError(Problem(message, advice=advice, argument="max_pixels"))
     least = min(int(size["shortest_edge"]), max_pixels)
     processor.image_processor.size = type(size)(shortest_edge=least, longest_edge=max_pixels)
+    if max_pixels <= MOST_TRIED and pixels_after(processor.image_processor, 4 * max_pixels) > 3 * max_pixels:
+        processor.image_processor.size = size
+        advice = f"Its size counts something else, {dict(size)}: leave max_pixels out."
+        message = f"max_pixels does not bound pictures of a {type(processor.image_processor).__name__}"
+        raise InputError(Problem(message, advice=advice, argument="max_pixels"))
+
+
+def pixels_after(image_processor: Any, pixels: int) -> int:
+    """Return how many pixels a processor leaves of a square picture of so many."""
+    import numpy as np
+    from PIL import Image
+
+    side = max(1, int(pixels**0.5))
+    made = image_processor(images=[Image.new("RGB", (side, side))], return_tensors="np")["pixel_values"]
+    return int(np.asarray(made).size // 3)
 
 
 def _template(file: Path) -> str:

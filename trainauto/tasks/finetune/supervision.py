@@ -76,7 +76,8 @@ class Supervision:
         offsets = np.asarray(encoded["offset_mapping"], np.int64).reshape(-1, 2)
         learned = np.zeros(len(offsets), np.bool_)
         for start, end in spans:
-            learned |= (offsets[:, 0] >= start) & (offsets[:, 0] < end) & (offsets[:, 1] > offsets[:, 0])
+            # A token that begins before an answer and reaches into it holds the answer's first letters.
+            learned |= (offsets[:, 1] > start) & (offsets[:, 0] < end) & (offsets[:, 1] > offsets[:, 0])
         if not learned.any():
             advice = "See that the answers are not empty and that the chat template writes them."
             raise InputError(Problem(f"{conversation.place}: no token of it would be learned", advice=advice))
@@ -87,6 +88,8 @@ class Supervision:
         for place in conversation.answers():
             before = self.render(conversation, place, asks=True)
             after = self.render(conversation, place + 1)
+            if before == self.render(conversation, place):
+                raise self._asks_for_nothing(conversation)
             if not (whole.startswith(after) and after.startswith(before)):
                 raise self._rewritten(conversation, place)
             spans.append((len(before), len(after.rstrip())))
@@ -105,6 +108,11 @@ class Supervision:
         marks, offsets = rendered["assistant_masks"], rendered["offset_mapping"]
         marked = [(start, end) for mark, (start, end) in zip(marks, offsets, strict=True) if mark and end > start]
         return [(start, start + len(whole[start:end].rstrip())) for start, end in _joined(marked)]
+
+    def _asks_for_nothing(self, conversation: Conversation) -> InputError:
+        message = f"{conversation.place}: the chat template does not say where an answer begins (add_generation_prompt)"
+        advice = "Name a template that marks answers ({% generation %}): chat_template: FILE."
+        return InputError(Problem(message, advice=advice))
 
     def _rewritten(self, conversation: Conversation, place: int) -> InputError:
         message = (

@@ -81,7 +81,8 @@ class FinetuneTrainer(MemoryAwareTrainer):
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return the loss of a part of a batch, of the words that are learned."""
-        return super().compute_loss(model, for_model(inputs), return_outputs, num_items_in_batch)
+        given = {**for_model(inputs), "use_cache": False}
+        return super().compute_loss(model, given, return_outputs, num_items_in_batch)
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Compute the gradients of a step.
@@ -119,6 +120,14 @@ class FinetuneTrainer(MemoryAwareTrainer):
         """Go on counting steps of a low loss."""
         if self._low_loss is not None:
             self._low_loss.low_steps = int(state.get(LOW_STEPS, 0))
+
+    def data_checksums(self) -> Mapping[str, int]:
+        """Return the checksum of all words, and of names and sizes of pictures."""
+        return {"conversations": self.train_dataset.checksum}
+
+    def has_ended(self) -> bool:
+        """Whether the loss was low enough for long enough before."""
+        return self._low_loss is not None and self._low_loss.is_over
 
     def ending(self) -> RunEnd:
         """Return how the run has ended."""
