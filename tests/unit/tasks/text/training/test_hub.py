@@ -4,13 +4,18 @@ import logging
 import warnings
 
 import pytest
+import transformers
 
 from trainauto.tasks.text.training.hub import NOISE, without_library_noise
 
 
-def test_what_says_nothing_of_a_run_is_kept_from_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_says_nothing_of_a_run_is_kept_from_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While it trains; everything else is heard."""
-    with caplog.at_level(logging.WARNING), warnings.catch_warnings(record=True) as caught:
+    transformers.logging.get_logger()  # sets its loggers up
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with without_library_noise():
             for name, text in NOISE.items():
