@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,13 +12,20 @@ import torch
 
 from trainauto.builders.components import locate_errors
 from trainauto.builders.finetune_data import FinetuneData, build_finetune_data, processor_of
+from trainauto.builders.finetune_words import (
+    measured,
+    memory_words,
+    model_words,
+    rate_words,
+    step_words,
+    trained_words,
+)
 from trainauto.builders.trainer_lines import StopOnSignal, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.registry import in_one_word
 from trainauto.core.run_events import LengthUnit
-from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.engine.signals import StopSignals
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
@@ -31,7 +37,6 @@ from trainauto.optim.schedules import RateSchedule
 from trainauto.options.finetune_checks import CONTROLLER
 from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining, warmup_of
 from trainauto.options.load import LoadedOptions
-from trainauto.reporting.formatting import duration, in_thousands
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.endings import MeasureAtTheEnd
 from trainauto.tasks.finetune.epoch_models import EpochModels
@@ -106,17 +111,14 @@ class FinetuneRun(TrainerRun):
     def facts(self) -> Sequence[Pair]:
         """Return lines of the start."""
         options = self._loaded.options
-        total = sum(weight.numel() for weight in self._model.parameters())
-        trained = sum(weight.numel() for weight in self._model.parameters() if weight.requires_grad)
-        learns = f"{in_thousands(trained)} of {in_thousands(total)} parameters learn"
         budget_bytes = options.memory.budget_bytes(self._precision.device.type)
         return (
             ("device", str(self._precision.device)),
-            ("model", f"{options.model.name}, {learns}, {self._precision}{self._weights_words()}"),
+            ("model", f"{options.model.name}, {model_words(self._model, self._precision)}"),
             *self._data.facts(),
-            ("steps", _step_words(options.training)),
-            ("rates", _rate_words(options.training)),
-            ("memory", _memory_words(budget_bytes, self._precision)),
+            ("steps", step_words(options.training)),
+            ("rates", rate_words(options.training)),
+            ("memory", memory_words(budget_bytes, self._precision)),
         )
 
     def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
@@ -143,13 +145,11 @@ class FinetuneRun(TrainerRun):
         if signals.received:
             return (("stopped", f"{signals.name} after step {step}, saved; --auto_resume goes on from there"),)
         folder = epochs.finish()
-        progress, samples = trainer.session.progress, trainer.session.trained_samples
-        took = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'conversation')}"
-        now = f"{f', {samples} of them now,' if resumes else ''} in {duration(time.monotonic() - start)}"
+        has_trained = trainer.session.trained_samples > 0
         return (
-            ("ended", trainer.end.reason if samples else "already: nothing was left to train"),
-            ("trained", f"{took}{now if samples else ''}"),
-            *_measured(trainer),
+            ("ended", trainer.end.reason if has_trained else "already: nothing was left to train"),
+            ("trained", trained_words(trainer.session, time.monotonic() - start, resumes=resumes)),
+            *measured(trainer),
             ("model", str(folder)),
             ("to try it", f"python test.py {directory.path}"),
         )
@@ -164,10 +164,6 @@ class FinetuneRun(TrainerRun):
         with without_library_noise():
             self._model.save_pretrained(str(folder))  # type: ignore[operator]
         self._processor.save_pretrained(str(folder))
-
-    def _weights_words(self) -> str:
-        kept = next(weight for weight in self._model.parameters() if weight.is_floating_point()).dtype
-        return "" if kept == torch.float32 else f", weights in {str(kept).removeprefix('torch.')}"
 
     def _trainer(self, arguments: MemoryAwareTrainingArguments, directory: RunDirectory | None) -> FinetuneTrainer:
         data, training = self._data, self._loaded.options.training
@@ -315,43 +311,3 @@ def _refuse_4bit(loaded: Loaded) -> None:
         with locate_errors(loaded, ("model", "load_in_4bit")):
             advice = "Write load_in_4bit: false; adapters beside weights in bfloat16 (dtype) take the least so far."
             raise InputError(Problem("weights in 4 bits cannot be trained yet", advice=advice))
-
-
-def _step_words(training: FinetuneTraining) -> str:
-    passes, size = training.gradient_accumulation_steps, training.per_device_train_batch_size
-    each = counted(size * passes, "conversation")
-    if passes == 1:
-        return f"{each} each"
-    return f"{each} each, in passes of {size} at first, then as memory allows"
-
-
-def _memory_words(budget_bytes: int | None, precision: Precision) -> str:
-    if budget_bytes:
-        return f"{size_text(budget_bytes)} (budget)"
-    return "all there is" if precision.device.type == "cuda" else "no limit on the CPU (memory: budget sets one)"
-
-
-def _rate_words(training: FinetuneTraining) -> str:
-    warmup = warmup_of(training)
-    rises = f", rising for {counted(int(warmup), 'step')}" if warmup >= 1 else f", rising for {warmup:.3g} of the run"
-    epochs = f"{training.num_train_epochs:g} epoch{'' if training.num_train_epochs == 1 else 's'}"
-    length = counted(training.max_steps, "step") if training.max_steps else epochs
-    both = training.max_steps and "num_train_epochs" in training.model_fields_set
-    wins = "; max_steps wins over num_train_epochs" if both else ""
-    kind = "constant" if training.lr_scheduler_type == "none" else training.lr_scheduler_type
-    return f"{training.learning_rate:g}, {kind}{rises if warmup else ''}, {length}{wins}"
-
-
-def _measured(trainer: FinetuneTrainer) -> list[Pair]:
-    """Return the loss on what is set aside: the last one measured at the end of the last epoch, else measured now."""
-    if trainer.eval_dataset is None:
-        return []
-    step = trainer.state.global_step
-    known = [entry for entry in trainer.state.log_history if "eval_loss" in entry and entry["step"] == step]
-    loss = float(known[-1]["eval_loss"] if known else trainer.evaluate()["eval_loss"])
-    return [
-        (
-            "measured",
-            f"loss {loss:.4g} on {len(trainer.eval_dataset)} set aside, perplexity {math.exp(min(loss, 50)):.4g}",
-        )
-    ]

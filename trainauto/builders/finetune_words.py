@@ -1,0 +1,72 @@
+"""What a run of fine-tuning says of itself at its start and at its end."""
+
+import math
+
+import torch
+from torch import nn
+
+from trainauto.builders.trainer_run import Pair
+from trainauto.core.units import size_text
+from trainauto.core.words import counted
+from trainauto.integrations.huggingface.session import MemorySession
+from trainauto.optim.precision import Precision
+from trainauto.options.finetune_options import FinetuneTraining, warmup_of
+from trainauto.reporting.formatting import duration, in_thousands
+from trainauto.tasks.finetune.trainer import FinetuneTrainer
+
+
+def model_words(model: nn.Module, precision: Precision) -> str:
+    """Return how much of a model learns, and in which formats; weights in float32 go without saying."""
+    weights = list(model.parameters())
+    total, trained = (sum(one.numel() for one in some) for some in (weights, [w for w in weights if w.requires_grad]))
+    kept = next(weight for weight in weights if weight.is_floating_point()).dtype
+    others = "" if kept == torch.float32 else f", weights in {str(kept).removeprefix('torch.')}"
+    return f"{in_thousands(trained)} of {in_thousands(total)} parameters learn, {precision}{others}"
+
+
+def step_words(training: FinetuneTraining) -> str:
+    """Return what a step holds."""
+    passes, size = training.gradient_accumulation_steps, training.per_device_train_batch_size
+    each = counted(size * passes, "conversation")
+    if passes == 1:
+        return f"{each} each"
+    return f"{each} each, in passes of {size} at first, then as memory allows"
+
+
+def rate_words(training: FinetuneTraining) -> str:
+    """Return rates and length; of two lengths, which one counts."""
+    warmup = warmup_of(training)
+    rises = f", rising for {counted(int(warmup), 'step')}" if warmup >= 1 else f", rising for {warmup:.3g} of the run"
+    epochs = f"{training.num_train_epochs:g} epoch{'' if training.num_train_epochs == 1 else 's'}"
+    length = counted(training.max_steps, "step") if training.max_steps else epochs
+    both = training.max_steps and "num_train_epochs" in training.model_fields_set
+    wins = "; max_steps wins over num_train_epochs" if both else ""
+    kind = "constant" if training.lr_scheduler_type == "none" else training.lr_scheduler_type
+    return f"{training.learning_rate:g}, {kind}{rises if warmup else ''}, {length}{wins}"
+
+
+def memory_words(budget_bytes: int | None, precision: Precision) -> str:
+    """Return how much memory there is."""
+    if budget_bytes:
+        return f"{size_text(budget_bytes)} (budget)"
+    return "all there is" if precision.device.type == "cuda" else "no limit on the CPU (memory: budget sets one)"
+
+
+def trained_words(session: MemorySession, seconds: float, *, resumes: bool) -> str:
+    """Return what has been trained in all, and how much of it in this call."""
+    progress, samples = session.progress, session.trained_samples
+    done = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'conversation')}"
+    if not samples:
+        return done
+    return f"{done}{f', {samples} of them now,' if resumes else ''} in {duration(seconds)}"
+
+
+def measured(trainer: FinetuneTrainer) -> list[Pair]:
+    """Return the loss on what is set aside, as it was measured where the run ended; else it is measured now."""
+    if trainer.eval_dataset is None:
+        return []
+    step = trainer.state.global_step
+    known = [entry for entry in trainer.state.log_history if "eval_loss" in entry and entry["step"] == step]
+    loss = float(known[-1]["eval_loss"] if known else trainer.evaluate()["eval_loss"])
+    perplexity = math.exp(min(loss, 50))
+    return [("measured", f"loss {loss:.4g} on {len(trainer.eval_dataset)} set aside, perplexity {perplexity:.4g}")]
