@@ -75,8 +75,9 @@ def line_of(step: int, steps: int, logs: Mapping[str, Any], task_losses: Mapping
     if "learning_rate" in logs:
         parts.append(f"lr {float(logs['learning_rate']):.3g}")
     if "step_samples" in logs:
-        passes = f" in passes of {logs['forward_batch_size']}" if "forward_batch_size" in logs else ""
-        parts.append(f"{logs['step_samples']} samples{passes}")
+        samples = logs["step_samples"]
+        forward = logs.get("forward_batch_size", samples)
+        parts.append(f"{samples} samples{f' in passes of {forward}' if forward < samples else ''}")
     if "peak_memory_mib" in logs:
         parts.append(f"mem {logs['peak_memory_mib']:.0f} MiB")
     return "  ".join(parts)

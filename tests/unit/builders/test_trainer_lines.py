@@ -22,6 +22,8 @@ def test_a_line_says_what_a_step_was() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     assert line_of(1, 2, {"loss": "0.5"}, {}) == "1/2  loss 0.5"
     assert line_of(1, 2, {"loss": 0.5, "step_samples": 8}, {}) == "1/2  loss 0.5  8 samples"
+    one_pass = {"loss": 0.5, "step_samples": 3, "forward_batch_size": 4}
+    assert line_of(1, 2, one_pass, {}) == "1/2  loss 0.5  3 samples"
 
 
 def test_only_logs_of_steps_are_written() -> None:
