@@ -124,7 +124,7 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
 
 def _unknown_run(loaded: LoadedOptions[FileOptions]) -> Finding:
     words = kind_of(loaded.options).words
-    fact = f"{loaded.path} has no problem; a run of {words} is built by train alone"
+    fact = f"{loaded.path} has no problem; a run of {words} is not built here"
     return Finding("the run", UNKNOWN, fact, TRIAL)
 
 
