@@ -82,6 +82,33 @@ def marked(encoded: Encoded, processor: Any) -> str:
     return text
 
 
+def learned(
+    model: torch.nn.Module, workload: ConversationSamples, samples: list[Encoded], batch_size: int
+) -> tuple[float, torch.Tensor]:
+    """The summed loss of conversations and its gradients, so many at a time."""
+    model.zero_grad()
+    total = 0.0
+    for start in range(0, len(samples), batch_size):
+        batch = workload.batch(samples[start : start + batch_size])
+        given = {name: tensor for name, tensor in for_model(batch).items() if name != "labels"}
+        logits = model(**given).logits[:, :-1].flatten(0, 1)
+        loss = cross_entropy(logits, batch["labels"][:, 1:].flatten(), reduction="sum", ignore_index=NOT_LEARNED)
+        loss.backward()
+        total += float(loss.detach())
+    return total, torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
+
+
+def equal_in_any_batches(
+    model: torch.nn.Module, workload: ConversationSamples, samples: list[Encoded], sizes: tuple[int, ...]
+) -> None:
+    """Batches of these sizes give the loss and the gradients of their conversations one by one."""
+    loss, gradient = learned(model, workload, samples, 1)
+    for batch_size in sizes:
+        other, others = learned(model, workload, samples, batch_size)
+        assert other == pytest.approx(loss, rel=1e-5)
+        assert (others - gradient).norm() <= 1e-5 * gradient.norm()
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -101,24 +128,7 @@ def test_batches_learn_what_their_conversations_do_one_by_one(family: str, side:
     encoder = ConversationEncoder(processor)
     samples = [encoder.encode(conversation) for conversation in [*CONVERSATIONS.values()] * 3][:8]
     workload = ConversationSamples(processor.tokenizer.pad_token_id, side)
-
-    def learned(batch_size: int) -> tuple[float, torch.Tensor]:
-        model.zero_grad()
-        total = 0.0
-        for start in range(0, len(samples), batch_size):
-            batch = workload.batch(samples[start : start + batch_size])
-            given = {name: tensor for name, tensor in for_model(batch).items() if name != "labels"}
-            logits = model(**given).logits[:, :-1].flatten(0, 1)
-            loss = cross_entropy(logits, batch["labels"][:, 1:].flatten(), reduction="sum", ignore_index=NOT_LEARNED)
-            loss.backward()
-            total += float(loss.detach())
-        return total, torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
-
-    loss, gradient = learned(1)
-    for batch_size in (2, 4, 8):
-        other, others = learned(batch_size)
-        assert other == pytest.approx(loss, rel=1e-5)
-        assert (others - gradient).norm() <= 1e-5 * gradient.norm()
+    equal_in_any_batches(model, workload, samples, (2, 4, 8))
 
 
 def test_marked_templates_are_believed() -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 from transformers import (
     CLIPVisionConfig,
     LlamaConfig,
@@ -14,12 +13,11 @@ from transformers import (
 )
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 
-from tests.unit.tasks.finetune.test_encoding import noise, turn
+from tests.unit.tasks.finetune.test_encoding import equal_in_any_batches, noise, turn
 from tests.vision_models import TEMPLATE, tokenizer_of
-from trainauto.tasks.finetune.conversation_samples import ConversationSamples, for_model
+from trainauto.tasks.finetune.conversation_samples import ConversationSamples
 from trainauto.tasks.finetune.conversations import Conversation
 from trainauto.tasks.finetune.encoding import ConversationEncoder
-from trainauto.tasks.finetune.supervision import NOT_LEARNED
 
 GRIDS = [[16, 32], [32, 16], [32, 32], [48, 16], [16, 48]]
 
@@ -65,21 +63,4 @@ def test_batches_of_pictures_in_different_numbers_of_parts(side: str) -> None:
     ]
     assert len({tuple(sample.pictures["pixel_values"].shape) for sample in samples if sample.images}) > 1
     workload = ConversationSamples(makes.tokenizer.pad_token_id, side)
-
-    def learned(batch_size: int) -> tuple[float, torch.Tensor]:
-        network.zero_grad()
-        total = 0.0
-        for start in range(0, len(samples), batch_size):
-            batch = workload.batch(samples[start : start + batch_size])
-            given = {name: tensor for name, tensor in for_model(batch).items() if name != "labels"}
-            logits = network(**given).logits[:, :-1].flatten(0, 1)
-            loss = cross_entropy(logits, batch["labels"][:, 1:].flatten(), reduction="sum", ignore_index=NOT_LEARNED)
-            loss.backward()
-            total += float(loss.detach())
-        return total, torch.cat([weight.grad.flatten() for weight in network.parameters() if weight.grad is not None])
-
-    loss, gradient = learned(1)
-    for batch_size in (2, 4):
-        other, others = learned(batch_size)
-        assert other == pytest.approx(loss, rel=1e-5)
-        assert (others - gradient).norm() <= 1e-5 * gradient.norm()
+    equal_in_any_batches(network, workload, samples, (2, 4))
