@@ -41,7 +41,8 @@ def test_effective_values_are_said_and_kept_and_a_resume_reports_no_change(tmp_p
     )
     assert resumed.returncode == 0, resumed.stderr
     changes = [line for line in (run / "training.log").read_text().splitlines() if "changed since" in line]
-    assert [line.rpartition(": ")[2] for line in changes] == ["12 -> 14", "90MiB -> 256MiB"], resumed.stdout
+    assert {line.rpartition(": ")[2] for line in changes} == {"12 -> 14", "90MiB -> 256MiB"}, resumed.stdout
+    assert len(changes) == 2
     assert "memory.cpu_budget: 90MiB -> 256MiB" in " ".join(resumed.stdout.split())
     item = f"train:training_automations:{NAME}:max_lq_size=48"
     resumed = train(

@@ -16,11 +16,16 @@ def heard() -> Iterator[list[str]]:
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     loggers = [logging.getLogger(name) for name in NOISE]
+    before = [(logger.level, logger.disabled) for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
+        logger.setLevel(logging.WARNING)  # other tests may have silenced the library as a whole
+        logger.disabled = False
     yield said
-    for logger in loggers:
+    for logger, (level, disabled) in zip(loggers, before, strict=True):
         logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.disabled = disabled
 
 
 def test_what_says_nothing_of_a_run_is_kept_from_it(heard: list[str]) -> None:
