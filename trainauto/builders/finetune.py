@@ -20,7 +20,7 @@ from trainauto.builders.finetune_words import (
     step_words,
     trained_words,
 )
-from trainauto.builders.trainer_lines import StopOnSignal, in_place_of_bars
+from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
 from trainauto.core.errors import InputError, Problem
@@ -47,6 +47,7 @@ from trainauto.tasks.finetune.models import (
     load_model,
     most_positions,
 )
+from trainauto.tasks.finetune.processors import keep_other_parts
 from trainauto.tasks.finetune.trainer import FinetuneTrainer
 from trainauto.tasks.text.training.hub import without_library_noise
 
@@ -132,6 +133,7 @@ class FinetuneRun(TrainerRun):
         trainer = self._trainer(self._arguments(self.checkpoints(directory)), directory)
         epochs = EpochModels(directory.checkpoints, trainer, self.write_model)
         trainer.add_callback(epochs)
+        trainer.add_callback(SayChanges(self.changes))
         training = self._loaded.options.training
         trainer.stop_at_file(directory.path)
         if training.early_stop_loss is not None:
@@ -151,7 +153,7 @@ class FinetuneRun(TrainerRun):
             ("trained", trained_words(trainer.session, time.monotonic() - start, resumes=resumes)),
             *measured(trainer),
             ("model", str(folder)),
-            ("to try it", f"python test.py {directory.path}"),
+            ("to try it", f"python test.py {directory.path}{'' if self._data.val is not None else ' OTHER.jsonl'}"),
         )
 
     def try_steps(self, folder: Path, steps: int) -> Sequence[Pair]:
@@ -164,6 +166,7 @@ class FinetuneRun(TrainerRun):
         with without_library_noise():
             self._model.save_pretrained(str(folder))  # type: ignore[operator]
         self._processor.save_pretrained(str(folder))
+        keep_other_parts(self._loaded.options.model.name, folder)
 
     def _trainer(self, arguments: MemoryAwareTrainingArguments, directory: RunDirectory | None) -> FinetuneTrainer:
         data, training = self._data, self._loaded.options.training

@@ -33,6 +33,7 @@ class FinetunedModel:
         encoder: of conversations, by the processor.
         folder: of its epoch.
         step: after which it was written.
+        base: the model that its adapters are for; the folder itself where it has none.
         loaded: the options of its run.
     """
 
@@ -41,6 +42,7 @@ class FinetunedModel:
     encoder: ConversationEncoder
     folder: Path
     step: int
+    base: str
     loaded: Loaded
 
     @property
@@ -81,7 +83,7 @@ def load_finetuned(
     Args:
         directory: the run.
         loaded: its options.
-        which: ``latest``, or the number of an epoch.
+        which: ``best``, ``latest``, or the number of an epoch.
         device: where to put it.
         dtype: of its weights; ``None`` for that in which they were saved.
 
@@ -89,17 +91,32 @@ def load_finetuned(
         InputError: there is no such epoch, or the model that adapters are for is gone.
     """
     load_plugins(loaded)
-    folder = chosen_epoch(directory.checkpoints, which)
+    folder = chosen_epoch(directory.checkpoints, which, _measured_losses(directory))
     processor = processor_of(loaded)
     attention = loaded.options.model.attention
     if (folder / ADAPTER_FILE).is_file():
         with locate_errors(loaded, ("model",)):
-            base = load_model(ModelSettings(_base_of(folder, loaded), attention, dtype))
-        model = with_adapters(base, folder)
+            base = _base_of(folder, loaded)
+            model = with_adapters(load_model(ModelSettings(base, attention, dtype)), folder)
     else:
+        base = str(folder)
         model = load_model(ModelSettings(folder, attention, dtype))
     model = model.to(device).eval().requires_grad_(requires_grad=False)
-    return FinetunedModel(model, processor, ConversationEncoder(processor), folder, steps_of(folder), loaded)
+    return FinetunedModel(model, processor, ConversationEncoder(processor), folder, steps_of(folder), base, loaded)
+
+
+def _measured_losses(directory: RunDirectory) -> dict[int, float]:
+    """Return what was measured on conversations set aside, by step; the last where a step was measured twice."""
+    try:
+        lines = directory.validations.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    losses = {}
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):  # a line that was cut short by a kill is none
+            record = json.loads(line)
+            losses[int(record["step"])] = float(record["metrics"]["loss"])
+    return losses
 
 
 def _base_of(folder: Path, loaded: Loaded) -> str:

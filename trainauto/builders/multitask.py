@@ -11,7 +11,7 @@ from torch import nn
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.multitask_schedule import ScheduledTrainer
 from trainauto.builders.schedules import build_shape
-from trainauto.builders.trainer_lines import StopOnSignal, in_place_of_bars
+from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
 from trainauto.core.errors import InputError, Problem
@@ -131,6 +131,7 @@ class MultitaskRun(TrainerRun):
         monitor = DynamicBatchingMonitor(directory.path, tensorboard=self._loaded.options.logger.use_tb_logger)
         try:
             trainer = self._trainer(directory, monitor)
+            trainer.add_callback(SayChanges(self.changes))
             trainer.add_callback(StopOnSignal(signals))
             trainer.train(resume_from_checkpoint=True if resumes else None)
         finally:

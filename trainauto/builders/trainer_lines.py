@@ -1,11 +1,15 @@
 """What a Trainer's run says on the console while it goes: a line every so many steps."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from trainauto.engine.signals import StopSignals
+from trainauto.storage.resumes import CHANGED
+
+logger = logging.getLogger(__name__)
 
 ACCURACY_OF_LOSS = 4
 """Digits of a loss."""
@@ -24,9 +28,28 @@ class ConsoleLines(TrainerCallback):  # type: ignore[misc]  # mypy does not foll
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Write the line."""
+        if logs is not None and "eval_loss" in logs:
+            self._write(f"{state.global_step}/{state.max_steps}  measured: loss {float(logs['eval_loss']):.4g}")
         if logs is not None and "loss" in logs:
             losses = {task: logs[f"loss_{task}"] for task in self._tasks if f"loss_{task}" in logs}
             self._write(line_of(state.global_step, state.max_steps, logs, losses))
+
+
+class SayChanges(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
+    """Says which options a resume has changed, once the run's log is open: a report reads it there.
+
+    Args:
+        changes: a line each.
+    """
+
+    def __init__(self, changes: Sequence[str]) -> None:
+        self._changes = changes
+
+    def on_train_begin(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """Say them."""
+        for line in self._changes:
+            logger.warning("%s%s", CHANGED, line)
+        return control
 
 
 class StopOnSignal(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers

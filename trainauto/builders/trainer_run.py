@@ -35,11 +35,13 @@ class TrainerRun(ABC):
         place: where its folder goes.
         checkpoint_words: how often it writes checkpoints, e.g. ``a checkpoint every 100 steps``.
         has_curves: whether it writes event files.
+        changes: options that a resume changes, a line each.
     """
 
     place: RunPlace
     checkpoint_words: str
     has_curves: bool
+    changes: Sequence[str] = ()
 
     @abstractmethod
     def checkpoints(self, directory: RunDirectory) -> Path:

@@ -21,7 +21,6 @@ from trainauto.options.multitask_options import MultitaskOptions
 from trainauto.options.run_options import FileOptions
 from trainauto.options.tasks import FINETUNE, KEY, MULTITASK, kind_of
 from trainauto.reporting.formatting import WIDTH, pairs_lines
-from trainauto.storage.resumes import CHANGED
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import RunLock
 from trainauto.storage.run_metadata import changed_options, keep_options, places_of
@@ -59,8 +58,7 @@ def train_with_trainer(loaded: LoadedOptions[FileOptions], *, auto_resume: bool,
         directory, steps = _folder(loaded, run, lock, auto_resume=auto_resume)
         if auto_resume and not steps:
             logger.warning("nothing to resume: there is no checkpoint yet; the run begins with step 1")
-        for line in changed_options(directory, loaded) if steps else ():
-            logger.warning("%s%s", CHANGED, line)
+        run.changes = changed_options(directory, loaded) if steps else ()
         curves = run.curves(directory) if run.has_curves else None
         keep_options(directory, loaded, places_of(loaded), steps, curves=curves)
         start = [("run", loaded.options.name), ("directory", str(directory.path))]

@@ -51,7 +51,9 @@ def takes_network(parser: argparse.ArgumentParser) -> None:
         "run", nargs="?", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
     )
     parser.add_argument(
-        "--checkpoint", metavar="WHICH", help="of RUN: best (default; latest where none is known), latest, or a step"
+        "--checkpoint",
+        metavar="WHICH",
+        help="of RUN: best (default; latest where none is known), latest, or a step (of a fine-tuned model an epoch)",
     )
     takes_options(parser, required=False)
     parser.add_argument("--weights", type=Path, metavar="FILE", help="with -opt, instead of RUN: .safetensors or .pth")

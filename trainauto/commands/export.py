@@ -71,7 +71,7 @@ def _export_finetuned(parsed: argparse.Namespace, directory: "RunDirectory", loa
     from trainauto.commands.run_export_finetuned import export_finetuned
 
     which, flags = (
-        parsed.checkpoint or "latest",
+        parsed.checkpoint or "best",
         {name: getattr(parsed, name) for name in ("merge", "half", "overwrite")},
     )
     print(export_finetuned(directory, loaded, which, parsed.out, **flags))

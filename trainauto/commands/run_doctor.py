@@ -124,7 +124,7 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
 
 def _unknown_run(loaded: LoadedOptions[FileOptions]) -> Finding:
     words = kind_of(loaded.options).words
-    fact = f"{loaded.path} has no problem; a run of {words} is not built here"
+    fact = f"{loaded.path}: options that may stand together; model and data of {words} are not looked at here"
     return Finding("the run", UNKNOWN, fact, TRIAL)
 
 

@@ -12,6 +12,7 @@ from trainauto.core.units import size_text
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.epoch_models import PROGRESS_FILE
 from trainauto.tasks.finetune.models import merged
+from trainauto.tasks.finetune.processors import keep_other_parts
 from trainauto.tasks.text.training.hub import without_library_noise
 
 
@@ -48,9 +49,10 @@ def export_finetuned(
         message = f"cannot write {out}: {error.strerror or error}"
         raise InputError(Problem(message, advice="Name another folder.")) from error
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    base = trained.base
     kind = "adapters" if trained.has_adapters and not merge else "the whole model"
     how = (
-        f"PeftModel.from_pretrained(the model {loaded.options.model.name}, '{out}')"
+        f"PeftModel.from_pretrained(AutoModelForImageTextToText.from_pretrained('{base}'), '{out}')"
         if kind == "adapters"
         else (f"AutoModelForImageTextToText.from_pretrained('{out}')")
     )
@@ -67,3 +69,4 @@ def _write(trained: FinetunedModel, folder: Path, *, merge: bool, half: bool) ->
         model = model.half()
     model.save_pretrained(str(folder))  # type: ignore[operator]
     trained.processor.save_pretrained(str(folder))
+    keep_other_parts(trained.base, folder)

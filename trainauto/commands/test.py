@@ -87,4 +87,4 @@ def _test_finetuned(parsed: argparse.Namespace, directory: "RunDirectory", loade
 
     from trainauto.commands.run_test_finetuned import test_finetuned
 
-    return test_finetuned(directory, loaded, parsed.checkpoint or "latest", parsed.folder, parsed.device, shown)
+    return test_finetuned(directory, loaded, parsed.checkpoint or "best", parsed.folder, parsed.device, shown)

@@ -177,7 +177,7 @@ def runs_of_the_engine(loaded: LoadedOptions[FileOptions], action: str) -> Loade
     if not task.by_trainer and isinstance(loaded.options, RunOptions):
         return loaded.with_options(loaded.options)
     message = f"{action} builds no run of a Trainer, and this file is of {task.words}"
-    raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"The file has no problem. {TRIAL}"))
+    raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"Its options may stand together. {TRIAL}"))
 
 
 def _nothing_to_do(test: OptionsToMeasure) -> list[Finding]:

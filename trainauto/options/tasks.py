@@ -28,8 +28,8 @@ SUPER_RESOLUTION, TEXT, MULTITASK, FINETUNE = "super_resolution", "text", "multi
 
 OF_TEXTS = ("model", "tokenizer")
 """Sections that only files of language models have."""
-OF_FINETUNING = "training"
-"""Section that only files of fine-tuning have; they need not name their task."""
+OF_FINETUNING = ("training", "dataset")
+"""Sections that only files of fine-tuning have; they need not name their task."""
 OF_IMAGES = frozenset({"network_g", "model_type", "scale"})
 """Keys that they never have."""
 
@@ -95,7 +95,7 @@ def task_of(tree: Mapping[str, Any], places: Places) -> TaskOptions:
         InputError: there is no such task, or the file is of texts and does not say so. Nothing else in it can be
             judged.
     """
-    if KEY not in tree and OF_FINETUNING in tree:
+    if KEY not in tree and any(key in tree for key in OF_FINETUNING):
         return TASKS[FINETUNE]
     if KEY not in tree and (of_texts := [key for key in OF_TEXTS if key in tree]) and not OF_IMAGES & tree.keys():
         message = f"the file has {' and '.join(of_texts)} of a language model, and does not say so"

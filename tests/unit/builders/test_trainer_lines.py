@@ -26,13 +26,13 @@ def test_what_is_not_known_is_left_out() -> None:
     assert line_of(1, 2, one_pass, {}) == "1/2  loss 0.5  3 samples"
 
 
-def test_only_logs_of_steps_are_written() -> None:
+def test_logs_of_steps_and_of_what_was_measured_are_written() -> None:
     lines: list[str] = []
     console = ConsoleLines(["T1", "T2"], lines.append)
     state = SimpleNamespace(global_step=3, max_steps=9)
     for logs in (None, {"eval_loss": 1.0}, {"train_runtime": 3.0}, {"loss": 2.0, "loss_T1": 1.0}):
         console.on_log(None, state, None, logs)
-    assert lines == ["3/9  loss 2 (T1 1)"]
+    assert lines == ["3/9  measured: loss 1", "3/9  loss 2 (T1 1)"]
 
 
 def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint() -> None:

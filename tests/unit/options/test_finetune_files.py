@@ -289,3 +289,10 @@ def test_the_budget_is_that_of_the_device(load: Load) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone\.yml"):
         load_options(tmp_path / "gone.yml")
+
+
+def test_a_section_training_that_is_misspelt_is_told(load: Load, problems: Problems) -> None:
+    """It is no file of language models that forgot to say so."""
+    text = FAST.replace("training:", "trainig:") + "dataset: {path: chats.jsonl}\n"
+    found = problems(text=text)
+    assert any("unknown key 'trainig'" in problem.message and "training" in problem.advice for problem in found)

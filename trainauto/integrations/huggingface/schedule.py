@@ -26,8 +26,13 @@ class Following(LambdaLR):
         given = self.base_lrs
         super().load_state_dict(state_dict)
         self.base_lrs = given
-        rates = [rate * factor(self.last_epoch) for rate, factor in zip(given, self.lr_lambdas, strict=True)]
-        for group, start, rate in zip(self.optimizer.param_groups, given, rates, strict=True):
+        self.go_to(self.last_epoch)
+
+    def go_to(self, done: int) -> None:
+        """Have the rates be those after so much of the schedule, in its unit."""
+        self.last_epoch = done
+        rates = [rate * factor(done) for rate, factor in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+        for group, start, rate in zip(self.optimizer.param_groups, self.base_lrs, rates, strict=True):
             group["initial_lr"], group["lr"] = start, rate
         self._last_lr = rates
 

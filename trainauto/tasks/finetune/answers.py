@@ -135,8 +135,16 @@ def mean_loss(
 
 def _question(encoder: ConversationEncoder, conversation: Conversation, turn: int) -> _Question:
     whole = encoder.encode(conversation.first(turn + 1))
-    learned = whole.labels[whole.labels != NOT_LEARNED].tolist()
-    return _Question(encoder.encode_prompt(conversation, turn), conversation, turn, learned)
+    return _Question(encoder.encode_prompt(conversation, turn), conversation, turn, _last_answer(whole))
+
+
+def _last_answer(encoded: Encoded) -> list[int]:
+    """Return the tokens of a conversation's last answer: those before it are learned as well."""
+    learned = (encoded.labels != NOT_LEARNED).tolist()
+    end = len(learned) - learned[::-1].index(True)
+    start = end - next((place for place, is_learned in enumerate(learned[:end][::-1]) if not is_learned), end)
+    tokens: list[int] = encoded.ids[start:end].tolist()
+    return tokens
 
 
 def _generated(
@@ -165,7 +173,9 @@ def _generated(
             pad_token_id=padding_id,
             eos_token_id=sorted(_ends(model) | encoder.end_tokens(ends)) or None,
         )
-    return encoder.words(rows[:, inputs[IDS].shape[1] :])
+    said = rows[:, inputs[IDS].shape[1] :].tolist()
+    room = [len(question.expected_tokens) + ROOM_FOR_OTHERS for question in questions]
+    return encoder.words([row[:most] for row, most in zip(said, room, strict=True)])  # whoever stands beside it
 
 
 def _ends(model: nn.Module) -> set[int]:

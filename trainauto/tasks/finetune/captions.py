@@ -33,6 +33,8 @@ def captioned_pictures(folder: Path, prompt: str = "") -> Iterator[Conversation]
     """
     table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     for picture, caption, place in _of_table(table) if table is not None else _beside(folder):
+        if not caption.strip():
+            raise InputError(Problem(f"{place}: the caption of {picture.name} is empty", advice=ADVICE))
         parts = (ImagePart(picture), TextPart(prompt or PROMPT))
         conversation = Conversation(place, (Turn(USER, parts), Turn(ASSISTANT, (TextPart(caption),))))
         check_turns(conversation)

@@ -154,6 +154,9 @@ def _content(part: Part) -> dict[str, str]:
     return {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
 
 
+ANSWER = 'Add {"role": "assistant", "content": "words"}, which is what is to be learned; or remove the line.'
+
+
 def check_turns(conversation: Conversation) -> None:
     """Refuse a conversation that teaches nothing, or whose turns no chat template would take.
 
@@ -173,15 +176,16 @@ def check_turns(conversation: Conversation) -> None:
             raise InputError(
                 Problem(f"{place}: message {at} is of '{turn.role}' where '{expected}' is due", advice=advice)
             )
+        if turn.role == ASSISTANT and any(isinstance(part, ImagePart) for part in turn.parts):
+            raise InputError(
+                Problem(f"{place}: the assistant shows a picture", advice="Pictures belong to messages of the user.")
+            )
         if turn.role == ASSISTANT and not turn.text.strip():
             at = number + 1 + len(turns) - len(spoken)
             raise InputError(
                 Problem(f"{place}: message {at}, an answer of the assistant, is empty", advice="Remove the line.")
             )
-        if turn.role == ASSISTANT and any(isinstance(part, ImagePart) for part in turn.parts):
-            raise InputError(
-                Problem(f"{place}: the assistant shows a picture", advice="Pictures belong to messages of the user.")
-            )
     if not any(turn.role == ASSISTANT for turn in turns):
-        advice = 'Add {"role": "assistant", "content": "words"}, which is what is to be learned; or remove the line.'
-        raise InputError(Problem(f"{place}: no message is of the assistant: nothing would be learned", advice=advice))
+        raise InputError(Problem(f"{place}: no message is of the assistant: nothing would be learned", advice=ANSWER))
+    if spoken[-1].role != ASSISTANT:
+        raise InputError(Problem(f"{place}: nothing answers its last message", advice=ANSWER))

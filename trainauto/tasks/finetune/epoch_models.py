@@ -1,8 +1,9 @@
 """The model at the end of each epoch, in a folder of its own that transformers and peft load."""
 
+import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +82,19 @@ class EpochModels(TrainerCallback):  # type: ignore[misc]  # mypy does not follo
 
 def steps_of(folder: Path) -> int:
     """Return after which step the model of a folder was written; 0 where it does not say."""
-    import json
-
     try:
         return int(json.loads((folder / PROGRESS_FILE).read_text(encoding="utf-8"))["step"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 
 
-def chosen_epoch(checkpoints: Path, which: str) -> Path:
+def chosen_epoch(checkpoints: Path, which: str, losses: Mapping[int, float]) -> Path:
     """Return the folder of an epoch's model.
 
     Args:
         checkpoints: folder of a run's checkpoints.
-        which: ``latest``, a number, or ``epoch_`` with one.
+        which: ``best`` (the latest where nothing was measured), ``latest``, a number, or ``epoch_`` with one.
+        losses: what was measured, by the step it was measured after.
 
     Raises:
         InputError: there is no such one.
@@ -106,7 +106,10 @@ def chosen_epoch(checkpoints: Path, which: str) -> Path:
     if not numbered:
         advice = "A model is written after each epoch; --auto_resume goes on to the next."
         raise InputError(Problem(f"{checkpoints} has no model of an epoch yet", advice=advice))
-    if which in ("latest", "best"):
+    if which == "best":
+        of_epochs = {epoch: losses[step] for epoch in numbered if (step := steps_of(numbered[epoch])) in losses}
+        return numbered[min(of_epochs, key=of_epochs.__getitem__)] if of_epochs else numbered[max(numbered)]
+    if which == "latest":
         return numbered[max(numbered)]
     number = which.removeprefix("epoch_")
     if number.isdigit() and int(number) in numbered:

@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.tasks.text.training.hub import as_written_for_hub, hub_errors, is_local, require_transformers
+from trainauto.tasks.text.training.hub import (
+    as_written_for_hub,
+    hub_errors,
+    is_local,
+    require_transformers,
+    without_library_noise,
+)
 from trainauto.tasks.text.training.lora import LoraSettings, with_lora
 
 ADAPTER_FILE = "adapter_config.json"
@@ -98,7 +104,7 @@ def with_adapters(model: nn.Module, folder: Path) -> nn.Module:
     """
     from peft import PeftModel
 
-    with hub_errors(folder, "adapter", "name"):
+    with hub_errors(folder, "adapter", "name"), without_library_noise():
         loaded: nn.Module = PeftModel.from_pretrained(model, str(folder))
     return loaded
 

@@ -1,5 +1,6 @@
 """What makes conversations inputs of a model: its own processor, for pictures and words."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ WITHOUT_VIDEOS = {
 
 MOST_TRIED = 1_500_000
 """Pixels up to which it is tried whether ``max_pixels`` is heeded: larger pictures take long."""
+
+OTHER_PARTS = ("video_preprocessor_config.json",)
+"""Files of the parts that are left out."""
 
 PARTS = ["image_processor", "tokenizer"]
 
@@ -83,6 +87,28 @@ def _loaded(source: str | Path, argument: str) -> Any:
     return processor
 
 
+def keep_other_parts(source: str | Path, folder: Path) -> None:
+    """Put beside a processor that was saved what its model's folder has for videos: others load it whole.
+
+    Args:
+        source: folder, or name on the hub, of the model.
+        folder: of the processor.
+    """
+    from transformers.utils import cached_file
+
+    for name in OTHER_PARTS:
+        found = cached_file(
+            as_written_for_hub(source),
+            name,
+            local_files_only=is_local(source),
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+            _raise_exceptions_for_gated_repo=False,
+        )
+        if found is not None and not (folder / name).exists():
+            shutil.copyfile(found, folder / name)
+
+
 def _limit_pixels(processor: Any, max_pixels: int) -> None:
     """Set what a picture is reduced to; ``size`` says it in pixels, whatever its keys are called."""
     size = getattr(processor.image_processor, "size", None)
@@ -93,7 +119,12 @@ def _limit_pixels(processor: Any, max_pixels: int) -> None:
     least = min(int(size["shortest_edge"]), max_pixels)
     processor.image_processor.size = type(size)(shortest_edge=least, longest_edge=max_pixels)
     if max_pixels <= MOST_TRIED and pixels_after(processor.image_processor, 4 * max_pixels) > 3 * max_pixels:
+        least_pixels = pixels_after(processor.image_processor, 1)
         processor.image_processor.size = size
+        if least_pixels > 3 * max_pixels:
+            message = f"max_pixels is {max_pixels}, less than the smallest picture that the processor makes"
+            advice = "Write 65536 (256x256) or more."
+            raise InputError(Problem(message, advice=advice, argument="max_pixels"))
         advice = f"Its size counts something else, {dict(size)}: leave max_pixels out."
         message = f"max_pixels does not bound pictures of a {type(processor.image_processor).__name__}"
         raise InputError(Problem(message, advice=advice, argument="max_pixels"))

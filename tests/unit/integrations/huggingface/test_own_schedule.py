@@ -226,3 +226,16 @@ def test_what_is_saved_of_a_schedule_is_how_far_it_is(tmp_path: Path) -> None:
     state = torch.load(tmp_path / "checkpoint-3" / "scheduler.pt", weights_only=True)
     assert state["last_epoch"] == 3 * STEP
     assert set(state["lr_lambdas"]) == {None}
+
+
+def test_a_resume_may_count_in_another_unit(tmp_path: Path) -> None:
+    """Of epochs in place of steps, and the other way round: how far it is follows from what was trained."""
+    train(tmp_path / "epochs", "cosine", **PASSES, save_strategy="steps", save_steps=12)
+    steps = 2 * TOTAL // STEP
+    longer = train(tmp_path, "cosine", str(tmp_path / "epochs" / "checkpoint-12"), **PASSES, max_steps=steps)
+    assert longer.done[0] == 12 * STEP
+    assert longer.rates == pytest.approx([by_hand("cosine", STEP * step / 2) for step in range(12, steps)], rel=0.2)
+    assert min(longer.rates[:-1]) > 0
+    train(tmp_path / "steps", "cosine", **PASSES, max_steps=TOTAL // STEP, save_strategy="steps", save_steps=12)
+    back = train(tmp_path / "back", "cosine", str(tmp_path / "steps" / "checkpoint-12"), **PASSES)
+    assert back.rates == pytest.approx([by_hand("cosine", done) for done in back.done], abs=1e-12)

@@ -124,15 +124,23 @@ def test_an_epoch_is_found_by_its_number(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "epoch_11").touch()
     for which, name in {"latest": "epoch_10", "best": "epoch_10", "2": "epoch_2", "epoch_0": "epoch_0"}.items():
-        assert chosen_epoch(tmp_path, which) == tmp_path / name
+        assert chosen_epoch(tmp_path, which, {}) == tmp_path / name
     for which in ("1", "epoch_3", "first", ""):
         with pytest.raises(InputError, match=f"there is no epoch '{which}' in ") as caught:
-            chosen_epoch(tmp_path, which)
+            chosen_epoch(tmp_path, which, {})
         assert caught.value.problems[0].advice == "There are epoch_0, epoch_2, epoch_10."
 
 
 @pytest.mark.parametrize("folder", [".", "gone"])
 def test_a_run_that_has_no_model_yet(tmp_path: Path, folder: str) -> None:
     with pytest.raises(InputError, match="has no model of an epoch yet") as caught:
-        chosen_epoch(tmp_path / folder, "latest")
+        chosen_epoch(tmp_path / folder, "latest", {})
     assert "after each epoch" in caught.value.problems[0].advice
+
+
+def test_the_best_epoch_is_the_one_that_measured_least(run: Run) -> None:
+    for epoch in range(3):
+        run.epoch_ends(3 * (epoch + 1), 10 * (epoch + 1))
+    measured = {3: 0.5, 6: 0.2, 9: 0.4, 7: 0.1}  # none was written after step 7
+    assert chosen_epoch(run.folder, "best", measured) == run.folder / "epoch_1"
+    assert chosen_epoch(run.folder, "best", {}) == run.folder / "epoch_2"
