@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.memory.monitor.release import trim_heap
 from trainauto.tasks.finetune.four_bits import FourBits, check_four_bits, settle
 from trainauto.tasks.text.training.hub import (
     as_written_for_hub,
@@ -68,7 +69,9 @@ def load_model(settings: ModelSettings, *, argument: str = "name") -> nn.Module:
             local_files_only=only_here,
             **(settings.four_bits.loading_arguments() if settings.four_bits is not None else {}),
         )
-    settle(model)
+    if settings.four_bits is not None:
+        settle(model)
+        trim_heap()  # of the weights as they were read
     return model
 
 
