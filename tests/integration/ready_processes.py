@@ -100,11 +100,12 @@ class Server:
                 self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 words = [str(theirs.fileno()), *([str(ROOT / "pyproject.toml")] if self.is_measured else [])]
                 variables = {name: value for name, value in os.environ.items() if name not in COVERED}
+                path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # packages tried beside
                 with theirs:
                     self._process = subprocess.Popen(
                         [sys.executable, "-m", "tests.integration.ready_server", *words],
                         cwd=ROOT,
-                        env=variables | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
+                        env=variables | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],

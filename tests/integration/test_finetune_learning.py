@@ -10,6 +10,7 @@ import pytest
 
 from scripts.tiny_vlm import make_all
 from tests.acceptance import only_in_acceptance
+from tests.four_bits import has_bitsandbytes
 from tests.integration.commands import command
 
 FILES = Path(__file__).parents[2] / "options" / "finetune"
@@ -50,13 +51,13 @@ def test_a_base_learns_and_adapters_teach_it_another_wording(tmp_path: Path, see
 @only_in_acceptance
 @pytest.mark.parametrize("name", ["fast_dev", "production", "low_memory", "debug"])
 def test_the_published_examples_run(tmp_path: Path, name: str) -> None:
-    """D39 to D42, on the small model, with a step's figures in the log and answers at the end."""
+    """D27, D39 to D42, on the small model, with a step's figures in the log and answers at the end."""
     data = tmp_path / "tiny_vlm"
     data.mkdir()
     make_all(data, 0, 48, 24)
     aside = {"fast_dev": [], "production": ["dataset:val=tiny_vlm/val"], "low_memory": [], "debug": []}[name]
     overrides = [
-        "model:load_in_4bit=false",
+        *([] if has_bitsandbytes else ["model:load_in_4bit=false"]),
         "model:name=tiny_vlm/model",
         "dataset:path=tiny_vlm/chats.jsonl",
         "device=cpu",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 
@@ -56,6 +57,17 @@ def test_a_step_that_runs_out_of_memory_runs_in_parts(made: Path, tmp_path: Path
     passes = [int(each) for each in re.findall(r"24 samples in passes of (\d+)", done.stdout)]
     assert passes[0] == -(-SAMPLES // tight[0]["pieces"]["train"]["micro_batches"])
     assert passes[1] < SAMPLES
+
+
+@needs_bitsandbytes
+def test_beside_weights_in_4_bits(made: Path, tmp_path: Path) -> None:
+    """D27: running out of memory in a pass that unpacks weights is one more step in parts."""
+    beside = {"model": {"load_in_4bit": True}, "lora": {"r": 4}, "training_automations": {"enabled": False}}
+    roomy, _ = trained(made, tmp_path / "roomy", 1, **beside)
+    tight, _ = trained(made, tmp_path / "tight", 1, **beside, memory={"budget": "60MiB"})
+    assert tight[0]["ooms"] > 0
+    losses = [[record["losses"]["loss"] for record in records] for records in (tight, roomy)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_passes_grow_where_accumulation_allows_it(made: Path, tmp_path: Path) -> None:

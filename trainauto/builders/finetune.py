@@ -16,6 +16,7 @@ from trainauto.builders.finetune_words import (
     measured,
     memory_words,
     model_words,
+    packed_words,
     rate_words,
     step_words,
     trained_words,
@@ -40,6 +41,7 @@ from trainauto.options.load import LoadedOptions
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.endings import MeasureAtTheEnd
 from trainauto.tasks.finetune.epoch_models import EpochModels
+from trainauto.tasks.finetune.four_bits import FourBits
 from trainauto.tasks.finetune.models import (
     ModelSettings,
     adapted,
@@ -76,7 +78,6 @@ class FinetuneRun(TrainerRun):
         self.checkpoint_words = f"a checkpoint every {counted(training.save_steps, 'step')}, and after each epoch"
         self._settings = controller_settings(loaded)
         _check_precision(loaded, precision)
-        _refuse_4bit(loaded)
         self._processor = processor_of(loaded)
         self._model = build_model(loaded, precision)
         self._data: FinetuneData = build_finetune_data(loaded, self._processor, most_positions(self._model))
@@ -97,11 +98,13 @@ class FinetuneRun(TrainerRun):
         """
         try:
             config = json.loads(directory.config.read_text(encoding="utf-8"))
-            before = config["name"], config["model"]["name"], config["lora"]
+            model = config["model"]
+            before = config["name"], model["name"], model["load_in_4bit"], config["lora"]
         except (OSError, ValueError, KeyError, TypeError):
             return
         now = self._loaded.options.model_dump(mode="json")
-        names = {"name": now["name"], "model.name": now["model"]["name"], "lora": now["lora"]}
+        names = {key: now["model"][key] for key in ("name", "load_in_4bit")}
+        names = {"name": now["name"], **{f"model.{key}": value for key, value in names.items()}, "lora": now["lora"]}
         for (key, value), earlier in zip(names.items(), before, strict=True):
             if value != earlier:
                 with locate_errors(self._loaded, self.place.option):
@@ -116,6 +119,7 @@ class FinetuneRun(TrainerRun):
         return (
             ("device", str(self._precision.device)),
             ("model", f"{options.model.name}, {model_words(self._model, self._precision)}"),
+            *packed_words(self._model),
             *self._data.facts(),
             ("steps", step_words(options.training)),
             ("rates", rate_words(options.training)),
@@ -232,7 +236,8 @@ def build_model(loaded: Loaded, precision: Precision) -> torch.nn.Module:
     options = loaded.options
     with locate_errors(loaded, ("model",)):
         dtype = weights_dtype(options, precision)
-        model = load_model(ModelSettings(options.model.name, options.model.attention, dtype))
+        four_bits = four_bits_of(options, precision)
+        model = load_model(ModelSettings(options.model.name, options.model.attention, dtype, four_bits))
     if options.memory.gradient_checkpointing:
         checkpoint_activations(model)
     lora = options.lora
@@ -247,6 +252,18 @@ def weights_dtype(options: FinetuneOptions, precision: Precision) -> torch.dtype
     if options.model.dtype is not None:
         return {"float32": torch.float32, "bfloat16": torch.bfloat16}[options.model.dtype]
     return None if options.lora is not None and precision.device.type == "cuda" else torch.float32
+
+
+def four_bits_of(options: FinetuneOptions, precision: Precision) -> FourBits | None:
+    """Return how linear layers are kept in 4 bits; ``None`` where the file does not ask for it.
+
+    They compute in the format of a step, or else in that of the weights beside them, so that nothing but the 4 bits
+    rounds. On a card whose file names none it is bfloat16, as in QLoRA.
+    """
+    if not options.model.load_in_4bit:
+        return None
+    kept = weights_dtype(options, precision) or torch.bfloat16
+    return FourBits(precision.device, kept if precision.dtype == torch.float32 else precision.dtype)
 
 
 def schedule_of(
@@ -307,10 +324,3 @@ def _check_precision(loaded: Loaded, precision: Precision) -> None:
     if precision.dtype == torch.float16 and precision.device.type == "cpu":
         with locate_errors(loaded, ("amp_bf16",)):
             raise InputError(Problem("float16 needs a card in a Trainer's run", advice="Write amp_bf16: true."))
-
-
-def _refuse_4bit(loaded: Loaded) -> None:
-    if loaded.options.model.load_in_4bit:
-        with locate_errors(loaded, ("model", "load_in_4bit")):
-            advice = "Write load_in_4bit: false; adapters beside weights in bfloat16 (dtype) take the least so far."
-            raise InputError(Problem("weights in 4 bits cannot be trained yet", advice=advice))

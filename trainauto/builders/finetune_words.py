@@ -12,16 +12,27 @@ from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.optim.precision import Precision
 from trainauto.options.finetune_options import FinetuneTraining, warmup_of
 from trainauto.reporting.formatting import duration, in_thousands
+from trainauto.tasks.finetune.four_bits import bytes_in_four_bits, weights_of
 from trainauto.tasks.finetune.trainer import FinetuneTrainer
 
 
 def model_words(model: nn.Module, precision: Precision) -> str:
     """Return how much of a model learns, and in which formats; weights in float32 go without saying."""
     weights = list(model.parameters())
-    total, trained = (sum(one.numel() for one in some) for some in (weights, [w for w in weights if w.requires_grad]))
+    learning = [weight for weight in weights if weight.requires_grad]
+    total, trained = (sum(map(weights_of, some)) for some in (weights, learning))
     kept = next(weight for weight in weights if weight.is_floating_point()).dtype
     others = "" if kept == torch.float32 else f", weights in {str(kept).removeprefix('torch.')}"
     return f"{in_thousands(trained)} of {in_thousands(total)} parameters learn, {precision}{others}"
+
+
+def packed_words(model: nn.Module) -> list[Pair]:
+    """Return how much of a model is kept in 4 bits, and how much beside; nothing where it is kept as usual."""
+    packed_bytes, other_bytes = bytes_in_four_bits(model)
+    if not packed_bytes:
+        return []
+    beside = "embeddings, head, norms, adapters"
+    return [("", f"linear layers {size_text(packed_bytes)} in 4 bits; {size_text(other_bytes)} beside: {beside}")]
 
 
 def step_words(training: FinetuneTraining) -> str:

@@ -17,6 +17,7 @@ from trainauto.options.load import LoadedOptions, load_options
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.encoding import ConversationEncoder
 from trainauto.tasks.finetune.epoch_models import chosen_epoch, steps_of
+from trainauto.tasks.finetune.four_bits import FourBits
 from trainauto.tasks.finetune.models import ADAPTER_FILE, ModelSettings, load_model, with_adapters
 from trainauto.tasks.text.training.hub import is_local
 
@@ -76,7 +77,12 @@ def finetune_options_of(run: Path) -> tuple[RunDirectory, Loaded] | None:
 
 
 def load_finetuned(
-    directory: RunDirectory, loaded: Loaded, which: str, device: torch.device, dtype: torch.dtype | None
+    directory: RunDirectory,
+    loaded: Loaded,
+    which: str,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    four_bits: FourBits | None = None,
 ) -> FinetunedModel:
     """Return the model of an epoch of a run.
 
@@ -86,6 +92,7 @@ def load_finetuned(
         which: ``best``, ``latest``, or the number of an epoch.
         device: where to put it.
         dtype: of its weights; ``None`` for that in which they were saved.
+        four_bits: how the linear layers beside adapters are kept in 4 bits; ``None`` for not at all.
 
     Raises:
         InputError: there is no such epoch, or the model that adapters are for is gone.
@@ -97,7 +104,7 @@ def load_finetuned(
     if (folder / ADAPTER_FILE).is_file():
         with locate_errors(loaded, ("model",)):
             base = _base_of(folder, loaded)
-            model = with_adapters(load_model(ModelSettings(base, attention, dtype)), folder)
+            model = with_adapters(load_model(ModelSettings(base, attention, dtype, four_bits)), folder)
     else:
         base = str(folder)
         model = load_model(ModelSettings(folder, attention, dtype))

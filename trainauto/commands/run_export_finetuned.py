@@ -56,7 +56,13 @@ def export_finetuned(
         if kind == "adapters"
         else (f"AutoModelForImageTextToText.from_pretrained('{out}')")
     )
-    return f"{out}: {kind} of step {trained.step} with its processor, {size_text(size)}\n  {how}"
+    said = f"{out}: {kind} of step {trained.step} with its processor, {size_text(size)}\n  {how}"
+    if merge and loaded.options.model.load_in_4bit:
+        said += (
+            f"\n  Adapters were merged into the weights of {loaded.options.model.name} as they were saved."
+            "\n  They learned beside these in 4 bits: answers may differ a little from those of test.py."
+        )
+    return said
 
 
 def _write(trained: FinetunedModel, folder: Path, *, merge: bool, half: bool) -> None:

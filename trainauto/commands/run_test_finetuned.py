@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from trainauto.builders.finetune import weights_dtype
+from trainauto.builders.finetune import four_bits_of, weights_dtype
 from trainauto.builders.finetune_data import conversation_sets, encoded_with_pictures
 from trainauto.builders.finetuned import FinetunedModel, Loaded, load_finetuned
 from trainauto.core.errors import InputError, Problem
@@ -47,9 +47,9 @@ def test_finetuned(
         InputError: something cannot be used.
     """
     chosen = _device(device or loaded.options.device)
-    trained = load_finetuned(
-        directory, loaded, which, chosen, weights_dtype(loaded.options, Precision(chosen, torch.float32))
-    )
+    precision = Precision(chosen, torch.float32)
+    dtype, four_bits = weights_dtype(loaded.options, precision), four_bits_of(loaded.options, precision)
+    trained = load_finetuned(directory, loaded, which, chosen, dtype, four_bits)
     name, conversations = _conversations(loaded, data)
     kept = look_through(
         conversations, trained.encoder, loaded.options.dataset.max_length or most_positions(trained.model), "drop"

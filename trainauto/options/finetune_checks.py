@@ -18,6 +18,15 @@ ARGUMENTS = {"milestones": "multistep", "gamma": "multistep", "num_cycles": "cos
 """Which schedule an argument is for."""
 
 
+@_reads("model", "lora")
+def adapters_beside_4_bits(options: FinetuneOptions) -> Iterator[Finding]:
+    """Weights in 4 bits are too coarse for steps of training."""
+    if options.model.load_in_4bit and options.lora is None:
+        advice = "Add lora: {r: 8, lora_alpha: 16}, or write load_in_4bit: false."
+        message = "weights in 4 bits do not learn, and the file has no lora to be trained beside them"
+        yield Finding(("model", "load_in_4bit"), message, advice, at_key=True)
+
+
 @_reads("training")
 def one_warmup(options: FinetuneOptions) -> Iterator[Finding]:
     """Warm-up is given once, and ends before the run does."""

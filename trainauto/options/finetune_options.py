@@ -27,7 +27,12 @@ class FinetunedModel(Section):
         "Folder of a saved model with its processor, or its name on Hugging Face's hub, e.g. "
         "Qwen/Qwen3-VL-2B-Instruct; a folder never asks the network.",
     )
-    load_in_4bit: bool = option(False, "Keep the model's own weights in 4 bits; not there yet.", reason="off")
+    load_in_4bit: bool = option(
+        False,
+        "Keep the linear layers of the model, all but the head, in 4 bits (NF4), and train adapters beside them: needs "
+        "lora and the package bitsandbytes.",
+        reason="off",
+    )
     max_pixels: PositiveInt | None = option(
         None,
         "Most pixels of a picture; larger ones are reduced, keeping their shape (262144 is 512x512).",
@@ -45,7 +50,7 @@ class FinetunedModel(Section):
     )
     dtype: Literal["float32", "bfloat16"] | None = option(
         None,
-        "Number format in which weights are kept; adapters are float32 in any case.",
+        "Number format in which weights are kept, with load_in_4bit the others; adapters are float32 in any case.",
         reason="null: with lora on a card as they were saved, else float32, since small steps vanish in bfloat16",
     )
 

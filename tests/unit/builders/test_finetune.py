@@ -1,22 +1,26 @@
 """Runs of fine-tuning as they are built: rates, adapters, what is refused before anything is written."""
 
+import json
 import re
+import shutil
 from math import cos, pi
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.nn import Module
+from torch.nn import Linear, Module
 
+from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import merged, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
-from trainauto.builders.finetune import FinetuneRun, controller_settings, schedule_of, weights_dtype
+from trainauto.builders.finetune import FinetuneRun, controller_settings, four_bits_of, schedule_of, weights_dtype
 from trainauto.builders.finetune_data import FinetuneData
 from trainauto.core.errors import InputError, Problem
 from trainauto.optim.precision import Precision
 from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining
 from trainauto.options.load import LoadedOptions, load_options
+from trainauto.tasks.finetune import four_bits, models
 
 EPOCHS, SAMPLES, STEP = 6, 20, 4
 TOTAL, STEPS = EPOCHS * SAMPLES, EPOCHS * SAMPLES // STEP
@@ -125,14 +129,67 @@ def changed(**changes: Any) -> Any:
     return pytest.mark.parametrize("file", [changes], indirect=True)
 
 
-@changed(model={"load_in_4bit": True})
-def test_weights_in_4_bits_are_refused_in_words(file: Path) -> None:
-    """D27: until there is a card to learn them on."""
+IN_4_BITS = {"model": {"load_in_4bit": True}, "lora": {"r": 4, "target_modules": ["q_proj", "v_proj"]}}
+
+
+@changed(**IN_4_BITS)
+def test_weights_in_4_bits_need_a_package(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D27: the line of the file is shown, and what installs it."""
+    monkeypatch.setattr(four_bits, "find_spec", lambda _name: None)
     problem = refused(file)
-    assert problem.message == "weights in 4 bits cannot be trained yet"
-    assert "load_in_4bit: false" in problem.advice
+    assert problem.message == "weights in 4 bits need the package bitsandbytes"
+    assert "trainauto[quantization]" in problem.advice
     assert problem.place is not None
     assert "load_in_4bit: true" in problem.place.text
+
+
+@changed(model={"load_in_4bit": True})
+def test_weights_in_4_bits_are_not_trained_themselves(file: Path) -> None:
+    """When the file is read."""
+    problem = refused(file)
+    assert "weights in 4 bits do not learn" in problem.message
+    assert "Add lora: {r: 8, lora_alpha: 16}" in problem.advice
+    assert problem.place is not None
+    assert "load_in_4bit: true" in problem.place.text
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_weights_that_were_saved_packed_are_refused(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    """Adapters cannot be merged into them; what they were made from is packed as it is loaded."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "check_four_bits", lambda _wanted: None)
+    packed = shutil.copytree(made / "model", tmp_path / "packed")
+    config = json.loads((packed / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (packed / "config.json").write_text(json.dumps(config))
+    given = merged(IN_4_BITS, {"model": {"name": str(packed), "load_in_4bit": wanted}})
+    with pytest.raises(InputError) as caught:
+        built(written(made, tmp_path, given))
+    (problem,) = caught.value.problems
+    assert problem.message == f"the weights of {packed} were saved packed"
+    assert problem.place is not None
+    assert "name:" in problem.place.text
+
+
+@needs_bitsandbytes
+@changed(**IN_4_BITS)
+def test_layers_in_4_bits_all_but_the_head(file: Path) -> None:
+    """D27: the others are as they were saved, adapters are float32, and nothing but these learns."""
+    run = built(file)
+    model, _ = parts_of(run)
+    packed = {name for name, weight in model.named_parameters() if weight.dtype == torch.uint8}
+    linear = {name for name, module in model.named_modules() if isinstance(module, Linear) and "lora_" not in name}
+    assert {name.removesuffix(".weight") for name in packed} == {name for name in linear if "lm_head" not in name}
+    assert {weight.dtype for name, weight in model.named_parameters() if name not in packed} == {torch.float32}
+    assert {"lora_" in name for name, weight in model.named_parameters() if weight.requires_grad} == {True}
+    said = [value for label, value in run.facts() if not label]
+    assert re.fullmatch(
+        r"linear layers [\d.]+ MiB in 4 bits; [\d.]+ MiB beside: embeddings, head, norms, adapters", said[0]
+    )
+    assert re.search(r"(896|0\.9 K) of [\d.]+ K parameters learn", dict(run.facts())["model"])
+    assert not any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 @changed(lora={"r": 4, "target_modules": ["q_prj"]})
@@ -308,6 +365,25 @@ def test_formats_of_weights() -> None:
     assert chosen(cpu) == chosen(card) == chosen(cpu, lora="lora: {r: 4}") == torch.float32
     assert chosen(card, lora="lora: {r: 4}") is None
     assert chosen(cpu, model=", dtype: bfloat16") == torch.bfloat16
+
+
+def test_formats_that_layers_in_4_bits_compute_in() -> None:
+    """That of a step, else that of the weights beside; a card whose file names none has bfloat16."""
+    text = "model: {name: x, load_in_4bit: %s%s}\nlora: {r: 4}\ndataset: {path: x}\ntraining: {}"
+
+    def chosen(device: str, step: torch.dtype = torch.float32, model: str = "", wanted: str = "true") -> Any:
+        import yaml
+
+        options = FinetuneOptions.model_validate(yaml.safe_load(text % (wanted, model)))
+        found = four_bits_of(options, Precision(torch.device(device), step))
+        return found and (str(found.device), found.compute_dtype)
+
+    assert chosen("cpu", wanted="false") is None
+    assert chosen("cpu") == ("cpu", torch.float32)
+    assert chosen("cpu", torch.bfloat16) == chosen("cpu", model=", dtype: bfloat16") == ("cpu", torch.bfloat16)
+    assert chosen("cuda") == chosen("cuda", torch.bfloat16) == ("cuda", torch.bfloat16)
+    assert chosen("cuda", model=", dtype: float32") == ("cuda", torch.float32)
+    assert chosen("cuda", torch.float16) == ("cuda", torch.float16)
 
 
 @changed(use_amp=True, amp_bf16=False)

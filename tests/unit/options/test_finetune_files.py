@@ -204,6 +204,7 @@ def test_a_schedule_that_is_not_there_is_refused_with_all_there_are(problems: Pr
         (["dataset:max_length=1"], "1"),
         (["training:learning_rate=0"], "0"),
         (["model:dtype=float16"], "float16"),
+        (["model:load_in_4bit=true"], "weights in 4 bits do not learn, and the file has no lora"),
     ],
 )
 def test_what_cannot_be(problems: Problems, overrides: list[str], what: str) -> None:

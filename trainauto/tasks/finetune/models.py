@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.memory.monitor.release import trim_heap
+from trainauto.tasks.finetune.four_bits import FourBits, check_four_bits, settle
 from trainauto.tasks.text.training.hub import (
     as_written_for_hub,
     hub_errors,
@@ -30,11 +32,13 @@ class ModelSettings:
         source: folder, or name on the hub.
         attention: how attention is computed.
         dtype: of its weights; ``None`` takes that in which they were saved.
+        four_bits: how its linear layers are kept in 4 bits, the others in ``dtype``; ``None`` for not at all.
     """
 
     source: str | Path
     attention: Literal["sdpa", "eager"] = "sdpa"
     dtype: torch.dtype | None = torch.float32
+    four_bits: FourBits | None = None
 
 
 def load_model(settings: ModelSettings, *, argument: str = "name") -> nn.Module:
@@ -45,9 +49,12 @@ def load_model(settings: ModelSettings, *, argument: str = "name") -> nn.Module:
         argument: what errors blame.
 
     Raises:
-        InputError: there is none, or transformers knows it for no model of pictures and words.
+        InputError: there is none, transformers knows it for no model of pictures and words, or its weights cannot be
+            kept in 4 bits here.
     """
     require_transformers()
+    if settings.four_bits is not None:
+        check_four_bits(settings.four_bits)
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     name, only_here = as_written_for_hub(settings.source), is_local(settings.source)
@@ -60,7 +67,11 @@ def load_model(settings: ModelSettings, *, argument: str = "name") -> nn.Module:
             dtype=settings.dtype or "auto",
             attn_implementation=settings.attention,
             local_files_only=only_here,
+            **(settings.four_bits.loading_arguments() if settings.four_bits is not None else {}),
         )
+    if settings.four_bits is not None:
+        settle(model)
+        trim_heap()  # of the weights as they were read
     return model
 
 
@@ -119,8 +130,16 @@ def _check_kind(config: Any, source: str | Path, argument: str) -> None:
     from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
     if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        _check_whole(config, source, argument)
         return
     advice = "Name one of pictures and words, such as Qwen3-VL; language models are trained by task: text."
     raise InputError(
         Problem(f"{source} is a {config.model_type}, no vision-language model", advice=advice, argument=argument)
     )
+
+
+def _check_whole(config: Any, source: str | Path, argument: str) -> None:
+    """Refuse weights that were saved packed: neither may they be packed otherwise, nor adapters be merged into them."""
+    if getattr(config, "quantization_config", None) is not None:
+        advice = "Name the model that it was made from; load_in_4bit: true packs that one's as it is loaded."
+        raise InputError(Problem(f"the weights of {source} were saved packed", advice=advice, argument=argument))
