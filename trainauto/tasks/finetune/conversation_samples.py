@@ -72,6 +72,10 @@ class ConversationSamples:
                 joined[name] = torch.cat([self._padded(name, some, longest) for some in rows])
         return joined
 
+    def without_last(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return samples without their last column of tokens."""
+        return self._columns(tensors, slice(0, -1))
+
     def weight(self, tensors: Tensors) -> int:
         """Return the tokens that are learned: the first of a row is not, since nothing stands before it."""
         return int((tensors[LABELS][:, 1:] != NOT_LEARNED).sum())
@@ -105,7 +109,9 @@ class ConversationSamples:
         wide = part[MASK].shape[1]
         if longest == wide:
             return part
-        columns = slice(wide - longest, wide) if self._at_left else slice(0, longest)
+        return self._columns(part, slice(wide - longest, wide) if self._at_left else slice(0, longest))
+
+    def _columns(self, part: Tensors, columns: slice) -> dict[str, Tensor]:
         return {
             name: tensor[:, columns] if tensor.ndim == 2 and self._is_of_tokens(name, part) else tensor
             for name, tensor in part.items()
