@@ -11,6 +11,7 @@ told then.
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -105,6 +106,23 @@ class Contents:
         except UnknownContentError:
             return False if func is _aten.equal.default else None
 
+    @contextmanager
+    def listed(self) -> Iterator[None]:
+        """Have ``tolist`` read what is known at once: an operator for each of its numbers takes half of some traces."""
+        original = FakeTensor.tolist
+
+        def tolist(tensor: FakeTensor) -> Any:
+            if not self.is_known(tensor):
+                return original(tensor)
+            with _disable_current_modes():
+                return self._contents_in(tensor).tolist()
+
+        FakeTensor.tolist = tolist  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            FakeTensor.tolist = original  # type: ignore[method-assign]
+
     def sized(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return what an operator gives, of the size that follows from contents, as fake tensors.
 
@@ -118,7 +136,7 @@ class Contents:
         if func is _aten.masked_select.default:
             source, mask = args
             whole = torch.broadcast_shapes(source.shape, mask.shape)  # type: ignore[no-untyped-call]
-            return source.new_empty(_count(self._contents_in(mask).expand(whole)))
+            return source.new_empty(self._picked(mask, whole))
         device = next(tensors_in(args)).device
         sizes = [(content.shape, content.dtype) for content in tensors_in((self._run(func, args, kwargs),))]
         made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in sizes]
@@ -128,8 +146,18 @@ class Contents:
         """Return indices as many as a mask picks; others as they are."""
         if index is None or index.dtype not in (torch.bool, torch.uint8):
             return (index,)
-        count = _count(self._contents_in(index))
+        count = self._picked(index, index.shape)
         return [torch.empty(count, dtype=torch.long, device=index.device) for _ in range(index.ndim)]
+
+    def _picked(self, mask: Tensor, shape: torch.Size) -> int:
+        """Return how many places a mask picks of a tensor; what repeats along a dimension is counted once."""
+        content = self._contents_in(mask)
+        with _disable_current_modes():
+            whole = content.expand(shape)
+            steps = whole.stride()
+            once = [1 if step == 0 else size for size, step in zip(shape, steps, strict=True)]
+            times = prod(size for size, step in zip(shape, steps, strict=True) if step == 0)
+            return times * int(whole.as_strided(once, steps).count_nonzero())
 
     def _note_writes(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[Tensor], *, follows: bool
@@ -248,14 +276,6 @@ def _seen_as(twin: torch.UntypedStorage, tensor: Tensor) -> Tensor:
     """Return a real storage as a tensor lies in its own."""
     seen = torch.empty(0, dtype=tensor.dtype)
     return seen.set_(twin, tensor.storage_offset(), tensor.shape, tensor.stride())
-
-
-def _count(mask: Tensor) -> int:
-    """Return how many places a mask picks; those that repeat along a dimension are counted once and multiplied."""
-    repeated = [size if step == 0 else 1 for size, step in zip(mask.shape, mask.stride(), strict=True)]
-    once = [1 if step == 0 else size for size, step in zip(mask.shape, mask.stride(), strict=True)]
-    with _disable_current_modes():
-        return prod(repeated) * int(mask.as_strided(once, mask.stride()).count_nonzero())
 
 
 def _without_values(args: Sequence[Any]) -> list[Any]:

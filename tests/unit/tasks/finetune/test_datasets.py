@@ -103,6 +103,24 @@ def test_plans_go_by_the_largest_sample() -> None:
     assert workload.fullness(batch_of("qwen3_vl", 2)) < 0.6
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_several_as_large_as_the_largest_one_is_padded(family: str) -> None:
+    """Models leave masks out where nothing is padded, and take less than they do for other batches."""
+    workload = planned(family)
+    one, three = workload.dummy(1, 1), workload.dummy(3, 1)
+    assert one["attention_mask"].all()
+    assert (three["attention_mask"] == 0).sum() == 1
+    assert same(for_model(workload.part(three, 0, 1)), for_model(one))
+    assert three["pixel_values"].shape[0] == 3 * one["pixel_values"].shape[0]
+
+
+def test_traces_are_told_all_but_what_pictures_show() -> None:
+    workload = planned("qwen3_vl")
+    told = {name for name, leaf in workload.template.leaves.items() if any(leaf is other for other in workload.told())}
+    assert workload.template.leaves.keys() - told == {"pixel_values"}
+    assert {"input_ids", "image_grid_thw", "mm_token_type_ids"} < told
+
+
 def gradients(model: nn.Module, parts: list[Mapping[str, Tensor]], weight: int) -> tuple[float, Tensor]:
     model.zero_grad()
     total = 0.0
