@@ -10,7 +10,7 @@ told then.
 """
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import prod
@@ -25,6 +25,8 @@ from trainauto.memory.tracing.operators import Operator
 
 MOST_ELEMENTS = 1 << 20
 """Larger contents are not computed: 8 MiB of whole numbers, 1 ms; a mask of 64 texts of 16,384 tokens."""
+
+_READ_BY_PYTHON = ("tolist", "__index__", "__float__")
 
 _aten = torch.ops.aten
 
@@ -107,21 +109,31 @@ class Contents:
             return False if func is _aten.equal.default else None
 
     @contextmanager
-    def listed(self) -> Iterator[None]:
-        """Have ``tolist`` read what is known at once: an operator for each of its numbers takes half of some traces."""
-        original = FakeTensor.tolist
+    def read_at_once(self) -> Iterator[None]:
+        """Have fake tensors whose content is known give it to Python without an operator for each number.
 
-        def tolist(tensor: FakeTensor) -> Any:
-            if not self.is_known(tensor):
-                return original(tensor)
-            with _disable_current_modes():
-                return self._contents_in(tensor).tolist()
-
-        FakeTensor.tolist = tolist  # type: ignore[method-assign, assignment]
+        ``tolist`` would take half of some traces so. ``torch.tensor`` of a list of tensors asks where no mode sees it.
+        """
+        own = {name: vars(FakeTensor)[name] for name in _READ_BY_PYTHON if name in vars(FakeTensor)}
+        for name in _READ_BY_PYTHON:
+            setattr(FakeTensor, name, self._reader(name, getattr(FakeTensor, name)))
         try:
             yield
         finally:
-            FakeTensor.tolist = original  # type: ignore[method-assign]
+            for name in _READ_BY_PYTHON:
+                if name in own:
+                    setattr(FakeTensor, name, own[name])
+                else:
+                    delattr(FakeTensor, name)
+
+    def _reader(self, name: str, original: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        def read(tensor: Tensor) -> Any:
+            if not self.is_known(tensor):
+                return original(tensor)
+            with _disable_current_modes():
+                return getattr(self._contents_in(tensor), name)()
+
+        return read
 
     def sized(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return what an operator gives, of the size that follows from contents, as fake tensors.

@@ -1,8 +1,8 @@
 """A world of fake tensors: shapes, types and devices without data, in which real modules can be built and trained.
 
 ``FakeTensorMode`` alone stumbles over what models do on the way: ``module.to(...)`` cannot swap fake parameters, copies
-of fake modules lose their parameters, optimizers take fake tensors one by one where they would take real ones all at
-once, and ``torch.tensor`` of a list fails with fake tensors in it. All four are mended for as long as a world is open.
+of fake modules lose their parameters, and optimizers take fake tensors one by one where they would take real ones all
+at once. All three are mended for as long as a world is open.
 """
 
 import copy
@@ -35,7 +35,7 @@ def fake_world(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMode]:
         mode: that of a world to go back to; tensors know theirs and work in no other.
     """
     mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
-    with TURN, _convertible_modules(), _copyable_tensors(), _grouped_tensors(), _listed_tensors(), mode:
+    with TURN, _convertible_modules(), _copyable_tensors(), _grouped_tensors(), mode:
         yield mode
 
 
@@ -137,28 +137,6 @@ def _grouped_tensors() -> Iterator[None]:
     finally:
         for types in lists:
             types.remove(FakeTensor)
-
-
-@contextmanager
-def _listed_tensors() -> Iterator[None]:
-    original = torch.tensor
-
-    def tensor(data: Any, *args: Any, **kwargs: Any) -> Tensor:
-        listed = _with_numbers(data) if isinstance(data, list | tuple) else data
-        return original(listed, *args, **kwargs)
-
-    torch.tensor = tensor
-    try:
-        yield
-    finally:
-        torch.tensor = original
-
-
-def _with_numbers(value: Any) -> Any:
-    """Return lists with the values of what they hold, which are asked for by an operator."""
-    if isinstance(value, list | tuple):
-        return [_with_numbers(entry) for entry in value]
-    return value.tolist() if isinstance(value, FakeTensor) else value
 
 
 def group_as_cuda(applies: Callable[[], bool] = lambda: True) -> Callable[[], None]:

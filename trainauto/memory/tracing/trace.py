@@ -153,7 +153,12 @@ def _follow(
         for _ in range(steps):
             with _no_garbage():
                 live.begin_step()
-                with live.watch.watching(), masks_by_content(live.contents.is_known), live.contents.listed(), live:
+                with (
+                    live.watch.watching(),
+                    masks_by_content(live.contents.is_known),
+                    live.contents.read_at_once(),
+                    live,
+                ):
                     step()
             if ends_early and live.is_unchanged():
                 break

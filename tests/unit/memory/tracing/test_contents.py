@@ -190,6 +190,10 @@ FOLLOWING: dict[str, tuple[Compute, tuple[int, ...]]] = {
     "several results": (lambda of: of.tokens.flatten().unique_consecutive(return_counts=True)[1], (6,)),
     "what was written": (written, (8,)),
     "numbers in a list": (lambda of: of.data.new_empty(torch.tensor([of.grids[0].max(), 3]).max().item()), (6,)),
+    "fractions in a list": (
+        lambda of: of.data.new_empty(int(torch.tensor([of.grids[0].max() / 4, 0.25]).sum().item() * 4)),
+        (7,),
+    ),
     "the gradient of what was picked": (picked_with_gradient, (3,)),
 }
 
@@ -225,7 +229,7 @@ def test_sizes_follow_from_what_is_told(name: str) -> None:
 
 @pytest.mark.parametrize("name", FOLLOWING)
 def test_they_do_not_where_nothing_is(name: str) -> None:
-    with pytest.raises(TraceError, match=r"whole number|size of what"):
+    with pytest.raises(TraceError, match=r"whole number|size of what|not allocated"):
         followed(FOLLOWING[name][0], told=False)
 
 
