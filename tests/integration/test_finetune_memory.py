@@ -41,9 +41,10 @@ def trained(made: Path, folder: Path, passes: int, how: dict[str, Any] | None = 
 
 
 def test_a_step_that_runs_out_of_memory_runs_in_parts(made: Path, tmp_path: Path) -> None:
-    """D46: the controller is off, and the batch as large as the file says; it learns what it learns with all memory."""
+    """D46: nothing is foreseen, and the batch as large as the file says; it learns what it learns with all memory."""
     roomy, _ = trained(made, tmp_path / "roomy", 1)
-    budget = {"memory": {"budget": "60MiB"}, "training_automations": {"enabled": False}}
+    steps = {"DynamicBatchSizeOptimizer": {"policy": "step"}}
+    budget = {"memory": {"budget": "60MiB"}, "training_automations": steps}
     tight, done = trained(made, tmp_path / "tight", 1, **budget)
     assert "60.0 MiB (budget)" in done.stdout
     assert "cannot trace" not in done.stderr

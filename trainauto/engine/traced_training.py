@@ -1,8 +1,9 @@
 """Training on fake tensors: the same networks, passes, optimizers and averages, without data."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
@@ -38,6 +39,8 @@ class TracedModel:
         ends_early: let traces end with the first step that leaves as much as it found.
         libraries: of the card whose memory is followed; ``None`` on a CPU.
         sums_after: gradients are summed over ranks after the backward pass: what that takes is held all the time.
+        told: real tensors out of which ``batch_of`` makes what says sizes, see
+            :func:`~trainauto.memory.tracing.trace.trace`.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class TracedModel:
         ends_early: bool = False,
         libraries: Libraries | None = None,
         sums_after: bool = False,
+        told: Sequence[Tensor] = (),
     ) -> None:
         self.model = model
         self._batch_of = batch_of
@@ -58,6 +62,7 @@ class TracedModel:
         self._settled = False
         self._ends_early = ends_early
         self._libraries = libraries
+        self._told = tuple(told)
         weights = [weight for objective in model.objectives() for weight in parameters_of(objective)]
         # The run's own buffer (distributed/communicator.py), which no operator of a step on one rank touches.
         self._sum_buffers = BucketedAllReduce(weights).buffers if sums_after else []
@@ -81,6 +86,7 @@ class TracedModel:
             device_type=self.model.device.type,
             ends_early=self._ends_early and not copies,
             libraries=self._libraries,
+            told=self._told,
         )
 
     def step(self, plan: Plan) -> None:
@@ -104,6 +110,7 @@ class FakeTraining:
         clips: whether the run clips gradients.
         libraries: of the card that is asked for; ``None`` on a CPU.
         sums_after: as for :class:`TracedModel`.
+        told: the same.
 
     Raises:
         TraceError: the model cannot be built on fake tensors.
@@ -117,6 +124,7 @@ class FakeTraining:
         clips: bool,
         libraries: Libraries | None = None,
         sums_after: bool = False,
+        told: Sequence[Tensor] = (),
     ) -> None:
         self._libraries = libraries
         with fake_world() as self._mode, AnsweredReads():
@@ -128,6 +136,7 @@ class FakeTraining:
                     ends_early=True,
                     libraries=libraries,
                     sums_after=sums_after,
+                    told=told,
                 )
             except TrainautoError:
                 raise

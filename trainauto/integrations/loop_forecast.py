@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainauto.control.controller import Controller
@@ -20,6 +20,7 @@ from trainauto.core.units import MIB
 from trainauto.engine.traced_training import FakeTraining
 from trainauto.integrations.loop_model import LoopModel
 from trainauto.integrations.map_samples import MapSamples
+from trainauto.integrations.samples import NestedSamples
 from trainauto.memory.cost.memory_forecast import PlanBytes, forecast_memory, warn_if_doubtful
 from trainauto.memory.cuda_allocator.segments import segments_of
 from trainauto.memory.tracing.fake_tensors import fake_copy
@@ -68,6 +69,7 @@ class LoopTracer:
             lambda plan: largest_batch(dataset, plan),
             clips=clips,
             libraries=libraries,
+            told=told_by(dataset),
         )
 
     def trace(self, plan: Plan) -> PlanBytes:
@@ -96,6 +98,12 @@ def predict_from_traces(
         warn_if_doubtful(forecast)
     controller.set_prior(forecast.peaks_on(model.device.type), forecast.least_reserved())
     return True
+
+
+def told_by(dataset: MapSamples) -> Sequence[Tensor]:
+    """Return the real tensors of which the largest batch is made that say sizes."""
+    workload = dataset.workload
+    return workload.told() if isinstance(workload, NestedSamples) else ()
 
 
 def largest_batch(dataset: MapSamples, plan: Plan) -> Batch:

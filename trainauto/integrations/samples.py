@@ -118,6 +118,13 @@ class NestedSamples:
         """Return a batch that repeats the template's sample, and what it holds along its sizes."""
         return {name: self._repeated(name, leaf, samples, extent) for name, leaf in self.template.leaves.items()}
 
+    def told(self) -> Sequence[Tensor]:
+        """Return the tensors of the template whose values say sizes of what a model computes; none do here.
+
+        What :meth:`dummy` makes of them is believed where memory is predicted, other values never are.
+        """
+        return ()
+
     def check(self, leaves: Mapping[str, Any], samples: int) -> None:
         """Refuse a batch that is made in another way than the template.
 

@@ -35,14 +35,11 @@ class TrainingHooks:
             a few forward passes.
         batch_parts: divides and measures batches of evaluations in which the first dimension of some tensor is not the
             sample; ``None`` where it is of all.
-        is_traceable: whether what a step takes may be learned by running it on tensors without content; two small steps
-            are measured otherwise. A model that reads sizes out of its batch cannot be.
         own_run_directory: folder that is there already, for logs, curves and decisions; ``None`` makes one.
     """
 
     weighing: Weighing | None = None
     batch_parts: BatchParts | None = None
-    is_traceable: bool = True
     own_run_directory: RunDirectory | None = None
 
     def own_workload(self, one: Mapping[str, Any]) -> NestedSamples | None:

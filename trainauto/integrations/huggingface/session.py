@@ -119,8 +119,7 @@ class MemorySession:
         if run.ranks.is_first:
             self._reports.start(*self._described(run))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
-        clips, may_trace = self._trainer.args.max_grad_norm > 0, self._trainer.is_traceable
-        predict(run, self.automation, self.data.samples, clips=clips, may_trace=may_trace)
+        predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
         given = run.loader.plan
         choose_first_plan(run)
         if run.ranks.is_first and not run.progress.steps and self.samples_to_train is not None:

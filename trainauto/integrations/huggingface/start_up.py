@@ -73,18 +73,8 @@ def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss, declared: We
     return workload.weighed(loss.weigh_by(weighing))
 
 
-def predict(
-    run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool, may_trace: bool = True
-) -> None:
-    """Tell the controller what plans will take, and put the budget in force.
-
-    Args:
-        run: the engine's parts.
-        automation: the controller's.
-        samples: which are trained.
-        clips: whether gradients are clipped.
-        may_trace: whether a step may be traced; two small ones are measured otherwise.
-    """
+def predict(run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool) -> None:
+    """Tell the controller what plans will take, and put the budget in force."""
     controller = automation.controller
     predicts = (
         run.ranks.is_first
@@ -94,7 +84,6 @@ def predict(
     )
     is_traced = (
         predicts
-        and may_trace
         and isinstance(run.model, LoopModel)
         and predict_from_traces(controller, run.model, samples, run.axes, clips=clips)
     )

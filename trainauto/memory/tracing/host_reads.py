@@ -9,7 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainauto.memory.tracing.op_cache import outcome_of
@@ -77,10 +81,19 @@ class AnsweredReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **(kwargs or {}))
         except DataDependentOutputException:
             return self.answer(func, args)
+        except DynamicOutputShapeException:
+            out = self.sized(func, args, kwargs or {})
+            if out is None:
+                raise
+            return out
 
     def answer(self, func: Any, args: Sequence[Any]) -> bool | int | float:
         """Return what stands for the value that ``func`` would read."""
         return answer_of(kind_of(func, args), large=False)
+
+    def sized(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what ``func`` gives, whose size follows from data; ``None`` where that is not known."""
+        del func, args, kwargs
 
 
 def _is_fake(written: Any, *, constants: bool) -> bool:

@@ -52,7 +52,7 @@ class Operator(NamedTuple):
         reads: it reads a value out of a tensor.
         is_pure: what it gives follows from the shapes and types it is given.
         makes_constants: the content of what it gives follows from numbers and from the shape of its first argument.
-        is_determined: the content of what it gives follows from that of what it is given.
+        is_determined: the content of what it gives or writes follows from that of what it is given.
         multiplies: on CUDA it is cuBLAS that computes it.
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
         scratch: says what its kernel takes on CUDA while it runs.
@@ -96,7 +96,9 @@ def _facts_of(func: Any) -> Operator:
         if argument.name in HIDDEN_WRITES or (argument.alias_info is not None and argument.alias_info.is_write)
     )
     is_pure = schema.name.startswith("aten::") and not writes and not _DATA_TAGS.intersection(func.tags)
-    is_random = torch.Tag.nondeterministic_seeded in func.tags
+    # Kernels that draw, leave empty, or change a tensor's shape in place tell nothing when they run beside a trace.
+    is_open = {torch.Tag.nondeterministic_seeded, torch.Tag.inplace_view}.intersection(func.tags)
+    is_determined = schema.name.startswith("aten::") and not is_open and not _LEFT_EMPTY.match(schema.name)
     return Operator(
         writes,
         only_writes=_only_writes(func, schema, writes),
@@ -105,7 +107,7 @@ def _facts_of(func: Any) -> Operator:
         reads=func is _aten._local_scalar_dense.default,
         is_pure=is_pure,
         makes_constants=is_pure and schema.name in _CONSTANTS,
-        is_determined=is_pure and not is_random and not _LEFT_EMPTY.match(schema.name),
+        is_determined=is_determined,
         may_write=func in WRITES,
         multiplies=schema.name in _PRODUCTS,
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),

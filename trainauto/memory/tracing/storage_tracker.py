@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from trainauto.memory.cuda_allocator.allocator import AllocationEvent
-from trainauto.memory.tracing.contents import Contents, tensors_in
+from trainauto.memory.tracing.contents import Contents, UnknownContentError, tensors_in
 from trainauto.memory.tracing.host_reads import AnsweredReads, ModelReads, answer_of, kind_of
 from trainauto.memory.tracing.in_place import WRITES, holders, sole_holders, writes_in_place
 from trainauto.memory.tracing.operators import DEVICE_OF, Operator, facts_of
@@ -88,9 +88,12 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         device_type: only storages of such devices are counted.
         reads: answers what the model asks of tensors without data.
         libraries: of the card whose memory is followed; ``None`` follows what a CPU does.
+        told: see :class:`~trainauto.memory.tracing.contents.Contents`.
     """
 
-    def __init__(self, device_type: str, reads: ModelReads, libraries: Libraries | None = None) -> None:
+    def __init__(
+        self, device_type: str, reads: ModelReads, libraries: Libraries | None = None, told: Sequence[Tensor] = ()
+    ) -> None:
         super().__init__()
         self.watch = PhaseWatch()
         self.log = StepLog([])
@@ -103,7 +106,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._libraries = libraries
         self.hides_memory = False
         self._workspaces: dict[bool, AllocationEvent] = {}  # by whether it is backward's
-        self.contents = Contents()
+        self.contents = Contents(told)
         self._product: weakref.ref[Any] | None = None  # the storage of what the last matrix product gave
 
     def hold(self, held: Sequence[Any]) -> None:
@@ -131,6 +134,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if phase != self.log.phases[-1][1]:
             self.log.phases.append((len(self.log.events), phase))
         operator = facts_of(func)
+        if operator.reads and isinstance(args[0], FakeTensor) and self.contents.is_known(args[0]):
+            return self.answer(func, args)  # fake tensors take long to say that they do not know
         if not operator.lifts:
             self._see_all(args, is_output=False)
             if kwargs:
@@ -154,7 +159,7 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if operator.convolves and self._device_type == "cpu" and self._libraries is None:
             self.log.copies.append((len(self.log.events), _copied_bytes(func, args, out)))
         computes = self.watch.runs_module()
-        if computes or operator.writes or operator.copies:
+        if computes or operator.writes or operator.copies or self.contents.is_told:
             self.contents.note(func, operator, args, kwargs or {}, out, computes=computes)
         return out
 
@@ -196,6 +201,13 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         if phase in (FORWARD, BACKWARD):
             return self._reads.answer(kind)
         return answer_of(kind, large=False)
+
+    def sized(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what an operator gives by what is known; ``None`` where it is not known enough."""
+        try:
+            return self.contents.sized(func, args, kwargs)
+        except UnknownContentError:
+            return None
 
     def _see_all(self, values: Iterable[Any], *, is_output: bool) -> None:
         for value in values:

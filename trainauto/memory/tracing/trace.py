@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from torch import Tensor
 from torch._subclasses import fake_tensor
 
 from trainauto.core.errors import TrainautoError
@@ -81,6 +82,7 @@ def trace(
     device_type: str = "cpu",
     ends_early: bool = False,
     libraries: Libraries | None = None,
+    told: Sequence[Tensor] = (),
 ) -> Trace:
     """Run a step a few times and follow its memory; the last one counts.
 
@@ -97,6 +99,7 @@ def trace(
         ends_early: run no further step after one that leaves storages of the same sizes as it found. The next one would
             find what this one found, so it is this one again: half of the time of a trace.
         libraries: of the card that is asked for; ``None`` follows what a CPU does.
+        told: real tensors whose values are those of a run: what the model reads of what follows from them is true.
 
     Raises:
         TraceError: the step fails, or its memory depends on data.
@@ -104,7 +107,7 @@ def trace(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     reads = ModelReads(large=False)
-    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries)
+    follow = partial(_follow, step, steps, held, device_type, ends_early, libraries, told)
     try:
         first = follow(reads)
     except TraceError as error:
@@ -141,15 +144,21 @@ def _follow(
     device_type: str,
     ends_early: bool,
     libraries: Libraries | None,
+    told: Sequence[Tensor],
     reads: ModelReads,
 ) -> Trace:
-    live = LiveStorages(device_type, reads, libraries)
+    live = LiveStorages(device_type, reads, libraries, told)
     live.hold(held)
     try:
         for _ in range(steps):
             with _no_garbage():
                 live.begin_step()
-                with live.watch.watching(), masks_by_content(live.contents.is_known), live:
+                with (
+                    live.watch.watching(),
+                    masks_by_content(live.contents.is_known),
+                    live.contents.read_at_once(),
+                    live,
+                ):
                     step()
             if ends_early and live.is_unchanged():
                 break

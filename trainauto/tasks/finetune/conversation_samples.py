@@ -74,6 +74,10 @@ class ConversationSamples:
                 joined[name] = torch.cat([self._padded(name, some, longest) for some in rows])
         return joined
 
+    def without_last(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return samples without their last column of tokens."""
+        return self._columns(tensors, slice(0, -1))
+
     def weight(self, tensors: Tensors) -> int:
         """Return the tokens that are learned: the first of a row is not, since nothing stands before it."""
         return int((tensors[LABELS][:, 1:] != NOT_LEARNED).sum())
@@ -86,16 +90,6 @@ class ConversationSamples:
     def units(self, tensors: Tensors) -> int:
         """Return the tokens of a batch, padding left out."""
         return int(tensors[MASK].sum())
-
-    def with_padding(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Return a batch each of whose rows has padding in place of a token, as rows of several lengths have.
-
-        Attention then takes a mask, and in many kernels far more memory. What is learned of a row is not all lost.
-        """
-        place = 0 if self._at_left else -1
-        padded = {name: tensor.clone() if name in (IDS, MASK, LABELS) else tensor for name, tensor in tensors.items()}
-        padded[IDS][:, place], padded[MASK][:, place], padded[LABELS][:, place] = self._padding[IDS], 0, NOT_LEARNED
-        return padded if self.weight(padded) else dict(tensors)
 
     def _single(self, sample: Encoded) -> dict[str, Tensor]:
         single = {IDS: sample.ids[None], LABELS: sample.labels[None], MASK: torch.ones_like(sample.ids)[None]}
@@ -117,7 +111,9 @@ class ConversationSamples:
         wide = part[MASK].shape[1]
         if longest == wide:
             return part
-        columns = slice(wide - longest, wide) if self._at_left else slice(0, longest)
+        return self._columns(part, slice(wide - longest, wide) if self._at_left else slice(0, longest))
+
+    def _columns(self, part: Tensors, columns: slice) -> dict[str, Tensor]:
         return {
             name: tensor[:, columns] if tensor.ndim == 2 and self._is_of_tokens(name, part) else tensor
             for name, tensor in part.items()

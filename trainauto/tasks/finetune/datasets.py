@@ -113,10 +113,19 @@ class PlannedConversations(NestedSamples):
         """Return how many padded tokens a sample has, over those of the template's."""
         return float(tensors[IDS].shape[1] / self.template.leaves[IDS].shape[1])
 
+    def told(self) -> Sequence[Tensor]:
+        """Return all but what pictures show: models read sizes out of tokens, masks, and how many patches there are."""
+        return [leaf for leaf in self.template.leaves.values() if not leaf.is_floating_point()]
+
     def dummy(self, samples: int, extent: int) -> dict[str, Tensor]:
-        """Return a batch that repeats the template's sample, with padding: most batches of several have some."""
+        """Return a batch that repeats the template's sample; where it is several, one lacks its last token.
+
+        Such batches are padded, as most are, and models leave masks out where nothing is.
+        """
         del extent
-        return self._samples.with_padding(self._samples.join([self.template.leaves] * samples))
+        one = self.template.leaves
+        shorter = self._samples.without_last(one)
+        return self._samples.join([*[one] * (samples - 1), one if samples == 1 else shorter])
 
     def check(self, leaves: Mapping[str, Any], samples: int) -> None:
         """Accept a batch: the collator sees to it that all are made alike."""

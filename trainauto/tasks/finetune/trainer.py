@@ -37,8 +37,6 @@ class FinetuneTrainer(MemoryAwareTrainer):
         directory: of the run, for its logs.
     """
 
-    is_traceable = False  # where pictures are and how large is read out of the batch, by its parts and by models
-
     def __init__(
         self,
         model: nn.Module,

@@ -27,6 +27,14 @@ class Tied(nn.Module):
         self.register_buffer("seen", torch.zeros(2, dtype=torch.int64))
 
 
+def test_a_world_leaves_the_names_of_torch_alone() -> None:
+    """``torch.device`` looks them up once, in the first call within one: others would be left out for good."""
+    before = vars(torch).copy()
+    with fake_world(), torch.device("meta"):
+        assert vars(torch) == before
+        assert torch.tensor([1]).device.type == "meta"
+
+
 def test_conversion_keeps_parameters_the_same_objects() -> None:
     with fake_world():
         module = Tied()

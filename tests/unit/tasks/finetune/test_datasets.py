@@ -94,27 +94,6 @@ def test_what_a_loss_hands_on_is_joined_by_rows() -> None:
     assert planned("llava").join([first, second])["scores"].tolist() == [[1, 1], [2, 2], [2, 2]]
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_what_plans_go_by_has_padding(side: str) -> None:
-    """As batches of several rows have: attention without a mask takes far less memory in many kernels."""
-    workload, place = planned("qwen3_vl", side), 0 if side == "left" else -1
-    for samples in (1, 3):
-        repeated = workload.dummy(samples, 1)
-        assert repeated["attention_mask"][:, place].tolist() == [0] * samples
-        assert repeated["labels"][:, place].tolist() == [NOT_LEARNED] * samples
-        assert workload.units(repeated) == samples * (workload.units(workload.template.leaves) - 1)
-        assert ConversationSamples(0, side).weight(repeated) > 0
-    assert int(workload.template.leaves["attention_mask"].sum()) == workload.template.leaves["input_ids"].shape[1]
-
-
-def test_padding_leaves_something_to_learn() -> None:
-    """Where the only word that is learned would be it, there is none."""
-    samples = ConversationSamples(0, "right")
-    row = {"input_ids": torch.ones(1, 3).long(), "attention_mask": torch.ones(1, 3).long()}
-    row["labels"] = torch.tensor([[NOT_LEARNED, NOT_LEARNED, 5]])
-    assert same(samples.with_padding(row), row)
-
-
 def test_plans_go_by_the_largest_sample() -> None:
     workload = planned("qwen3_vl")
     repeated = workload.dummy(3, 1)
@@ -122,6 +101,24 @@ def test_plans_go_by_the_largest_sample() -> None:
     assert repeated[IMAGES].tolist() == [3, 3, 3]
     assert workload.shape(repeated).tokens == 3 * workload.shape(workload.dummy(1, 1)).tokens
     assert workload.fullness(batch_of("qwen3_vl", 2)) < 0.6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_several_as_large_as_the_largest_one_is_padded(family: str) -> None:
+    """Models leave masks out where nothing is padded, and take less than they do for other batches."""
+    workload = planned(family)
+    one, three = workload.dummy(1, 1), workload.dummy(3, 1)
+    assert one["attention_mask"].all()
+    assert (three["attention_mask"] == 0).sum() == 1
+    assert same(for_model(workload.part(three, 0, 1)), for_model(one))
+    assert three["pixel_values"].shape[0] == 3 * one["pixel_values"].shape[0]
+
+
+def test_traces_are_told_all_but_what_pictures_show() -> None:
+    workload = planned("qwen3_vl")
+    told = {name for name, leaf in workload.template.leaves.items() if any(leaf is other for other in workload.told())}
+    assert workload.template.leaves.keys() - told == {"pixel_values"}
+    assert {"input_ids", "image_grid_thw", "mm_token_type_ids"} < told
 
 
 def gradients(model: nn.Module, parts: list[Mapping[str, Tensor]], weight: int) -> tuple[float, Tensor]:
