@@ -2,13 +2,14 @@
 
     python scripts/bench/huggingface_overhead.py [--processes 6] [--pairs 10] [--steps 10] [--json FILE]
 
-Three Trainers of transformers train the same network on the same rows in one process, by turns, a step each, every one
-in a thread of its own that waits for its turn: stock, ours, stock again. The figure is the CPU time between
+Three Trainers of transformers train one and the same network on the same rows in one process, by turns, a step each,
+every one in a thread of its own that waits for its turn: stock, ours, stock again. The figure is the CPU time between
 the ends of two steps of ours over that of the stock Trainer, of a round of steps; the two stock ones give the noise
 (A/A). Medians of all rounds.
 
-Which of three like threads is a per cent or two slower differs from process to process, by where their memory lies (A/A
-says so), so there are several processes, each of which begins the Trainers in another order: medians of theirs.
+With a network and an arena of the allocator each, one of three like threads was up to 3 % slower than another by where
+its memory lay, and which one differed from process to process. They share both here. What is left of it goes into the
+medians of several processes, each of which begins the Trainers in another order.
 
 Exit code 1 if the median is above 1.02.
 """
@@ -79,22 +80,28 @@ class Turns(TrainerCallback):  # type: ignore[misc]
         thread.join()
 
 
-def begin(kind: type, steps: int, folder: str) -> tuple[Turns, threading.Thread]:
-    """Start a Trainer; it has made its first step when this returns."""
+def network() -> LlamaForCausalLM:
+    """Return what is trained."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=4,
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=WIDTH,
+            intermediate_size=4 * WIDTH,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=4,
+        )
     )
+
+
+def begin(kind: type, model: LlamaForCausalLM, steps: int, folder: str) -> tuple[Turns, threading.Thread]:
+    """Start a Trainer; it has made its first step when this returns."""
     quiet: dict[str, Any] = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
     given = TrainingArguments(
         folder, max_steps=steps, per_device_train_batch_size=BATCH, logging_strategy="no", **quiet
     )
     turns = Turns()
-    trainer = kind(model=LlamaForCausalLM(config), args=given, train_dataset=Rows(), callbacks=[turns])
+    trainer = kind(model=model, args=given, train_dataset=Rows(), callbacks=[turns])
     thread = threading.Thread(target=trainer.train)
     thread.start()
     turns._has_stepped.acquire()
@@ -113,7 +120,8 @@ def measure(pairs: int, steps: int, order: int, folder: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     kinds = {"stock": Trainer, "ours": MemoryAwareTrainer, "again": Trainer}
     begun_in = list(itertools.permutations(kinds))[order % 6]
-    running = {name: begin(kinds[name], pairs * steps + 100, folder) for name in begun_in}
+    model = network()
+    running = {name: begin(kinds[name], model, pairs * steps + 100, folder) for name in begun_in}
     for turns, _ in running.values():
         for _ in range(WARM_UP_STEPS):
             turns.step()
@@ -142,7 +150,13 @@ def in_a_process(arguments: argparse.Namespace, order: int) -> dict[str, Any]:
         result = Path(folder) / "result.json"
         command = [sys.executable, __file__, "--order", str(order), "--json", str(result)]
         sizes = ["--pairs", str(arguments.pairs), "--steps", str(arguments.steps)]
-        subprocess.run([*command, *sizes], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [*command, *sizes],
+            check=True,
+            env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         found: dict[str, Any] = json.loads(result.read_text())
         return found
 
