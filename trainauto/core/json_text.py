@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # json.dumps would make one a line
+
 
 def to_json(value: Any) -> str:
     """Return ``value`` as JSON on one line.
@@ -14,9 +16,9 @@ def to_json(value: Any) -> str:
     stay told apart (identical images have an infinite PSNR, a diverged loss is no number), and ``float()`` reads them.
     """
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return _encoder.encode(value)
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+        return _encoder.encode(_finite(value))
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

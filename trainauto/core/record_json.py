@@ -26,7 +26,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         "grad_norm": dict(record.grad_norms),
         "data_s": round(record.data_seconds, 6),
         "step_s": round(record.step_seconds, 6),
-        "peak": None if record.peak is None else asdict(record.peak),
+        "peak": None if record.peak is None else dict(vars(record.peak)),
         "skipped": list(record.skipped),
         "ooms": record.ooms,
         "predicted": record.predicted,

@@ -178,11 +178,15 @@ class ShuffledStream:
         return int(self.order(position // self.samples)[position % self.samples])
 
     def indices(self, positions: Sequence[int]) -> list[int]:
-        """Return which samples stand at positions of the stream."""
+        """Return which samples stand at positions of the stream, which ascend."""
         epochs = {position // self.samples for position in positions}
         if len(epochs) != 1:
             return [self.index_at(position) for position in positions]
-        indices: list[int] = self.order(epochs.pop())[np.asarray(positions) % self.samples].tolist()
+        order, first = self.order(epochs.pop()), positions[0] % self.samples
+        if positions[-1] - positions[0] == len(positions) - 1:  # they ascend, so that none is left out
+            indices: list[int] = order[first : first + len(positions)].tolist()
+        else:
+            indices = order[np.asarray(positions) % self.samples].tolist()
         return indices
 
     def seed_at(self, position: int) -> int:

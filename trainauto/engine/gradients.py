@@ -1,6 +1,7 @@
 """The gradients of one pass, on this rank: in as many pieces as memory asks for."""
 
 import math
+from collections.abc import Mapping
 from contextlib import nullcontext
 
 import torch
@@ -102,7 +103,7 @@ def accumulate_gradients(
     """Return the loss terms of the whole batch, as shares of the step's, and what the pass hands on."""
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
-    objective.optimizer.zero_grad(set_to_none=True)
+    _forget_gradients(objective)
     sums: dict[str, Tensor] = {}
     added: list[dict[str, Tensor]] = []
     for done, part in split(batch.workload, tensors, len(batch), largest):
@@ -116,7 +117,7 @@ def accumulate_gradients(
         keep = objective.without_sum if objective.without_sum is not None and done < len(batch) else nullcontext
         with keep():
             terms = objective.loss(part)
-            total = torch.stack(list(terms.values())).sum() * (weight * factor)
+            total = _sum_of(terms) * (weight * factor)
             scaler = objective.scaler
             (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
         for name, value in terms.items():
@@ -124,6 +125,18 @@ def accumulate_gradients(
             sums[name] = sums[name] + weighted if name in sums else weighted
         added.append(_handed_on(part, tensors))
     return sums, batch.workload.join(added) if len(added) > 1 else added[0]
+
+
+def _forget_gradients(objective: Objective) -> None:
+    parameters = (parameter for group in objective.optimizer.param_groups for parameter in group["params"])
+    if any(parameter.grad is not None for parameter in parameters):
+        objective.optimizer.zero_grad(set_to_none=True)
+
+
+def _sum_of(terms: Mapping[str, Tensor]) -> Tensor:
+    """Return the sum of loss terms."""
+    values = list(terms.values())
+    return values[0] if len(values) == 1 else torch.stack(values).sum()
 
 
 def _handed_on(part: MicroBatch, tensors: MicroBatch) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from trainauto.engine.run import Run
 from trainauto.engine.run_validation import validate, validate_if_due
 from trainauto.engine.step import optimize_parameters
 from trainauto.engine.step_outcome import DoesNotFit
-from trainauto.engine.train_step import begin_step, give_back, next_batch, record_step, take_in
+from trainauto.engine.train_step import begin_step, give_back, next_batch, rates_now, record_step, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import warm_up_memory
 
@@ -71,4 +71,12 @@ def train_step(run: Training, batch: Batch, data_seconds: float) -> StepRecord |
     if isinstance(outcome, DoesNotFit):
         give_back(run, batch, outcome, window.reading)
         return None
-    return record_step(run, batch, outcome, data_seconds=data_seconds, peak=window.reading, predicted=predicted)
+    return record_step(
+        run,
+        batch,
+        outcome,
+        data_seconds=data_seconds,
+        peak=window.reading,
+        predicted=predicted,
+        learning_rates=rates_now(run),
+    )

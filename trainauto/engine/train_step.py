@@ -1,7 +1,7 @@
 """What surrounds a step: its batch, its settings, its record, and what follows where it does not fit."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError, Saving, have_saved
@@ -68,6 +68,11 @@ def give_back(run: Training, batch: Batch, failure: DoesNotFit, peak: PeakReadin
     on_batch_too_large(run, batch, failure, peak)
 
 
+def rates_now(run: Training) -> dict[str, float]:
+    """Return the rate of each optimizer's first group."""
+    return {name: optimizer.param_groups[0]["lr"] for name, optimizer in run.model.optimizers.items()}
+
+
 def record_step(
     run: Training,
     batch: Batch,
@@ -76,6 +81,7 @@ def record_step(
     data_seconds: float,
     peak: PeakReading | None,
     predicted: int | None,
+    learning_rates: Mapping[str, float],
 ) -> StepRecord:
     """Return the record of a step, the same on every rank; have later batches fit where this one ran out of memory."""
     mine = StepRecord(
@@ -85,7 +91,7 @@ def record_step(
         shape=batch.shape,
         first_sample=batch.first_sample,
         losses=outcome.losses,
-        learning_rates={name: optimizer.param_groups[0]["lr"] for name, optimizer in run.model.optimizers.items()},
+        learning_rates=learning_rates,
         grad_norms=outcome.grad_norms,
         data_seconds=data_seconds,
         step_seconds=outcome.seconds,

@@ -32,7 +32,7 @@ class JsonLines(Sink):
     """
 
     def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.time) -> None:
-        self._run = run
+        self._records, self._validations, self._decisions = run.records, run.validations, run.decisions
         self._clock = clock
         self._steps: _Appender | None = None
         self._waiting: dict[Path, bytes] = {}
@@ -40,12 +40,12 @@ class JsonLines(Sink):
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
         """Write the step, then what was decided upon it."""
         if self._steps is None:
-            self._steps = _Appender(self._run.records)
-        self._add(self._run.records, step_to_dict(record), record.step, decisions)
+            self._steps = _Appender(self._records)
+        self._add(self._records, step_to_dict(record), record.step, decisions)
 
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
         """Write the scores of a validation, then what was decided upon it."""
-        self._add(self._run.validations, validation_to_dict(record), record.step, decisions)
+        self._add(self._validations, validation_to_dict(record), record.step, decisions)
 
     def close(self) -> None:
         """Write what waits for room, if there is any now, and close the file of steps."""
@@ -59,14 +59,14 @@ class JsonLines(Sink):
     def _add(self, path: Path, line: Mapping[str, Any], step: int, decisions: Sequence[Decision]) -> None:
         time_s = {"time": round(self._clock(), 3)}
         decided = "".join(to_json(decision_to_dict(step, decision) | time_s) + "\n" for decision in decisions)
-        for file, text in ((path, to_json({**line, **time_s}) + "\n"), (self._run.decisions, decided)):
+        for file, text in ((path, to_json({**line, **time_s}) + "\n"), (self._decisions, decided)):
             if text:
                 self._waiting[file] = self._waiting.get(file, b"") + text.encode()
         self._write()
 
     def _write(self) -> None:
         for path in list(self._waiting):
-            if self._steps is not None and path == self._run.records:
+            if self._steps is not None and path == self._records:
                 self._steps.append(self._waiting[path])
             else:
                 _append_once(path, self._waiting[path])

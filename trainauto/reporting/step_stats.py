@@ -1,8 +1,8 @@
 """Figures that several sinks show: means over the steps since the last line, rates, gains over what costs nothing."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from trainauto.core.records import PeakReading, StepRecord, ValidationRecord
 from trainauto.core.units import MIB
@@ -75,7 +75,11 @@ class StepWindow:
         self._step_s = 0.0
         self._losses: dict[str, tuple[float, int]] = {}
         self._grad_norms: dict[str, tuple[float, int]] = {}
-        self._peak: PeakReading | None = None
+        self._last_peak: PeakReading | None = None
+        self._allocated = 0
+        self._reserved: int | None = None
+        self._device_used: int | None = None
+        self._alloc_retries = 0
 
     def add(self, record: StepRecord) -> None:
         """Take one more step in."""
@@ -89,7 +93,7 @@ class StepWindow:
         _add(self._losses, record.losses)
         _add(self._grad_norms, record.grad_norms)
         if record.peak is not None:
-            self._peak = _higher(self._peak, record.peak)
+            self._add_peak(record.peak)
 
     def figures(self) -> StepFigures:
         """Return the steps since the last :meth:`clear` as one.
@@ -108,9 +112,27 @@ class StepWindow:
             step_s=self._step_s / self._steps,
             steps_per_s=self._steps / total_s if total_s > 0 else 0.0,
             samples_per_s=self._samples / total_s if total_s > 0 else 0.0,
-            peak=self._peak,
+            peak=self._highest_peak(),
             skipped=self._skipped,
             ooms=self._ooms,
+        )
+
+    def _add_peak(self, peak: PeakReading) -> None:
+        self._last_peak = peak
+        self._allocated = max(self._allocated, peak.allocated)
+        self._reserved = _higher(self._reserved, peak.reserved)
+        self._device_used = _higher(self._device_used, peak.device_used)
+        self._alloc_retries += peak.alloc_retries
+
+    def _highest_peak(self) -> PeakReading | None:
+        if self._last_peak is None:
+            return None
+        return replace(
+            self._last_peak,
+            allocated=self._allocated,
+            reserved=self._reserved,
+            device_used=self._device_used,
+            alloc_retries=self._alloc_retries,
         )
 
 
@@ -147,19 +169,7 @@ def _means(sums: Mapping[str, tuple[float, int]]) -> dict[str, float]:
     return {name: total / number for name, (total, number) in sums.items()}
 
 
-def _higher(first: PeakReading | None, other: PeakReading) -> PeakReading:
-    if first is None:
-        return other
-    return PeakReading(
-        allocated=max(first.allocated, other.allocated),
-        reserved=_highest((first.reserved, other.reserved)),
-        device_used=_highest((first.device_used, other.device_used)),
-        limit=other.limit,
-        alloc_retries=first.alloc_retries + other.alloc_retries,
-        current=other.current,
-        available=other.available,
-    )
-
-
-def _highest(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
+def _higher(first: int | None, other: int | None) -> int | None:
+    if first is None or other is None:
+        return first if other is None else other
+    return max(first, other)

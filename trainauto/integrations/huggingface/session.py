@@ -15,6 +15,7 @@ from trainauto.core.run_events import DETAIL, RunSummary
 from trainauto.engine.few_steps import warn_of_few_steps
 from trainauto.engine.probe import choose_first_plan
 from trainauto.engine.run_errors import NothingFitsError
+from trainauto.engine.train_step import rates_now
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
@@ -22,7 +23,7 @@ from trainauto.integrations.huggingface.checkpoints import STATE_FILE, warn_of_o
 from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.start_up import build_training, predict, say_what_was_learned
-from trainauto.integrations.huggingface.step import PendingStep, begin, finish, rates_now
+from trainauto.integrations.huggingface.step import PendingStep, begin, finish
 from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, TrainData
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,7 +40,8 @@ class PendingStep:
     @property
     def loss(self) -> Tensor:
         """The loss of the step: of its parts, as they weigh; 0 where it has nothing to learn from."""
-        return next(iter(self.gradients.terms.values()), torch.zeros(()))
+        terms = self.gradients.terms
+        return next(iter(terms.values())) if terms else torch.zeros(())
 
 
 def begin(run: Training, batch: Batch, data_seconds: float) -> PendingStep | None:
@@ -88,11 +89,6 @@ def _gradients(run: Training, batch: Batch) -> Gradients | DoesNotFit:
     return DoesNotFit.elsewhere(objective.name)
 
 
-def rates_now(run: Training) -> dict[str, float]:
-    """Return the rate of each optimizer's first group."""
-    return {name: optimizer.param_groups[0]["lr"] for name, optimizer in run.model.optimizers.items()}
-
-
 def finish(
     run: Training, pending: PendingStep, grad_norm: Any, rates: Mapping[str, float], *, skipped: bool
 ) -> StepRecord:
@@ -120,7 +116,14 @@ def finish(
         failures=gradients.failures,
         pieces=pieces,
     )
-    record = record_step(run, batch, outcome, data_seconds=pending.data_seconds, peak=peak, predicted=pending.predicted)
-    record = replace(record, learning_rates=rates)
+    record = record_step(
+        run,
+        batch,
+        outcome,
+        data_seconds=pending.data_seconds,
+        peak=peak,
+        predicted=pending.predicted,
+        learning_rates=rates,
+    )
     take_in(run, record)
     return record

@@ -111,9 +111,7 @@ class MemoryMeter:
         elif platform.system() == "Linux":
             if self.is_enforced and self.limit_bytes is not None:
                 budget.renew(self.limit_bytes, self.baseline_bytes)
-            # "5" sets the high-water mark back to the present; it walks no pages.
-            with suppress(OSError):
-                CLEAR_REFS.write_text("5")
+            _lower_high_water_mark()
 
     def end_window(self) -> PeakReading | None:
         """Return what was read since :meth:`start_window`; ``None`` where the platform cannot tell."""
@@ -157,6 +155,16 @@ class MemoryMeter:
                 used, statistics["reserved_bytes.all.current"], self.total_bytes or 0, self.limit_bytes
             ),
         )
+
+
+def _lower_high_water_mark() -> None:
+    """Set the high-water mark of this process back to the present; it walks no pages. Some sandboxes refuse."""
+    with suppress(OSError):
+        handle = os.open(CLEAR_REFS, os.O_WRONLY)
+        try:
+            os.write(handle, b"5")
+        finally:
+            os.close(handle)
 
 
 def _private_now() -> int:
