@@ -13,7 +13,8 @@ bisection.
   correction after a jump, :data:`LATER_GAIN` afterwards. A batch below the configured one is restored before anything
   grows, if need be at the price of some crop, and is worth a change by itself.
 - Above: a jump that was not corrected yet went too far, and the best plan under what is known by now is taken. After
-  that it is pressure: the axis that grew last shrinks first, a batch below the configured one if it must.
+  that it is pressure: the axis that grew last shrinks first, a batch below the configured one if it must. Of a plan a
+  little above (:data:`LITTLE_ABOVE`) the next smaller ones are known well enough: the median decides for them.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,6 +38,9 @@ PROBE_GAIN = 0.01
 
 PROBE_ROOM = 0.01
 """Share of the target that a plan found by probes leaves free: what peaks of one plan vary by from step to step."""
+
+LITTLE_ABOVE = 0.01
+"""Share of the target by which a plan may exceed it and still tell what the next smaller one needs."""
 
 ROOM_COST = 0.04
 """Share of use that leaving this room may cost: where samples are large, the next smaller plan leaves far more."""
@@ -73,13 +77,9 @@ class JumpInput(PolicyInput):
                 return f"is outside {axis.minimum} to {axis.maximum}"
         if is_blocked(plan, self.blocked, self.work):
             return "is as large as a plan that failed"
-        if self.is_probe:
-            expected = self.cost.predict(shape_of(plan))
-            if expected > (1 - PROBE_ROOM) * self.target_bytes:
-                share = expected / self.limit_bytes
-                return f"is expected to need {share:.1%}, too close to the target of {self.target:.0%}"
-            if (most := self.most(plan)) > self.limit_bytes:
-                return f"may need {most / self.limit_bytes:.1%}"
+        if self.is_probe or self._is_little_above:
+            if (why := self._refusal_by_median(plan)) is not None:
+                return why
         elif (most := self.most(plan)) > self.target_bytes:
             return f"may need {most / self.limit_bytes:.1%}, above the target {self.target:.0%}"
         if self.reserved is None or self.available_bytes is None:
@@ -87,6 +87,16 @@ class JumpInput(PolicyInput):
         quantile = 0.5 if self.is_probe else UPPER
         if (most := self.least_reserved(plan, quantile)) > self.available_bytes:
             return f"may have to reserve {size_text(most, 0)} of {size_text(self.available_bytes, 0)} available"
+        return None
+
+    def _refusal_by_median(self, plan: Plan) -> str | None:
+        room = PROBE_ROOM if self.is_probe else 0.0
+        expected = self.cost.predict(shape_of(plan)) if self.is_probe else self._expected_beyond(plan)
+        if expected > (1 - room) * self.target_bytes:
+            share = expected / self.limit_bytes
+            return f"is expected to need {share:.1%}, too close to the target of {self.target:.0%}"
+        if (most := self.most(plan)) > self.limit_bytes:
+            return f"may need {most / self.limit_bytes:.1%}"
         return None
 
     def least_reserved(self, plan: Plan, quantile: float) -> int:
@@ -100,11 +110,21 @@ class JumpInput(PolicyInput):
 
         Not that factor on top of the quantile: a single peak a little above the target would cost several samples.
         """
-        most = self.cost.predict(shape_of(plan), UPPER)
+        return max(self.cost.predict(shape_of(plan), UPPER), self._expected_beyond(plan))
+
+    def _expected_beyond(self, plan: Plan) -> int:
+        """Return what a plan is expected to need if it goes as far beyond its median as the present one; 0 if none."""
         if self.peak_bytes is None or self.peak_bytes <= self.target_bytes:
-            return most
+            return 0
         beyond = self.peak_bytes / self.cost.predict(shape_of(self.plan))
-        return max(most, ceil(beyond * self.cost.predict(shape_of(plan))))
+        return ceil(beyond * self.cost.predict(shape_of(plan)))
+
+    @property
+    def _is_little_above(self) -> bool:
+        """Whether the plan that was measured is a little too large."""
+        if self.peak_bytes is None or self.is_probe:
+            return False
+        return self.target_bytes < self.peak_bytes <= (1 + LITTLE_ABOVE) * self.target_bytes
 
     def admits(self, plan: Plan) -> bool:
         """Say whether a plan may be chosen."""

@@ -308,3 +308,24 @@ def test_a_probe_just_within_the_target_stays_where_the_next_smaller_plan_would_
     assert (decide(just_within).plan == just_within.plan) is stays
     above = situation(a_plan(batch, 64), 1.003 * TARGET, axes=ONLY_BATCHES, probes_left=2)
     assert decide(above).plan.batch_size < batch
+
+
+@pytest.mark.parametrize("is_fresh_jump", [True, False])
+def test_a_plan_a_little_too_large_gives_way_to_the_next_smaller_one(is_fresh_jump: bool) -> None:
+    """Two near plans that were measured alike raise doubt; what lies just below them is known all the same (C16)."""
+    form = {(b, x): {"backward": 1.7 * MIB * b * (x / 32) ** 2} for b, x in TRACED}
+    cost = CostModel(fit_prior(form), belief=PROCESS)
+    for batch, peak_mb in ((27, 48.3), (31, 57.2), (30, 57.2)):
+        cost.observe(shape_of(a_plan(batch, 32)), int(peak_mb * 1e6))
+    facts: dict[str, Any] = {
+        "plan": a_plan(30, 32),
+        "limit_bytes": 64 * MIB,
+        "target": TARGET,
+        "margin": MARGIN,
+        "axes": (Axis("lq_size", "px", 32, 32, 4, power=2), Axis("batch_size", "samples", 1, 64)),
+        "configured_batch": 4,
+        "cost": cost,
+        "is_fresh_jump": is_fresh_jump,
+    }
+    assert decide(JumpInput(**facts, peak_bytes=57_257_984)).plan.batch_size == 29
+    assert decide(JumpInput(**facts, peak_bytes=60_000_000)).plan.batch_size < 29
