@@ -1,6 +1,8 @@
 """What makes conversations inputs of a model: its own processor, for pictures and words."""
 
+import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ MOST_TRIED = 1_500_000
 
 ANY_PIXELS = 2**62
 """Most pixels of a picture where nothing bounds them."""
+
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+"""Where a saved processor says what it does to pictures."""
 
 OTHER_PARTS = ("video_preprocessor_config.json",)
 """Files of the parts that are left out."""
@@ -117,6 +122,16 @@ def pixel_bounds(processor: Any) -> tuple[int, int]:
     size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
     least, most = size.get("shortest_edge"), size.get("longest_edge")
     return (0, ANY_PIXELS) if least is None or most is None else (int(least), int(most))
+
+
+def saved_pixels(folder: Path) -> int:
+    """Return most pixels of a picture of a processor that was saved, beside adapters as well: they have no model."""
+    for name in PROCESSOR_FILES:
+        with suppress(OSError, ValueError):
+            saved = json.loads((folder / name).read_text(encoding="utf-8"))
+            pictures = saved.get("image_processor", saved)
+            return int((pictures.get("size") or {}).get("longest_edge") or ANY_PIXELS)
+    return ANY_PIXELS
 
 
 def limit_pixels(processor: Any, max_pixels: int, *, argument: str = "max_pixels") -> None:

@@ -1,6 +1,7 @@
 """How many pixels pictures keep, and how many fewer they may (D46)."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from trainauto.core.errors import InputError
 from trainauto.tasks.finetune.encoding import ConversationEncoder
 from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.preflight import LookedThrough
-from trainauto.tasks.finetune.processors import limit_pixels
+from trainauto.tasks.finetune.processors import limit_pixels, saved_pixels
 
 Sizes = Sequence[tuple[int, int]]
 
@@ -58,6 +59,16 @@ def test_without_pictures_or_without_a_limit_nothing_shrinks() -> None:
     fixed = Pictures(encoder, LookedThrough([], np.asarray([50]), [[(96, 96)]]), None)
     assert not fixed.are_bounded
     assert fixed.next_smaller is None
+
+
+def test_a_saved_processor_says_what_it_leaves_of_pictures(tmp_path: Path) -> None:
+    """Adapters lie beside a processor and no model: `test` reads there what a run has come to."""
+    processor = processor_of("qwen3_vl")
+    limit_pixels(processor, 900)
+    processor.save_pretrained(tmp_path)
+    assert saved_pixels(tmp_path) == 900
+    processor_of("llava").save_pretrained(tmp_path / "llava")
+    assert saved_pixels(tmp_path / "llava") == saved_pixels(tmp_path / "none") > 1e9
 
 
 def test_a_processor_that_makes_none_so_small_refuses_in_the_words_of_the_option() -> None:
