@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
@@ -24,7 +25,8 @@ from trainauto.integrations.huggingface.descriptions import config_of, figures_o
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.start_up import build_training, predict, say_what_was_learned
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish
-from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, TrainData
+from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
+from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
@@ -70,7 +72,8 @@ class MemorySession:
         args = trainer.args
         step_samples = data.step_samples * args.world_size if data.step_samples else None
         settings = own_argument(args, "memory_settings") or {}
-        self.automation = TrainerController.of(settings, data.growth.axes, step_samples)
+        steps = EffectiveBatch(step_samples, may_grow=data.steps_may_grow)
+        self.automation = TrainerController.of(settings, data.growth.axes, steps)
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         directory = trainer.own_run_directory
         own: dict[str, Any] = {}
@@ -111,6 +114,7 @@ class MemorySession:
     def _start(self, checkpoint: str | None) -> None:
         self.training = run = build_training(self._trainer, self.data, self.loss, self.automation, self._budget_bytes)
         run.snapshot.on_restore = self._trainer.forget_attempt
+        run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
         if checkpoint is not None:
             self._load(run, Path(checkpoint))
         self._begun, self.batches.run = run.progress.samples, run
@@ -125,8 +129,13 @@ class MemorySession:
         choose_first_plan(run)
         if run.ranks.is_first and not run.progress.steps and self.samples_to_train is not None:
             option = "max_batch_size" if BATCH_SIZE in given else "max_tokens_per_batch"
-            if self.data.step_samples is None:
+            if self.data.steps_may_change:
                 warn_of_few_steps(run, self.samples_to_train, given, option)
+
+    def _redraw(self) -> None:
+        """Have samples be made anew, from the first that is not trained: they are of other sizes now."""
+        learn_largest(self._trainer, self.data.samples)
+        self.batches.forget_drawn()
 
     def step(self, inputs: PlannedInputs, items: Any) -> PendingStep:
         """Compute the gradients of a batch; where it does not fit in any pieces, those of the first part of it.

@@ -1,19 +1,16 @@
 """The training samples of a Trainer as the engine draws them: growth, samples, stream, loader."""
 
-import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
 from transformers.utils import is_datasets_available
 
 from trainauto.control.effective_batch import EffectiveBatch
-from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.sharding import SampleSharding
@@ -22,8 +19,6 @@ from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
-from trainauto.engine.train_step import next_batch
-from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.lengths import (
     LengthGroupedStream,
@@ -47,6 +42,9 @@ TRAIN_SET = "train_dataset"
 STEP_SAMPLES = "step_samples"
 """Attribute of arguments: samples of every step, where they are no product of passes and batches, or of one pass."""
 
+MOST_STEP_SAMPLES = "most_step_samples"
+"""Attribute of arguments beside :data:`STEP_SAMPLES`: what steps may grow to where one pass holds more than a step."""
+
 
 @dataclass(frozen=True)
 class TrainData:
@@ -59,6 +57,7 @@ class TrainData:
         loader: draws batches.
         step_samples: samples of every step, where ``gradient_accumulation_steps`` or :data:`STEP_SAMPLES` fixes them.
         some_rows: checksum of a few rows, where samples have rows of tokens.
+        steps_may_grow: whether a pass that holds more than ``step_samples`` makes the step larger.
     """
 
     samples: MapSamples
@@ -67,6 +66,12 @@ class TrainData:
     loader: LoopLoader
     step_samples: int | None
     some_rows: int | None = None
+    steps_may_grow: bool = False
+
+    @property
+    def steps_may_change(self) -> bool:
+        """Whether memory decides how many samples a step has."""
+        return self.step_samples is None or self.steps_may_grow
 
     @property
     def first_step_samples(self) -> float:
@@ -115,10 +120,11 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
             structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, _stream(args, samples, growth, lengths, own))
     step_samples = _fixed_samples(args, passes) if BATCH_SIZE in growth.plan else None
-    loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples)
+    may_grow = step_samples is not None and own_argument(args, MOST_STEP_SAMPLES) is not None
+    loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples, may_grow=may_grow)
     samples.mean_length = float(np.mean(lengths)) if lengths is not None else None
     samples.mean_of_packed = own.mean_samples if own is not None else None
-    return TrainData(samples, structure, growth, loader, step_samples, some_rows)
+    return TrainData(samples, structure, growth, loader, step_samples, some_rows, may_grow)
 
 
 def _lengths(trainer: Any) -> NDArray[np.int64] | None:
@@ -170,7 +176,8 @@ def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth
     whole = _fixed_samples(args, passes)
     if whole is None:
         return Growth.of(Range(start, most or start, least), None, None, None)
-    growth = Growth.of(Range(start, min(most or whole, whole), least), None, None, None)
+    largest = max(min(most or whole, whole), own_argument(args, MOST_STEP_SAMPLES) or 0)
+    growth = Growth.of(Range(start, largest, least), None, None, None)
     return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
 
 
@@ -200,6 +207,13 @@ def _teach_own(trainer: Any, samples: MapSamples, largest: int) -> Structure | N
         return None
     samples.workload = workload
     return Structure.of(one)
+
+
+def learn_largest(trainer: Any, samples: MapSamples) -> None:
+    """Have the dataset know its largest sample anew, where the Trainer's class has made samples other ones."""
+    before = samples.workload
+    if isinstance(before, NestedSamples) and _teach_own(trainer, samples, _largest_sample(trainer)) is not None:
+        samples.workload = cast(NestedSamples, samples.workload).weighed(before.weigh)
 
 
 def _fixed_samples(args: Any, passes: int) -> int | None:
@@ -252,84 +266,3 @@ def _stream(
     if args.train_sampling_strategy == "sequential":
         return SequentialStream(len(samples), seed), batcher
     return ShuffledStream(len(samples), seed), batcher
-
-
-class PlannedInputs(dict[str, Any]):
-    """What the Trainer's loop sees of a batch; :attr:`batch` is what is trained.
-
-    Attributes:
-        batch: as it left the loader.
-    """
-
-    batch: Batch
-
-    def __init__(self, batch: Batch, structure: Structure) -> None:
-        super().__init__()
-        self.hold(batch, structure)
-
-    def hold(self, batch: Batch, structure: Structure) -> None:
-        """Become another batch: what did not fit comes again in smaller ones.
-
-        Raises:
-            InputError: batches are no mappings.
-        """
-        if not structure.is_mapping:
-            raise InputError(
-                "the data collator must make mappings (dicts) of samples: models take what they hold by name"
-            )
-        self.batch = batch
-        self.clear()
-        self.update(structure.rebuild(batch.tensors))
-
-
-class TrainBatches:
-    """What the Trainer takes for its DataLoader: batches without end, of one stream through all epochs.
-
-    Who iterates it outside of a run gets those of one epoch.
-
-    Its length is an upper bound: as many steps an epoch as there are samples. It has none where the Trainer is to count
-    steps (``max_steps``).
-
-    Attributes:
-        seconds: waited for batches since the last step.
-        untrained: the batch in hand, whose step is not done.
-        is_complete: the run has come to its length, so that no further batch comes.
-        run: the engine's parts, once there are any: batches are then made beside its memory budget.
-
-    Args:
-        data: what is trained on.
-        dataset: the Trainer's own.
-        counts_epochs: whether the run is as long as so many epochs.
-    """
-
-    def __init__(self, data: TrainData, dataset: Dataset[Any], *, counts_epochs: bool) -> None:
-        self.data = data
-        self.dataset = dataset
-        self._counts_epochs = counts_epochs
-        self.is_complete = False
-        self.seconds = 0.0
-        self.untrained: Batch | None = None
-        self.run: Training | None = None
-        self._batches: Iterator[Batch] | None = None
-
-    def __len__(self) -> int:
-        if not self._counts_epochs:
-            raise TypeError("batches follow memory: how many an epoch has is not known before")
-        return len(self.data.samples)
-
-    def __iter__(self) -> Iterator[PlannedInputs]:
-        samples = 0
-        while not (self.is_complete if self.run is not None else samples >= len(self.data.samples)):
-            batch = self.next_batch()
-            samples += batch.step_samples
-            yield PlannedInputs(batch, self.data.structure)
-
-    def next_batch(self) -> Batch:
-        """Return the next batch of the stream."""
-        if self._batches is None:
-            self._batches = iter(self.data.loader)
-        start = time.perf_counter()
-        batch = next(self._batches) if self.run is None else next_batch(self.run, self._batches)
-        self.seconds += time.perf_counter() - start
-        self.untrained = batch
-        return batch
