@@ -158,7 +158,7 @@ def compare(samples: int, chosen: Sequence[str], repeats: int, peers: Path) -> R
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="a third of the conversations, once: about two minutes")
+    parser.add_argument("--small", action="store_true", help="a third of the conversations, once: two minutes of CPU")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--peers", type=lambda path: Path(path).resolve(), default=ROOT / "build" / "finetune_peers")
     parser.add_argument("--write", type=Path, help="folder for finetune.md and finetune.json")
