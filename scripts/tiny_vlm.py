@@ -16,7 +16,7 @@ No picture of val/ is in train/. The same seed makes the same files. It takes so
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -332,30 +332,42 @@ def said_words() -> Iterator[str]:
             yield from (said.format(colour=colour, shape=shape) for said in (CAPTION, REWORDED, WHICH, THE_ONE))
 
 
-def processor_of(words: Any) -> Any:
-    """Return the processor of the model, without videos."""
+def processor_of(words: Any, template: str = TEMPLATE, pixels: Mapping[str, int] = PIXELS) -> Any:
+    """Return the processor of the model, without videos.
+
+    Args:
+        words: its tokenizer.
+        template: of conversations.
+        pixels: least and most that it leaves a picture, as :data:`PIXELS`.
+    """
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     half = [0.5, 0.5, 0.5]
     patches = Qwen2VLImageProcessorPil(
-        patch_size=PATCH_PX, merge_size=MERGE, temporal_patch_size=2, size=PIXELS, image_mean=half, image_std=half
+        patch_size=PATCH_PX, merge_size=MERGE, temporal_patch_size=2, size=dict(pixels), image_mean=half, image_std=half
     )
-    return picture_processor("qwen3_vl", patches, words, TEMPLATE)
+    return picture_processor("qwen3_vl", patches, words, template)
 
 
-def configuration(words: Any) -> Any:
-    """Return the configuration of the model for a tokenizer."""
+def configuration(words: Any, text: Mapping[str, Any] = TEXT_SIZES, vision: Mapping[str, Any] = VISION_SIZES) -> Any:
+    """Return the configuration of the model for a tokenizer.
+
+    Args:
+        words: the tokenizer.
+        text: sizes of the language model; heads of 24 dimensions, which the rotation of places is divided for.
+        vision: sizes of what looks at pictures.
+    """
     from transformers import Qwen3VLConfig
 
     rope = {"rope_type": "default", "mrope_section": [4, 4, 4], "mrope_interleaved": True, "rope_theta": 1e4}
     ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("vision_start", "vision_end")}
     return Qwen3VLConfig(
-        text_config={**TEXT_SIZES, "vocab_size": len(words), "rope_parameters": rope},
+        text_config={"vocab_size": len(words), "rope_parameters": rope, **text},
         vision_config={
-            **VISION_SIZES,
+            **vision,
             "patch_size": PATCH_PX,
             "spatial_merge_size": MERGE,
-            "out_hidden_size": TEXT_SIZES["hidden_size"],
+            "out_hidden_size": text["hidden_size"],
         },
         image_token_id=words.convert_tokens_to_ids("<|image_pad|>"),
         video_token_id=words.convert_tokens_to_ids("<|video_pad|>"),

@@ -26,9 +26,10 @@ set_environment()
 
 import torch  # noqa: E402
 from epoch_account import EpochAccount  # noqa: E402
+from held_trainer import held  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.utils.data import Dataset  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments  # noqa: E402
 
 from trainauto.huggingface import MemoryAwareTrainer, MemoryAwareTrainingArguments  # noqa: E402
 from trainauto.memory.monitor.release import release_memory  # noqa: E402
@@ -75,12 +76,6 @@ def padded(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
     return {"input_ids": fill("input_ids", 0), "attention_mask": mask, "labels": fill("labels", -100)}
 
 
-def numbers_of(inputs: Any) -> list[int]:
-    """Return which samples a batch has."""
-    numbers: list[int] = (inputs["input_ids"][:, 0] * VOCABULARY + inputs["input_ids"][:, 1]).tolist()
-    return numbers
-
-
 class Bench(EpochAccount):
     """What all methods share, and the account of what happened."""
 
@@ -104,6 +99,11 @@ class Bench(EpochAccount):
         """Tokens of the samples that are in the weights."""
         return sum(len(self.data.rows[number]) for number in self.trained)
 
+    def numbers_of(self, inputs: Any) -> list[int]:
+        """Return which samples a batch has."""
+        numbers: list[int] = (inputs["input_ids"][:, 0] * VOCABULARY + inputs["input_ids"][:, 1]).tolist()
+        return numbers
+
     def enforce(self, optimizer: torch.optim.Optimizer) -> None:
         """Put the budget in force."""
         row = min(self.data.rows, key=len)
@@ -115,23 +115,6 @@ def arguments(kind: type = TrainingArguments, **given: Any) -> Any:
     """Return what all Trainers are told, with what a method adds."""
     quiet = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "logging_steps": 50}
     return kind("unused", **{**quiet, "num_train_epochs": 1, "learning_rate": RATE, **given})
-
-
-def held(bench: Bench, kind: type = Trainer) -> type:
-    """Return a Trainer whose steps are held to the budget."""
-
-    class Held(kind):  # type: ignore[misc]
-        begun = False
-
-        def training_step(self, model: Any, inputs: Any, *others: Any, **options: Any) -> Tensor:
-            if not self.begun:
-                self.begun = True
-                bench.enforce(getattr(self.optimizer, "optimizer", self.optimizer))
-            with bench.inside(numbers_of(inputs)):
-                loss: Tensor = super().training_step(model, inputs, *others, **options)
-            return loss
-
-    return Held
 
 
 def train(trainer_class: type, bench: Bench, given: Any, **options: Any) -> None:
@@ -180,7 +163,7 @@ def ours(bench: Bench, **unit: int) -> None:
         def training_step(self, model: Any, inputs: Any, *others: Any, **options: Any) -> Tensor:
             self.numbers = ()
             loss: Tensor = super().training_step(model, inputs, *others, **options)
-            self.numbers = numbers_of(inputs)  # what did not fit has been replaced in it
+            self.numbers = bench.numbers_of(inputs)  # what did not fit has been replaced in it
             return loss
 
     from transformers import TrainerCallback
