@@ -36,6 +36,7 @@ def plan_traced(
     notes: tuple[str, ...] = (),
     memory_bytes: Mapping[str, int] | None = None,
     most_tokens: int | None = None,
+    most_samples: int | None = None,
 ) -> CardPlans:
     """Say what fits on each card.
 
@@ -53,6 +54,7 @@ def plan_traced(
         notes: what else is to be said.
         memory_bytes: of whole cards, by name, where ``cards`` are what may be used of them.
         most_tokens: most that a batch may hold of the longest samples, whatever would fit.
+        most_samples: most samples of a batch, whatever would fit.
 
     Raises:
         InputError, TraceError: as the tracer does.
@@ -68,11 +70,11 @@ def plan_traced(
         for card in cards
     ]
     forecast = forecast_memory(tracer, axes)
-    answers = [plan_on_card(target, axes, smallest, forecast, most_tokens) for target in targets]
+    answers = [plan_on_card(target, axes, smallest, forecast, most_tokens, most_samples) for target in targets]
     for _ in range(MOST_ROUNDS):
         chosen = {card.plan: tracer.trace(card.plan) for card in answers if card.plan and not forecast.knows(card.plan)}
         if not chosen:
             break
         forecast = forecast.extended(chosen)
-        answers = [plan_on_card(target, axes, smallest, forecast, most_tokens) for target in targets]
+        answers = [plan_on_card(target, axes, smallest, forecast, most_tokens, most_samples) for target in targets]
     return CardPlans(name, network, (*notes, *what_is_unknown()), forecast, axes, tuple(answers))

@@ -7,7 +7,7 @@ from trainauto.builders.automations import CONTROLLER, choose_automation, is_con
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
-from trainauto.builders.tasks import images_of, texts_of
+from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
@@ -17,6 +17,7 @@ from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
 from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown, within_budget
+from trainauto.forecast.finetune_plans import plan_finetuning
 from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import forecast_memory
@@ -46,6 +47,8 @@ def plan_for_cards(
         InputError: the options cannot be used.
         TraceError: the model cannot be traced.
     """
+    if (finetuning := finetuning_of(given)) is not None:
+        return plan_finetuning(finetuning, cards, measure=measure, child=child)
     loaded = runs_of_the_engine(given, "plan")
     if (texts := texts_of(loaded)) is not None:
         return plan_language_model(texts, cards, measure=measure, child=child)
