@@ -14,6 +14,7 @@ Exit code 1 if a prediction is off by more than 1 %, or of less than 100 MiB.
 """
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +40,9 @@ from trainauto.memory.tracing.profiler_events import profiled
 from trainauto.tasks.finetune.conversation_samples import ConversationSamples, for_model
 from trainauto.tasks.finetune.datasets import PlannedConversations
 from trainauto.tasks.finetune.encoding import Encoded
-from trainauto.tasks.finetune.models import adapted, checkpoint_activations
+from trainauto.tasks.finetune.four_bit_stand_ins import with_four_bit_stand_ins
+from trainauto.tasks.finetune.four_bits import FourBits
+from trainauto.tasks.finetune.models import ModelSettings, adapted, checkpoint_activations, load_model
 
 MOST_ERROR = 0.01
 LEAST_BYTES = 100 * MIB
@@ -81,6 +85,7 @@ class Case(NamedTuple):
         lora: only adapters are trained.
         checkpoints: layers are computed again in the backward pass.
         sizes: of model and batch.
+        packed: linear layers are kept in 4 bits.
     """
 
     model: str
@@ -88,13 +93,19 @@ class Case(NamedTuple):
     lora: bool = False
     checkpoints: bool = False
     sizes: Sizes = Sizes()
+    packed: bool = False
 
-    def build(self) -> LoopModel:
-        """Return the model with random weights, and its optimizer."""
-        model = vision_model(self.model, self.sizes)
+    def build(self, *, planned: bool = False) -> LoopModel:
+        """Return the model with random weights, and its optimizer.
+
+        Args:
+            planned: stand-ins are where its layers in 4 bits would be.
+        """
+        step = torch.float32 if self.format == "fp32" else torch.bfloat16
+        model = packed(self, step) if self.packed and not planned else random_model(self)
+        if self.packed and planned:
+            model = with_four_bit_stand_ins(model, step)
         model.config.use_cache = False
-        if self.format == "bf16":
-            model = model.to(torch.bfloat16)
         if self.checkpoints:
             checkpoint_activations(model)
         if self.lora:
@@ -207,6 +218,23 @@ def vision_model(name: str, sizes: Sizes) -> Any:
     raise ValueError(f"no such model: {name}")
 
 
+def random_model(case: Case) -> Any:
+    """Return the model of a case as it is before anything is packed or adapted."""
+    model = vision_model(case.model, case.sizes)
+    return model.to(torch.bfloat16) if case.format == "bf16" else model
+
+
+def packed(case: Case, compute_dtype: torch.dtype) -> Any:
+    """Return the model of a case, loaded as a run loads it: with linear layers in 4 bits."""
+    dtype = torch.bfloat16 if case.format == "bf16" else torch.float32
+    wanted = FourBits(torch.device("cpu"), compute_dtype)
+    with TemporaryDirectory() as folder:
+        random_model(case).save_pretrained(folder)
+        model = load_model(ModelSettings(folder, dtype=dtype, four_bits=wanted))
+    gc.collect()  # of the model that was saved, which is no part of a run
+    return model
+
+
 def real_peak(case: Case) -> int:
     """Step for real; return the most bytes of tensors at one time in the second step."""
     made: list[TracedModel] = []
@@ -222,10 +250,10 @@ def real_peak(case: Case) -> int:
     return live + int(np.cumsum([0, *sizes]).max())
 
 
-def predicted_peak(case: Case) -> int:
-    """Trace a step of a live model; return what it will take."""
+def predicted_peak(case: Case, *, planned: bool = False) -> int:
+    """Trace a step of a live model, or of one that is planned; return what it will take."""
     plan = Plan.of(**{BATCH_SIZE: case.sizes.samples})
-    return LoopTracer(case.build(), case.dataset(), clips=True).trace(plan).peak_bytes
+    return LoopTracer(case.build(planned=planned), case.dataset(), clips=True).trace(plan).peak_bytes
 
 
 class Measured(NamedTuple):
