@@ -11,7 +11,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from trainauto.builders.components import locate_errors
 from trainauto.builders.finetune import four_bits_of, weights_dtype
 from trainauto.core.batch import Batch
-from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.integrations.loop_forecast import largest_batch
 from trainauto.integrations.loop_model import LoopModel, ModelObjective
@@ -21,6 +20,7 @@ from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.tasks.finetune.conversation_samples import ConversationSamples, for_model
 from trainauto.tasks.finetune.datasets import PlannedConversations
+from trainauto.tasks.finetune.four_bit_stand_ins import with_four_bit_stand_ins
 from trainauto.tasks.finetune.largest_conversation import conversation_as_known
 from trainauto.tasks.finetune.models import (
     ModelSettings,
@@ -77,12 +77,10 @@ def fake_model(loaded: Loaded, precision: Precision) -> nn.Module:
     with locate_errors(loaded, ("model",)):
         config, _ = configuration_here(chosen.name)
         dtype, four_bits = weights_dtype(options, on_card), four_bits_of(options, on_card)
-        if four_bits is not None:
-            advice = "--force_yml model:load_in_4bit=false plans the same run with its weights as they were saved."
-            message = "layers in 4 bits are not followed on tensors without data yet"
-            raise InputError(Problem(message, advice=advice, argument="load_in_4bit"))
         model = model_without_weights(config, ModelSettings(chosen.name, chosen.attention, dtype, four_bits))
     model = model.to(precision.device)
+    if four_bits is not None:
+        model = with_four_bit_stand_ins(model, four_bits.compute_dtype)
     if options.memory.gradient_checkpointing:
         checkpoint_activations(model)
     lora = options.lora

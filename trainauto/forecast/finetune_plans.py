@@ -92,7 +92,7 @@ def largest_conversation(loaded: Loaded) -> LargestConversation:
     with locate_errors(loaded, ("model",)):
         made = picture_of_most_pixels(config, folder, options.model.max_pixels, options.dataset.max_length)
     why = f"there is no {missing[0]}" if missing else f"{folder} has no processor and tokenizer"
-    return LargestConversation(made.leaves, f"{made.origin} ({why})")
+    return LargestConversation(made.leaves, f"{made.origin}, since {why}")
 
 
 def _of_data(loaded: Loaded, config: Any, folder: Path) -> LargestConversation:

@@ -101,8 +101,8 @@ def picture_of_most_pixels(
     types = {"mm_token_type_ids": (ids == config.image_token_id).long()}
     pictures = {"pixel_values": torch.empty(int(grid.prod()), values), "image_grid_thw": grid}
     encoded = Encoded(ids, labels, types, pictures, 1)
-    said = "" if max_length is not None else ", which nothing in the file bounds (max_length)"
-    origin = f"made up: one picture of {most} pixels and {counted(words, 'token')} of words{said}"
+    bound = "as max_length allows" if max_length is not None else "nothing bounds them: max_length is not given"
+    origin = f"made up of one picture of {most} pixels and {counted(words, 'token')} of words ({bound})"
     return LargestConversation(ConversationSamples(0, "right").batch([encoded]), origin)
 
 
