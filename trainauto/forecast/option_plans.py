@@ -17,7 +17,6 @@ from trainauto.core.worker_process import WorkerProcess
 from trainauto.data.dynamic_dataset import DatasetScan
 from trainauto.forecast.benchmark_plans import benchmark_plans
 from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown, within_budget
-from trainauto.forecast.finetune_plans import plan_finetuning
 from trainauto.forecast.text_plans import plan_language_model
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import forecast_memory
@@ -48,6 +47,8 @@ def plan_for_cards(
         TraceError: the model cannot be traced.
     """
     if (finetuning := finetuning_of(given)) is not None:
+        from trainauto.forecast.finetune_plans import plan_finetuning  # transformers comes with it
+
         return plan_finetuning(finetuning, cards, measure=measure, child=child)
     loaded = runs_of_the_engine(given, "plan")
     if (texts := texts_of(loaded)) is not None:
