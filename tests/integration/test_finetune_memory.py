@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.four_bits import needs_bitsandbytes
-from tests.integration.commands import step_records, train, write_options
+from tests.integration.commands import merged, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budget is enforced on Linux only")
@@ -30,11 +30,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(made: Path, folder: Path, passes: int, how: dict[str, Any] | None = None, **changes: Any) -> Any:
-    """Run two epochs of one step each; return the records of steps and what was said."""
+def trained(
+    made: Path, folder: Path, passes: int, how: dict[str, Any] | None = None, size: int | None = None, **changes: Any
+) -> Any:
+    """Run two epochs, of one step each where no size of passes is given; return records and what was said."""
     folder.mkdir()
-    training = {"per_device_train_batch_size": SAMPLES // passes, "gradient_accumulation_steps": passes}
-    options = finetune_options(made / "model", made / "chats.jsonl", training=training, **changes)
+    given = {"per_device_train_batch_size": size or SAMPLES // passes, "gradient_accumulation_steps": passes}
+    base = finetune_options(made / "model", made / "chats.jsonl", training=given)
+    options = merged(base, changes)
     done = train(write_options(folder / "run.yml", options), **(how or {}))
     assert done.returncode == 0, done.stderr
     return step_records(folder / "training_output" / "current"), done
@@ -69,6 +72,22 @@ def test_beside_weights_in_4_bits(made: Path, tmp_path: Path) -> None:
     assert tight[0]["ooms"] > 0
     losses = [[record["losses"]["loss"] for record in records] for records in (tight, roomy)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_steps_grow_only_where_the_file_lets_them(made: Path, tmp_path: Path) -> None:
+    """Above the file's step a pass is the step, no larger than was written; rates follow what steps really have."""
+    budget = {"memory": {"budget": "160MiB"}}
+    fixed, _ = trained(made, tmp_path / "fixed", 2, {"afresh": False}, 2, **budget)
+    assert [record["samples"] for record in fixed] == [4] * 12
+    assert fixed[0]["plan"] == {"batch_size": 4, "micro_batches": 1}  # in two passes where memory was short
+    grows = {"training": {"max_batch_size": 16, "lr_scaling": "sqrt", "lr_scheduler_type": "constant"}}
+    grown, done = trained(made, tmp_path / "grown", 2, {"afresh": False}, 2, **budget, **grows)
+    assert "4 conversations each, in passes of 2 at first" in done.stdout
+    assert "up to 16 where memory has room" in " ".join(done.stdout.split())
+    assert [record["samples"] for record in grown] == [12] * 4  # of 16, as equal as the epoch of 24 allows
+    assert all(record["plan"] == {"batch_size": 16, "micro_batches": 1} for record in grown)
+    assert [record["lr"]["train"] for record in grown] == pytest.approx([1e-2 * 3**0.5] * 4)
+    assert "a smaller max_batch_size leaves it more" in " ".join(done.stderr.split())
 
 
 def test_passes_grow_where_accumulation_allows_it(made: Path, tmp_path: Path) -> None:

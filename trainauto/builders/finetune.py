@@ -30,13 +30,15 @@ from trainauto.core.run_events import LengthUnit
 from trainauto.core.words import counted
 from trainauto.engine.signals import StopSignals
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
-from trainauto.integrations.huggingface.train_data import STEP_SAMPLES
+from trainauto.integrations.huggingface.step_rates import RateOfStep
+from trainauto.integrations.huggingface.train_data import MOST_STEP_SAMPLES, STEP_SAMPLES
 from trainauto.integrations.loop_controller import settings_of
+from trainauto.optim.batch_scaling import BatchScaling
 from trainauto.optim.precision import Precision
 from trainauto.optim.registry import SCHEDULES
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.finetune_checks import CONTROLLER
-from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining, warmup_of
+from trainauto.options.finetune_options import FinetuneOptions, FinetuneTraining, step_conversations, warmup_of
 from trainauto.options.load import LoadedOptions
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.endings import MeasureAtTheEnd
@@ -185,6 +187,9 @@ class FinetuneRun(TrainerRun):
             directory=directory,
         )
         in_place_of_bars(trainer)
+        if training.lr_scaling != "none":
+            scaling = BatchScaling(training.lr_scaling, step_conversations(training))
+            trainer.add_callback(RateOfStep(trainer, scaling, by_plan=False))
         return trainer
 
     def _arguments(self, output_dir: Path, **others: Any) -> MemoryAwareTrainingArguments:
@@ -223,7 +228,8 @@ class FinetuneRun(TrainerRun):
         }
         arguments = MemoryAwareTrainingArguments(str(output_dir), **{**given, **others})
         # Of one pass as well: what does not fit runs in several, and a step keeps its conversations.
-        setattr(arguments, STEP_SAMPLES, training.per_device_train_batch_size * training.gradient_accumulation_steps)
+        setattr(arguments, STEP_SAMPLES, step_conversations(training))
+        setattr(arguments, MOST_STEP_SAMPLES, training.max_batch_size)
         return arguments
 
 
@@ -315,7 +321,7 @@ def _check_bounds(settings: Mapping[str, Any]) -> None:
         if name.endswith("batch_size"):
             advice = (
                 "Remove it: a pass holds at most the conversations of a step, per_device_train_batch_size times "
-                "gradient_accumulation_steps under training."
+                "gradient_accumulation_steps under training; what lets steps grow beyond them is max_batch_size there."
             )
             raise InputError(Problem(f"{name} is no bound of a Trainer's run", advice=advice))
 

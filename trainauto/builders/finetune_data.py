@@ -107,7 +107,8 @@ def build_finetune_data(loaded: Loaded, processor: Any, most_tokens: int | None)
     samples = ConversationSamples(padding_id(processor), processor.tokenizer.padding_side)
     if not encoder.ends_answers(train[0]):
         logger.warning("the chat template ends answers with no mark: the model does not learn where to stop")
-    return FinetuneData(train, val, ConversationCollator(samples, encoded_with_pictures(everything, encoder)), looked)
+    collate = ConversationCollator(samples, encoded_with_pictures(everything, encoder), longest_first=True)
+    return FinetuneData(train, val, collate, looked)
 
 
 def conversation_sets(loaded: Loaded) -> dict[str, list[Conversation]]:

@@ -10,7 +10,7 @@ from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.optim.precision import Precision
-from trainauto.options.finetune_options import FinetuneTraining, warmup_of
+from trainauto.options.finetune_options import FinetuneTraining, step_conversations, warmup_of
 from trainauto.reporting.formatting import duration, in_thousands
 from trainauto.tasks.finetune.four_bits import bytes_in_four_bits, weights_of
 from trainauto.tasks.finetune.trainer import FinetuneTrainer
@@ -37,11 +37,11 @@ def packed_words(model: nn.Module) -> list[Pair]:
 
 def step_words(training: FinetuneTraining) -> str:
     """Return what a step holds."""
-    passes, size = training.gradient_accumulation_steps, training.per_device_train_batch_size
-    each = counted(size * passes, "conversation")
-    if passes == 1:
-        return f"{each} each"
-    return f"{each} each, in passes of {size} at first, then as memory allows"
+    passes, most = training.gradient_accumulation_steps, training.max_batch_size
+    each = f"{counted(step_conversations(training), 'conversation')} each"
+    begin = f", in passes of {training.per_device_train_batch_size} at first, then as memory allows"
+    grow = f"; up to {most} where memory has room for them" if most is not None else ""
+    return f"{each}{begin if passes > 1 else ''}{grow}"
 
 
 def rate_words(training: FinetuneTraining) -> str:

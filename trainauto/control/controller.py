@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.control.period_controller import PeriodController
 from trainauto.control.period_stats import PeriodStats
 from trainauto.control.planners import Jump
@@ -43,7 +42,7 @@ class Controller(PeriodController):
         if self.effective.samples is not None and count_axis(facts.axes) is None:
             raise ValueError("target_batch_size asks for samples of a step, which the plans of this run do not count")
         if facts.world_size > 1:
-            self.effective = EffectiveBatch(self.effective.total, facts.world_size)
+            self.effective = replace(self.effective, world_size=facts.world_size)
             if (count := count_axis(facts.axes)) is not None:
                 self.bounds = self.bounds.at_most(count.name, self.effective.samples)
             self._planner = self._new_planner()

@@ -1,4 +1,4 @@
-"""An optimizer step of always as many samples, whatever fits into one forward pass."""
+"""An optimizer step of as many samples as was asked for, whatever fits into one forward pass."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -14,6 +14,8 @@ class EffectiveBatch:
         total: samples of every optimizer step, on all ranks; ``None`` leaves them to the controller, and plans are then
             the same.
         world_size: how many share them.
+        may_grow: whether a forward pass that holds more than the step makes the step as large as itself; without it a
+            step never changes.
 
     Raises:
         ValueError: they cannot be shared equally.
@@ -21,6 +23,7 @@ class EffectiveBatch:
 
     total: int | None = None
     world_size: int = 1
+    may_grow: bool = False
 
     def __post_init__(self) -> None:
         if self.total is None:
@@ -36,7 +39,7 @@ class EffectiveBatch:
 
     @property
     def samples(self) -> int | None:
-        """Samples of every optimizer step on one rank."""
+        """Samples of every optimizer step on one rank; the fewest where steps may grow."""
         return None if self.total is None else self.total // self.world_size
 
     def forward(self, plan: Plan) -> Plan:
@@ -49,6 +52,8 @@ class EffectiveBatch:
         """Return the plan of a run whose forward passes are no larger than a controller's plan."""
         if self.samples is None:
             return plan
+        if self.may_grow and plan.batch_size > self.samples:
+            return plan.changed(micro_batches=1)
         return plan.changed(micro_batches=ceil(self.samples / plan.batch_size), batch_size=self.samples)
 
     def next_larger(self, plan: Plan) -> Plan | None:

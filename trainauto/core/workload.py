@@ -6,7 +6,7 @@ has handed on to later ones (outputs, detached) may be among them.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -54,21 +54,40 @@ class Workload(Protocol):
         """Return a batch as it leaves the loader, on the CPU; what its values are is left open."""
 
 
+@runtime_checkable
+class UnequalSamples(Protocol):
+    """A kind of sample of which a part holds as many as there is room for, few large ones or many small ones."""
+
+    def ends(self, tensors: Tensors, largest: int) -> Sequence[int]:
+        """Return where each part of a batch ends; none takes more memory than ``largest`` of the largest samples."""
+
+
+def even_ends(samples: int, largest: int) -> list[int]:
+    """Return where the fewest parts of at most ``largest`` samples end, as equal as they can be."""
+    parts = math.ceil(samples / largest)
+    ends, start = [], 0
+    for part in range(parts):
+        start += math.ceil((samples - start) / (parts - part))
+        ends.append(start)
+    return ends
+
+
 def split(workload: Workload, tensors: Tensors, samples: int, largest: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    """Split a batch into the fewest parts of at most ``largest`` samples, as equal as possible.
+    """Split a batch into the fewest parts of at most ``largest`` samples, or of what so many take at most.
 
     Args:
         workload: the kind of its samples.
         tensors: the batch.
         samples: how many it has.
-        largest: most samples of a part.
+        largest: most samples of a part; where they differ in size, the memory of so many of the largest.
 
     Yields:
         The number of samples up to the end of a part, and the part.
     """
-    parts = math.ceil(samples / largest)
+    ends: Sequence[int] = even_ends(samples, largest)
+    if len(ends) > 1 and isinstance(workload, UnequalSamples):
+        ends = workload.ends(tensors, largest)
     start = 0
-    for part in range(parts):
-        stop = start + math.ceil((samples - start) / (parts - part))
+    for stop in ends:
         yield stop, workload.part(tensors, start, stop)
         start = stop

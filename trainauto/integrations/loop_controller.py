@@ -17,15 +17,15 @@ class LoopController(ControllerAutomation):
     """The controller of a loop of one's own."""
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], axes: tuple[Axis, ...], step_samples: int | None = None) -> Self:
+    def of(cls, settings: Mapping[str, Any], axes: tuple[Axis, ...], steps: EffectiveBatch | None = None) -> Self:
         """Return one that goes by these settings, within these bounds.
 
-        With ``step_samples`` every step is of so many samples.
+        With ``steps`` a step is of so many samples, whatever fits into one forward pass.
 
         Raises:
             InputError: a setting is unknown, or a value cannot be.
         """
-        return cls(Controller(cls.name, settings_of(settings), Bounds({}, axes), EffectiveBatch(step_samples)))
+        return cls(Controller(cls.name, settings_of(settings), Bounds({}, axes), steps or EffectiveBatch()))
 
 
 def settings_of(settings: Mapping[str, Any]) -> ControlSettings:

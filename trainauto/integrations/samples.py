@@ -97,8 +97,14 @@ class NestedSamples:
                 extent = max(extent, int(tensors[name].shape[dimension] / factor))
         return BatchShape(samples, extent, tokens=samples * extent if self._counts_tokens else 0, images=samples)
 
-    def fullness(self, tensors: Tensors) -> float:
-        """Return how many values a sample has on average, over those of the template's."""
+    def fullness(self, tensors: Tensors, largest: int) -> float:
+        """Return how many values a sample has on average, over those of the template's.
+
+        Args:
+            tensors: of the batch.
+            largest: samples that a pass of it holds.
+        """
+        del largest
         divided = self.template.divided
         values = sum(_values(leaf) for name, leaf in tensors.items() if name in divided)
         of_template = sum(_values(leaf) for name, leaf in self.template.leaves.items() if name in divided)
@@ -179,7 +185,7 @@ def are_largest(batch: Batch) -> bool:
     workload = batch.workload
     if not isinstance(workload, NestedSamples) or batch.plan.has_size or BATCH_SIZE not in batch.plan:
         return True
-    return workload.fullness(batch.tensors) >= AS_LARGE
+    return workload.fullness(batch.tensors, batch.plan.forward_batch_size) >= AS_LARGE
 
 
 def template_of(one: Any, three: Any, leaves: Callable[[Any], dict[str, Any]], sized: SizedDimensions) -> Template:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from trainauto.core.registry import in_one_word
 from trainauto.core.words import counted
 from trainauto.options.checks import CombinationChecks
-from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.validation_errors import Finding
 
 _CHECKS = CombinationChecks(FinetuneOptions)
@@ -38,6 +38,35 @@ def one_warmup(options: FinetuneOptions) -> Iterator[Finding]:
         steps = counted(training.warmup_steps, "step")
         message = f"the warm-up of {steps} does not end within the {training.max_steps} of the run"
         yield Finding(path, message, "Shorten warmup_steps, or lengthen max_steps.")
+
+
+@_reads("training", "training_automations")
+def steps_that_may_grow(options: FinetuneOptions) -> Iterator[Finding]:
+    """A bound of larger steps is above the file's own, and something makes use of it."""
+    training = options.training
+    most, own = training.max_batch_size, step_conversations(training)
+    path = ("training", "max_batch_size")
+    if most is None:
+        if training.lr_scaling != "none":
+            message = f"lr_scaling: {training.lr_scaling} follows steps, and those of this file never change"
+            advice = f"Write max_batch_size, which lets steps grow beyond {counted(own, 'conversation')}; or remove it."
+            yield Finding(("training", "lr_scaling"), message, advice, at_key=True)
+    elif most < own:
+        message = f"max_batch_size is {most}, and a step has {own} conversations in any case"
+        advice = "Write more, or remove it: passes of a step hold fewer by themselves where memory asks for it."
+        yield Finding(path, message, advice)
+    elif not _is_steered(options):
+        message = f"max_batch_size lets steps grow, and {CONTROLLER}, which would do it, is switched off"
+        yield Finding(path, message, "Remove one of the two.", at_key=True)
+
+
+def _is_steered(options: FinetuneOptions) -> bool:
+    """Say whether batches follow memory."""
+    automations = options.training_automations
+    switches = (automations.__pydantic_extra__ or {}).items()
+    return automations.enabled and all(
+        switch.enabled for name, switch in switches if in_one_word(name) == in_one_word(CONTROLLER)
+    )
 
 
 @_reads("training")

@@ -104,6 +104,18 @@ class FinetuneTraining(Section):
     gradient_accumulation_steps: PositiveInt = option(
         1, "Passes of a step: a step has this many times per_device_train_batch_size conversations, whatever fits."
     )
+    max_batch_size: PositiveInt | None = option(
+        None,
+        "Most conversations of a step where memory has room for more than those two make; a pass then holds them all.",
+        unit="conversations",
+        reason="null: steps stay as large as the file says, and only passes grow",
+    )
+    lr_scaling: Literal["none", "sqrt", "linear"] = option(
+        "none",
+        "Factor of the rate of steps that max_batch_size lets grow: how many times the file's conversations they have "
+        "(linear), or the square root of it (sqrt, for Adam).",
+        reason="none: rates stay those of the file, whatever the batch",
+    )
     learning_rate: Positive = option(
         2e-4, "Rate of AdamW.", reason="for adapters; all weights of a trained model want a tenth of it"
     )
@@ -161,6 +173,11 @@ class FinetuneOptions(FileOptions):
     dataset: FinetuneDataset = option(..., "Conversations, e.g. `{path: chats.jsonl}`.")
     training: FinetuneTraining = option(..., "Batches, rates, length.")
     memory: FinetuneMemory = option(FinetuneMemory(), "Memory budget.")
+
+
+def step_conversations(training: FinetuneTraining) -> int:
+    """Return the conversations of a step, as the file has them."""
+    return training.per_device_train_batch_size * training.gradient_accumulation_steps
 
 
 def warmup_of(training: FinetuneTraining) -> float:

@@ -26,6 +26,16 @@ def test_steps_hold_the_samples_and_passes_no_more_than_was_meant(samples: int, 
     assert effective.even(even) == even
 
 
+@given(samples=sizes, batch=sizes)
+def test_a_pass_above_the_step_makes_it_larger_where_it_may(samples: int, batch: int) -> None:
+    effective, fixed = EffectiveBatch(samples, may_grow=True), EffectiveBatch(samples)
+    asked = Plan.of(batch_size=batch, lq_size=8)
+    plan = effective.whole(asked)
+    assert plan == (asked if batch > samples else fixed.whole(asked))
+    assert effective.forward(plan).batch_size <= batch
+    assert effective.even(effective.even(asked)) == effective.even(asked)
+
+
 def test_without_a_target_plans_are_the_runs_own() -> None:
     plan = Plan.of(batch_size=12, micro_batches=3, lq_size=8)
     assert EffectiveBatch().forward(plan) == EffectiveBatch().whole(plan) == EffectiveBatch().even(plan) == plan

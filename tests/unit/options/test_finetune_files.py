@@ -194,6 +194,15 @@ def test_a_schedule_that_is_not_there_is_refused_with_all_there_are(problems: Pr
             ],
             "the milestone 50 lies behind the run's end at 50",
         ),
+        (["training:lr_scaling=sqrt"], "lr_scaling: sqrt follows steps, and those of this file never change"),
+        (
+            ["training:per_device_train_batch_size=4", "training:max_batch_size=3"],
+            "max_batch_size is 3, and a step has 4 conversations in any case",
+        ),
+        (
+            ["training:max_batch_size=64", "training_automations={DynamicBatchSizeOptimizer: {enabled: false}}"],
+            "DynamicBatchSizeOptimizer, which would do it, is switched off",
+        ),
         (["training:early_stop_patience=5"], "early_stop_patience waits for a loss that is not given"),
         (["dataset:val=more.jsonl", "dataset:val_share=0.1"], "given twice, as val and as val_share"),
         (["training_automations={PlanSchedule: {changes: []}}"], "PlanSchedule steers no Trainer's run"),

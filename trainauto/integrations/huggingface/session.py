@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
@@ -69,7 +70,8 @@ class MemorySession:
         args = trainer.args
         step_samples = data.step_samples * args.world_size if data.step_samples else None
         settings = own_argument(args, "memory_settings") or {}
-        self.automation = TrainerController.of(settings, data.growth.axes, step_samples)
+        steps = EffectiveBatch(step_samples, may_grow=data.steps_may_grow)
+        self.automation = TrainerController.of(settings, data.growth.axes, steps)
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         directory = trainer.own_run_directory
         own: dict[str, Any] = {}
@@ -124,7 +126,7 @@ class MemorySession:
         choose_first_plan(run)
         if run.ranks.is_first and not run.progress.steps and self.samples_to_train is not None:
             option = "max_batch_size" if BATCH_SIZE in given else "max_tokens_per_batch"
-            if self.data.step_samples is None:
+            if self.data.steps_may_change:
                 warn_of_few_steps(run, self.samples_to_train, given, option)
 
     def step(self, inputs: PlannedInputs, items: Any) -> PendingStep:

@@ -47,6 +47,9 @@ TRAIN_SET = "train_dataset"
 STEP_SAMPLES = "step_samples"
 """Attribute of arguments: samples of every step, where they are no product of passes and batches, or of one pass."""
 
+MOST_STEP_SAMPLES = "most_step_samples"
+"""Attribute of arguments beside :data:`STEP_SAMPLES`: what steps may grow to where one pass holds more than a step."""
+
 
 @dataclass(frozen=True)
 class TrainData:
@@ -59,6 +62,7 @@ class TrainData:
         loader: draws batches.
         step_samples: samples of every step, where ``gradient_accumulation_steps`` or :data:`STEP_SAMPLES` fixes them.
         some_rows: checksum of a few rows, where samples have rows of tokens.
+        steps_may_grow: whether a pass that holds more than ``step_samples`` makes the step larger.
     """
 
     samples: MapSamples
@@ -67,6 +71,12 @@ class TrainData:
     loader: LoopLoader
     step_samples: int | None
     some_rows: int | None = None
+    steps_may_grow: bool = False
+
+    @property
+    def steps_may_change(self) -> bool:
+        """Whether memory decides how many samples a step has."""
+        return self.step_samples is None or self.steps_may_grow
 
     @property
     def first_step_samples(self) -> float:
@@ -115,10 +125,11 @@ def build_train_data(trainer: Any, passes: int) -> TrainData:
             structure = teach_workload(samples, growth, lengths, example=longest)
     loader = _loader(args, samples, growth, _stream(args, samples, growth, lengths, own))
     step_samples = _fixed_samples(args, passes) if BATCH_SIZE in growth.plan else None
-    loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples)
+    may_grow = step_samples is not None and own_argument(args, MOST_STEP_SAMPLES) is not None
+    loader.axes, loader.steps = growth.axes, EffectiveBatch(step_samples, may_grow=may_grow)
     samples.mean_length = float(np.mean(lengths)) if lengths is not None else None
     samples.mean_of_packed = own.mean_samples if own is not None else None
-    return TrainData(samples, structure, growth, loader, step_samples, some_rows)
+    return TrainData(samples, structure, growth, loader, step_samples, some_rows, may_grow)
 
 
 def _lengths(trainer: Any) -> NDArray[np.int64] | None:
@@ -170,7 +181,8 @@ def _growth(args: Any, passes: int, lengths: NDArray[np.int64] | None) -> Growth
     whole = _fixed_samples(args, passes)
     if whole is None:
         return Growth.of(Range(start, most or start, least), None, None, None)
-    growth = Growth.of(Range(start, min(most or whole, whole), least), None, None, None)
+    largest = max(min(most or whole, whole), own_argument(args, MOST_STEP_SAMPLES) or 0)
+    growth = Growth.of(Range(start, largest, least), None, None, None)
     return Growth(growth.axes, Plan.of(batch_size=whole, micro_batches=passes))
 
 

@@ -4,16 +4,19 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from trainauto.core.plan import BatchShape
-from trainauto.core.workload import Tensors
+from trainauto.core.workload import Tensors, even_ends
+from trainauto.data.packing import IntArray, SampleSizes
 from trainauto.integrations.samples import NestedSamples, Template, Weigh
 from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.tasks.finetune.conversation_samples import ROWS_OF, ConversationSamples
 from trainauto.tasks.finetune.conversations import Conversation
-from trainauto.tasks.finetune.encoding import IDS, ConversationEncoder, Encoded
+from trainauto.tasks.finetune.encoding import IDS, MASK, ConversationEncoder, Encoded
+from trainauto.tasks.finetune.passes import PassCost
 
 
 class ConversationDataset:
@@ -49,15 +52,20 @@ class ConversationCollator:
     Args:
         samples: puts them together.
         example: a conversation with pictures; ``None`` where there are none in the run.
+        longest_first: whether conversations come from the longest to the shortest, whose passes are then of neighbours
+            by length (:mod:`~trainauto.tasks.finetune.passes`); else in the order in which they are given.
     """
 
-    def __init__(self, samples: ConversationSamples, example: Encoded | None) -> None:
+    def __init__(self, samples: ConversationSamples, example: Encoded | None, *, longest_first: bool = False) -> None:
         self.samples = samples
+        self._longest_first = longest_first
         self._along = tuple(example.along) if example is not None else ()
         self._pictures = {name: rows[:0] for name, rows in example.pictures.items()} if example is not None else {}
 
     def __call__(self, samples: Sequence[Encoded]) -> dict[str, Tensor]:
         """Return a batch, ``input_ids`` first."""
+        if self._longest_first:
+            samples = [samples[place] for place in _sizes_of(samples).longest_first()]
         batch = self.samples.batch(samples)
         for name in self._along:
             if name not in batch:
@@ -67,6 +75,18 @@ class ConversationCollator:
                 batch[name] = none
                 batch[ROWS_OF + name] = torch.zeros(len(samples), dtype=torch.long)
         return {name: batch[name] for name in sorted(batch, key=lambda name: (name != IDS, name))}
+
+
+def _sizes_of(samples: Sequence[Encoded]) -> SampleSizes:
+    rows = [max((len(picture) for picture in sample.pictures.values()), default=0) for sample in samples]
+    return SampleSizes(np.asarray([len(sample.ids) for sample in samples]), np.asarray(rows))
+
+
+def _tokens_and_rows(tensors: Mapping[str, Any]) -> tuple[IntArray, IntArray]:
+    """Return the tokens of each sample of a batch, padding left out, and the rows of its pictures."""
+    rows = [tensors[name].cpu().numpy() for name in tensors if name.startswith(ROWS_OF)]
+    tokens = tensors[MASK].sum(1).cpu().numpy()
+    return tokens, np.max(rows, axis=0) if rows else np.zeros_like(tokens)
 
 
 class PlannedConversations(NestedSamples):
@@ -81,6 +101,8 @@ class PlannedConversations(NestedSamples):
     def __init__(self, samples: ConversationSamples, template: Template, weigh: Weigh | None = None) -> None:
         super().__init__(template, weigh)
         self._samples = samples
+        tokens, rows = _tokens_and_rows(template.leaves)
+        self._cost = PassCost(int(tokens.max()), max(1, int(rows.max())))
 
     @classmethod
     def of(cls, samples: ConversationSamples, one: Mapping[str, Any]) -> "PlannedConversations":
@@ -97,6 +119,16 @@ class PlannedConversations(NestedSamples):
         """Return samples ``start`` to ``stop`` with their pictures."""
         return self._samples.part(tensors, start, stop)
 
+    def ends(self, tensors: Tensors, largest: int) -> Sequence[int]:
+        """Return where each pass of a step ends: the fewest of which none takes more than ``largest`` of the largest.
+
+        Conversations that do not come from the longest to the shortest are divided by their number.
+        """
+        tokens, rows = _tokens_and_rows(tensors)
+        if np.any(np.diff(tokens) > 0):
+            return even_ends(len(tokens), largest)
+        return self._cost.ends(SampleSizes(tokens, rows), largest)
+
     def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
         """Return the samples of all parts; what a loss has handed on has a row for each, and no pictures."""
         return self._samples.join(parts) if IDS in parts[0] else super().join(parts)
@@ -109,9 +141,14 @@ class PlannedConversations(NestedSamples):
         """Return the tokens of a batch, padding left out."""
         return self._samples.units(tensors)
 
-    def fullness(self, tensors: Tensors) -> float:
-        """Return how many padded tokens a sample has, over those of the template's."""
-        return float(tensors[IDS].shape[1] / self.template.leaves[IDS].shape[1])
+    def fullness(self, tensors: Tensors, largest: int) -> float:
+        """Return what the fullest pass takes, over what so many of the template's sample take, or all there are."""
+        tokens, rows = _tokens_and_rows(tensors)
+        ends = np.asarray(self.ends(tensors, largest))
+        starts = np.append(0, ends[:-1])
+        longest, held = np.maximum.reduceat(tokens, starts), np.add.reduceat(rows, starts)
+        costs = self._cost.cost(ends - starts, longest, held)
+        return float(costs.max() / self._cost.bound(min(largest, len(tokens))))
 
     def told(self) -> Sequence[Tensor]:
         """Return all but what pictures show: models read sizes out of tokens, masks, and how many patches there are."""

@@ -15,6 +15,7 @@ from trainauto.data.packing import BatchCost
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments, own_argument
 from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
+from trainauto.integrations.huggingface.step_rates import RateOfStep
 from trainauto.integrations.huggingface.trainer import MemoryAwareTrainer
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.tasks.multitask.batches.task_stream import TaskMixing, own_stream
@@ -22,7 +23,6 @@ from trainauto.tasks.multitask.losses.balancing import TaskBalancer
 from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
 from trainauto.tasks.multitask.losses.sample_losses import losses_of_samples
 from trainauto.tasks.multitask.losses.shared_search import shared_weights
-from trainauto.tasks.multitask.losses.step_rates import RateOfStep
 from trainauto.tasks.multitask.losses.step_tasks import LargestPart, StepTasks
 from trainauto.tasks.multitask.losses.task_losses import TaskSums, masks_of
 from trainauto.tasks.multitask.model_inputs import TASK_IDS, TensorsOnly, accepted, named_inputs, predictions

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from tests.vision_models import FAMILIES, model_of, processor_of
+from trainauto.core.workload import split
 from trainauto.tasks.finetune.conversation_samples import IMAGES, ConversationSamples, for_model
 from trainauto.tasks.finetune.conversations import Conversation, ImagePart, TextPart, Turn
 from trainauto.tasks.finetune.datasets import ConversationCollator, ConversationDataset, PlannedConversations
@@ -97,10 +98,39 @@ def test_what_a_loss_hands_on_is_joined_by_rows() -> None:
 def test_plans_go_by_the_largest_sample() -> None:
     workload = planned("qwen3_vl")
     repeated = workload.dummy(3, 1)
-    assert workload.fullness(repeated) == 1.0
+    assert workload.fullness(repeated, 3) == workload.fullness(repeated, 8) == 1.0
     assert repeated[IMAGES].tolist() == [3, 3, 3]
     assert workload.shape(repeated).tokens == 3 * workload.shape(workload.dummy(1, 1)).tokens
-    assert workload.fullness(batch_of("qwen3_vl", 2)) < 0.6
+    assert workload.fullness(batch_of("qwen3_vl", 2), 1) < 0.6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_passes_hold_as_much_as_so_many_of_the_largest(family: str, side: str) -> None:
+    """Few long conversations or many short ones, each once; never more tokens or pictures than there is room for."""
+    workload = planned(family, side)
+    collate = ConversationCollator(workload._samples, dataset(family)[3], longest_first=True)
+    whole = collate([dataset(family)[number] for number in (0, 2, 1, 2, 3, 2, 4, 2, 0)])
+    tokens = whole["attention_mask"].sum(1).tolist()
+    assert tokens == sorted(tokens, reverse=True)
+    most_tokens, most_rows = max(tokens), workload.template.leaves["pixel_values"].shape[0]
+    fewer = []
+    for largest in (1, 2, 3):
+        passes = [part for _, part in split(workload, whole, 9, largest)]
+        assert sum(len(part["input_ids"]) for part in passes) == 9
+        assert len(passes) <= -(-9 // largest)
+        assert same(workload.join(passes), whole)
+        fewer.append(len(passes) < -(-9 // largest))
+        for part in passes:
+            fits = part["input_ids"].numel() <= largest * most_tokens
+            assert len(part["input_ids"]) <= largest or (fits and len(part["pixel_values"]) <= largest * most_rows)
+    assert any(fewer)
+    assert [len(part["input_ids"]) for _, part in split(workload, whole, 9, 9)] == [9]
+
+
+def test_what_does_not_come_by_length_is_divided_by_number() -> None:
+    workload = planned("qwen3_vl")
+    assert workload.ends(batch_of("qwen3_vl", 2, 3, 0, 1, 2), 2) == [2, 4, 5]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

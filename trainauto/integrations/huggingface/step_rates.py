@@ -1,38 +1,46 @@
 """Rates of steps that grow with memory."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from transformers import TrainerCallback
 
-from trainauto.tasks.multitask.losses.normalizer import EffectiveBatchSizeNormalizer
+
+class RateScaling(Protocol):
+    """Says how rates follow the samples of a step."""
+
+    def rate_factor(self, samples: int, /) -> float:
+        """Return by what a schedule's rates are multiplied for steps of so many samples."""
 
 
 class RateOfStep(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
     """Multiplies a schedule's rate for the samples that steps have now, and only where these can change.
 
     What counts is the plan, of packed batches the samples they have on average: the last batches of an epoch, which are
-    smaller because no more samples are left, are no change. The schedule itself, and what logs say, stay as they are.
+    smaller because no more samples are left, are no change. Or it is what each step really has, as in runs of the
+    engine. The schedule itself, and what the Trainer logs, stay as they are.
 
     Args:
         trainer: whose steps.
-        normalizer: says the factor.
+        scaling: says the factor.
+        by_plan: whether the plan counts, and not what a step has.
     """
 
-    def __init__(self, trainer: Any, normalizer: EffectiveBatchSizeNormalizer) -> None:
+    def __init__(self, trainer: Any, scaling: RateScaling, *, by_plan: bool = True) -> None:
         self._trainer = trainer
-        self._normalizer = normalizer
+        self._scaling = scaling
+        self._by_plan = by_plan
         self._rates: list[float] | None = None
 
     def on_pre_optimizer_step(self, args: Any, _state: Any, control: Any, **_others: Any) -> Any:
         """Scale the rates for this step."""
         memory = self._trainer.memory
-        if memory is None or memory.data.step_samples is not None:
+        if memory is None or not memory.data.steps_may_change:
             return control
         plan = memory.pending_plan
         if plan is None:
             return control
-        samples = round(memory.data.samples.mean_samples(plan))
-        factor = self._normalizer.rate_factor(samples * args.world_size)
+        planned = round(memory.data.samples.mean_samples(plan)) * args.world_size
+        factor = self._scaling.rate_factor(planned if self._by_plan else memory.pending_samples)
         groups = self._trainer.optimizer.param_groups
         self._rates = [group["lr"] for group in groups]
         for group in groups:
