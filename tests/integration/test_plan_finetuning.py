@@ -15,7 +15,7 @@ from tests.acceptance import only_in_acceptance
 from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import command, merged, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
-from trainauto.builders.finetune import FinetuneRun
+from trainauto.builders.finetune import FinetuneRun, controller_settings
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.builders.finetune_networks import SAMPLE, Loaded
 from trainauto.builders.model import choose_precision
@@ -25,7 +25,7 @@ from trainauto.commands.recipes_table import recipes_json, recipes_table
 from trainauto.commands.run_plan import as_json
 from trainauto.core.plan import Plan
 from trainauto.forecast.card_plan import chosen_cards
-from trainauto.forecast.finetune_plans import largest_conversation
+from trainauto.forecast.finetune_plans import conversations_axis, largest_conversation, most_of_a_pass
 from trainauto.forecast.finetune_recipes import plan_recipes
 from trainauto.forecast.option_plans import plan_for_cards
 from trainauto.forecast.traced_run import fake_run
@@ -136,6 +136,23 @@ def test_a_configuration_is_all_that_a_plan_needs(made: Path, tmp_path: Path) ->
     card = json.loads(as_json(answer))["cards"][0]
     assert (card["max_batch_size"], card["plan"]) == (8, {"batch_size": 8, "micro_batches": 1})
     assert card["frontier"] == [{"batch_size": large.frontier[-1].batch_size, "micro_batches": 1}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "most", "bound"),
+    [
+        ({}, 8, "the 8 conversations of a step"),
+        ({"training": {"max_batch_size": 32}}, 32, "max_batch_size, 32"),
+        ({"training_automations": {"enabled": False}}, 2, "per_device_train_batch_size, since nothing steers batches"),
+    ],
+)
+def test_a_pass_holds_what_a_run_would_put_into_it(
+    tmp_path: Path, changes: dict[str, Any], most: int, bound: str
+) -> None:
+    loaded = read(tmp_path / "run.yml", options_without_data(tmp_path, **changes))
+    settings = controller_settings(loaded)
+    assert most_of_a_pass(loaded.options, settings) == most
+    assert conversations_axis(loaded.options, settings).capped_by == bound
 
 
 def test_recipes_say_what_each_takes_and_costs(made: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from trainauto.forecast.card_plan import CardPlans, within_budget
 from trainauto.forecast.code_plans import plan_traced
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.options.cards import CardPreset
-from trainauto.options.finetune_options import FinetuneOptions
+from trainauto.options.finetune_options import FinetuneOptions, step_conversations
 from trainauto.options.load import LoadedOptions
 from trainauto.tasks.finetune.largest_conversation import LargestConversation, can_encode, picture_of_most_pixels
 from trainauto.tasks.finetune.models import configuration_here, most_positions_of
@@ -106,9 +106,11 @@ def _of_data(loaded: Loaded, config: Any, folder: Path) -> LargestConversation:
 def conversations_axis(options: FinetuneOptions, settings: dict[str, Any] | None) -> Axis:
     """Return what grows: the conversations of a pass, as far as there is memory."""
     most = most_of_a_pass(options, settings)
-    why = "per_device_train_batch_size" if settings is None else f"the {counted(most, 'conversation')} of a step"
-    if settings is not None and "max_batch_size" in settings:
-        why = "max_batch_size"
+    why = f"the {counted(most, 'conversation')} of a step"
+    if settings is None:
+        why = "per_device_train_batch_size, since nothing steers batches"
+    elif options.training.max_batch_size is not None:
+        why = f"max_batch_size, {most}"
     return Axis(BATCH_SIZE, "samples", 1, max(MOST_CONVERSATIONS, most), capped_by=why)
 
 
@@ -119,10 +121,10 @@ def most_of_a_pass(options: FinetuneOptions, settings: dict[str, Any] | None) ->
         options: of the run.
         settings: of its controller; ``None`` where it is switched off.
     """
-    first = options.training.per_device_train_batch_size
+    training = options.training
     if settings is None:
-        return first
-    return int(settings.get("max_batch_size") or first * options.training.gradient_accumulation_steps)
+        return training.per_device_train_batch_size
+    return training.max_batch_size or step_conversations(training)
 
 
 def words_of(options: FinetuneOptions) -> str:
