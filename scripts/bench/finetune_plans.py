@@ -200,12 +200,28 @@ def page(found: dict[Case, PlanBytes], asked: Asked, versions: dict[str, str]) -
             of = found[Case(USUAL, checkpoints, batch)]
             cells += [f"{of.peak_bytes / GIB:.2f}", f"{on_a_card(of) / GIB:.2f}"]
         lines.append(f"| {batch} | {' | '.join(cells)} | {source} |")
+    lines.append(_slopes(found))
     lines += [BY_LENGTH, "| tokens | checkpoints | 1 | 2 | 4 | 8 |", "|---:|---|---:|---:|---:|---:|"]
     for tokens, checkpoints in product(LENGTHS, (False, True)):
         cells = [f"{on_a_card(found[Case(tokens, checkpoints, batch)]) / GIB:.2f}" for batch in SOURCE_GB]
         lines.append(f"| {tokens} | {'yes' if checkpoints else 'no'} | {' | '.join(cells)} |")
     cost = COST.format(cores=os.cpu_count(), seconds=asked.seconds, mib=asked.bytes / MIB, load=os.getloadavg()[0])
     return "\n".join([*lines, cost, "```", asked.said.strip(), "```"])
+
+
+def _slopes(found: dict[Case, PlanBytes]) -> str:
+    """Say what one conversation more costs, here and there."""
+    few, many = min(SOURCE_GB), max(SOURCE_GB)
+
+    def slope(checkpoints: bool) -> float:
+        ends = (on_a_card(found[Case(USUAL, checkpoints, batch)]) for batch in (many, few))
+        return (next(ends) - next(ends)) / (many - few) / GIB
+
+    theirs = (SOURCE_GB[many] - SOURCE_GB[few]) / (many - few)
+    return (
+        f"\nA conversation more costs {slope(False):.2f} GiB here, with checkpoints {slope(True):.2f} GiB, and "
+        f"{theirs:.2f} GB in the source's table."
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -243,7 +259,8 @@ and 256 tokens of words. The source is OpenAdaptAI/openadapt-ml v0.1.0, docs/bat
 in 4 bits; its table has batch and GB alone, not how long conversations are, nor whether blocks are checkpointed.
 
 GiB. "Live": most bytes that tensors hold at one time. "On a card": the least that torch's allocator has to reserve
-for that (expandable segments, simulated), and 0.7 GiB for CUDA itself, by reports of others.
+for that (expandable segments, simulated), and 0.7 GiB for CUDA itself, by reports of others. Whether the source's GB
+are of 10^9 bytes or of 2^30 its table does not say: 1 GiB is 1.07 GB.
 """
 
 BY_LENGTH = """

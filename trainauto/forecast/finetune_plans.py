@@ -30,6 +30,10 @@ Loaded = LoadedOptions[FinetuneOptions]
 MOST_CONVERSATIONS = 512
 """Of a pass, that are looked at: models of some billion weights fit no more anywhere."""
 
+LARGEST_TRACED = 16
+"""Conversations of the largest pass that is traced at first: bytes follow their number in a line, and larger ones take
+longer to follow."""
+
 TRACE_TIMEOUT_S = 300.0
 """Of building a model of some ten billion weights and tracing it, on cores that others use."""
 
@@ -71,6 +75,7 @@ def plan_finetuning(
             (settings or {}).get("target_vram_usage"),
             notes=(*notes, *notes_on(options, largest)),
             most_samples=most_of_a_pass(options, settings),
+            largest_traced=LARGEST_TRACED,
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
         )
 

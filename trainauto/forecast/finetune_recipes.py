@@ -111,7 +111,7 @@ class AllRecipes:
         name: of the run.
         network: in words.
         notes: what plans go by, and what they do not know.
-        recipes: least memory last.
+        recipes: without 4 bits first, by format.
         cards: names.
         seconds: of all traces.
     """
