@@ -66,8 +66,8 @@ class FourBitLinear(nn.Linear):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (..., M) to (..., N)."""
         computed = inputs if self.compute_dtype is None else inputs.to(self.compute_dtype)
-        outputs: Tensor = _Product.apply(computed, self.bias, self)  # type: ignore[no-untyped-call]
-        return outputs.to(inputs.dtype)
+        turned: Tensor = _Product.apply(computed, self.bias, self).to(inputs.dtype)  # type: ignore[no-untyped-call]
+        return turned
 
     def statistics(self) -> Tensor:
         """Return the largest weight of each block, as a number: (B,) float32."""
@@ -90,10 +90,9 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, bias: Tensor | None, layer: FourBitLinear) -> Tensor:
         ctx.layer = layer
-        statistics = layer.copied_statistics()  # live until the product is made
-        outputs = nn.functional.linear(inputs, layer.unpacked(inputs.dtype), bias)
-        del statistics
-        return outputs
+        _statistics = layer.copied_statistics()  # live until the product is made
+        weights = layer.unpacked(inputs.dtype)
+        return nn.functional.linear(inputs, weights, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
