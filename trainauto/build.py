@@ -176,7 +176,7 @@ def _assembled(
             budget_bytes=parts.budget_bytes,
             first_plan=parts.facts.plan,
             batch_scaling=BatchScaling(parts.task.rate_scaling, configured_samples),
-            checkpointing_fallback=CheckpointingFallback(
+            last_resort=CheckpointingFallback(
                 allowed=options.memory.allow_gradient_checkpointing, may_help=start.checkpointing_may_help
             ),
             length_key=parts.task.length_key,

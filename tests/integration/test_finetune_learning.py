@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from scripts.tiny_vlm import make_all
 from tests.acceptance import only_in_acceptance
@@ -51,7 +52,10 @@ def test_a_base_learns_and_adapters_teach_it_another_wording(tmp_path: Path, see
 @only_in_acceptance
 @pytest.mark.parametrize("name", ["fast_dev", "production", "low_memory", "debug"])
 def test_the_published_examples_run(tmp_path: Path, name: str) -> None:
-    """D27, D39 to D42, on the small model, with a step's figures in the log and answers at the end."""
+    """D27, D39 to D42, on the small model of the same family, with a step's figures in the log and answers at the end.
+
+    Where bitsandbytes is installed, in 4 bits as the files say.
+    """
     data = tmp_path / "tiny_vlm"
     data.mkdir()
     make_all(data, 0, 48, 24)
@@ -67,7 +71,13 @@ def test_the_published_examples_run(tmp_path: Path, name: str) -> None:
     options = str(FILES / f"{name}.yml")
     done = command("train", "-opt", options, "--force_yml", *overrides, cwd=tmp_path, afresh=True, timeout_s=600)
     assert done.returncode == 0, done.stderr
+    is_packed = re.search(r"linear layers [\d.]+ \w+ in 4 bits", " ".join(done.stdout.split())) is not None
+    assert is_packed == has_bitsandbytes
     run = tmp_path / "training_output" / name / "current"
+    assert json.loads((run / "config.json").read_text())["model"]["load_in_4bit"] == has_bitsandbytes
+    adapters = load_file(run / "checkpoints" / "epoch_0" / "adapter_model.safetensors")
+    moved = [key for key, weight in adapters.items() if "lora_B" in key and weight.abs().max() > 0]
+    assert len(moved) == len(adapters) // 2  # of each layer that was named
     log = json.loads((run / "training_log.json").read_text())
     assert log["termination_status"] == "auto_complete"
     assert all({"epoch", "step", "loss", "lr", "time"} == entry.keys() for entry in log["losses"])

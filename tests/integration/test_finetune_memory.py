@@ -3,11 +3,15 @@
 import json
 import platform
 import re
+import subprocess
+import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.acceptance import only_in_acceptance
 from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import merged, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
@@ -15,6 +19,8 @@ from tests.integration.finetune_runs import finetune_options, write_chats, write
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budget is enforced on Linux only")
 
 SAMPLES = 24
+AS_MEASURED = {"DynamicBatchSizeOptimizer": {"policy": "step"}}
+"""Plans follow what is measured; nothing is foreseen."""
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +28,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, and 24 conversations of some 400 tokens: all at once take more than 90 MiB."""
     folder = tmp_path_factory.mktemp("made")
     write_model(folder / "model")
-    file = write_chats(folder / "chats.jsonl", SAMPLES)
-    entries = [json.loads(line) for line in file.read_text().splitlines()]
-    for entry in entries:
-        entry["messages"][-1]["content"] = "red green blue square circle " * 40
-    file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    lengthened(write_chats(folder / "chats.jsonl", SAMPLES), range(SAMPLES))
     return folder
+
+
+def lengthened(file: Path, which: Collection[int]) -> Path:
+    """Have some conversations of a file end in an answer of some 400 tokens."""
+    entries = [json.loads(line) for line in file.read_text().splitlines()]
+    for number in which:
+        entries[number]["messages"][-1]["content"] = "red green blue square circle " * 40
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return file
 
 
 def trained(
@@ -44,23 +55,75 @@ def trained(
 
 
 def test_a_step_that_runs_out_of_memory_runs_in_parts(made: Path, tmp_path: Path) -> None:
-    """D46: nothing is foreseen, and the batch as large as the file says; it learns what it learns with all memory."""
-    roomy, _ = trained(made, tmp_path / "roomy", 1)
-    steps = {"DynamicBatchSizeOptimizer": {"policy": "step"}}
-    budget = {"memory": {"budget": "60MiB"}, "training_automations": steps}
+    """D46: nothing is foreseen, and the budget too small for the first batch; it settles, and learns the same."""
+    roomy, _ = trained(made, tmp_path / "roomy", 1, training={"num_train_epochs": 4})
+    budget = {"memory": {"budget": "60MiB"}, "training_automations": AS_MEASURED, "training": {"num_train_epochs": 4}}
     tight, done = trained(made, tmp_path / "tight", 1, **budget)
     assert "60.0 MiB (budget)" in done.stdout
     assert "cannot trace" not in done.stderr
     assert tight[0]["ooms"] > 0
+    assert [record["ooms"] for record in tight[2:]] == [0, 0]
     assert tight[0]["pieces"]["train"]["micro_batches"] > 1
-    assert [record["samples"] for record in tight] == [SAMPLES] * 2
-    assert [record["plan"]["batch_size"] for record in tight] == [SAMPLES] * 2
+    assert [record["samples"] for record in tight] == [SAMPLES] * 4
+    assert [record["plan"]["batch_size"] for record in tight] == [SAMPLES] * 4
     losses = [[record["losses"]["loss"] for record in records] for records in (tight, roomy)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert re.search(r"out of memory in objective 'train' with 24 samples; the\s+batch is run again in 2", done.stderr)
     passes = [int(each) for each in re.findall(r"24 samples in passes of (\d+)", done.stdout)]
     assert passes[0] == -(-SAMPLES // tight[0]["pieces"]["train"]["micro_batches"])
     assert passes[1] < SAMPLES
+
+
+def test_a_step_in_the_middle_that_runs_out_of_memory_learns_the_same(made: Path, tmp_path: Path) -> None:
+    """Two of 48 conversations are long: the first step fits, one with a long one comes in parts, no sample is lost."""
+    chats = lengthened(write_chats(tmp_path / "chats.jsonl", 48), (7, 30))
+    mixed = {"dataset": {"path": str(chats)}, "training_automations": AS_MEASURED}
+    roomy, _ = trained(made, tmp_path / "roomy", 1, size=12, **mixed)
+    tight, _ = trained(made, tmp_path / "tight", 1, size=12, **mixed, memory={"budget": "30MiB"})
+    failed = [record["step"] for record in tight if record["ooms"]]
+    assert failed
+    assert failed[0] > 1
+    assert len(failed) < 4
+    assert [record["samples"] for record in tight] == [12] * 8
+    assert [record["first_sample"] for record in tight] == [record["first_sample"] for record in roomy]
+    losses = [[record["losses"]["loss"] for record in records] for records in (tight, roomy)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@only_in_acceptance
+def test_an_evaluation_that_runs_out_of_memory_leaves_training_as_it_is(made: Path, tmp_path: Path) -> None:
+    """What is set aside is long: it is measured in smaller batches, and steps go on with what they had."""
+    chats = write_chats(tmp_path / "chats.jsonl", 48)
+    longer = lengthened(write_chats(tmp_path / "aside.jsonl", 24, first=60), range(24))
+    aside = {"dataset": {"path": str(chats), "val": str(longer)}, "training_automations": AS_MEASURED}
+    measured = {}
+    for name, memory in (("roomy", {}), ("tight", {"memory": {"budget": "26MiB"}})):
+        records, done = trained(made, tmp_path / name, 1, size=24, **aside, **memory)
+        assert [record["ooms"] for record in records] == [0] * 4
+        assert [record["plan"] for record in records] == [{"batch_size": 24, "micro_batches": 1}] * 4
+        lines = (tmp_path / name / "training_output" / "current" / "validation.jsonl").read_text().splitlines()
+        measured[name] = [json.loads(line) for line in lines]
+    assert sum(entry["ooms"] for entry in measured["tight"]) > 0
+    assert "later ones 12 at a time" in " ".join(done.stderr.split())
+    losses = [[entry["metrics"]["loss"] for entry in measured[name]] for name in ("tight", "roomy")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@only_in_acceptance
+def test_answers_that_run_out_of_memory_are_asked_for_in_smaller_batches(made: Path, tmp_path: Path) -> None:
+    """Real errors of the allocator in ``generate``: the same answers, fewer at a time."""
+    chats = write_chats(tmp_path / "chats.jsonl", SAMPLES)
+    entries = [json.loads(line) for line in chats.read_text().splitlines()]
+    for entry in entries:
+        entry["messages"][0]["content"][-1]["text"] = "Which colour is it? " * 60
+    chats.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    words = [sys.executable, "-m", "tests.integration.generation_worker", str(made / "model"), str(chats), "8MiB"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found["tight"]) == SAMPLES * 4 // 3
+    assert found["tight"] == found["roomy"]
+    assert any(line.startswith("out of memory with 32 questions at a time") for line in found["said"])
 
 
 @needs_bitsandbytes
@@ -74,12 +137,10 @@ def test_beside_weights_in_4_bits(made: Path, tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@only_in_acceptance
 def test_steps_grow_only_where_the_file_lets_them(made: Path, tmp_path: Path) -> None:
     """Above the file's step a pass is the step, no larger than was written; rates follow what steps really have."""
     budget = {"memory": {"budget": "160MiB"}}
-    fixed, _ = trained(made, tmp_path / "fixed", 2, {"afresh": False}, 2, **budget)
-    assert [record["samples"] for record in fixed] == [4] * 12
-    assert fixed[0]["plan"] == {"batch_size": 4, "micro_batches": 1}  # in two passes where memory was short
     grows = {"training": {"max_batch_size": 16, "lr_scaling": "sqrt", "lr_scheduler_type": "constant"}}
     grown, done = trained(made, tmp_path / "grown", 2, {"afresh": False}, 2, **budget, **grows)
     assert "4 conversations each, in passes of 2 at first" in done.stdout

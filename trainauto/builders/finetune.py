@@ -182,7 +182,7 @@ class FinetuneRun(TrainerRun):
             data.train,
             data.val,
             data.collate,
-            longest=data.longest,
+            pictures=data.pictures,
             make_schedule=partial(schedule_of, training, len(data.train)),
             directory=directory,
         )

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,8 +22,9 @@ from trainauto.tasks.finetune.conversation_samples import ConversationSamples
 from trainauto.tasks.finetune.conversations import Conversation
 from trainauto.tasks.finetune.datasets import ConversationCollator, ConversationDataset
 from trainauto.tasks.finetune.encoding import ConversationEncoder, Encoded
+from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.preflight import LookedThrough, look_through
-from trainauto.tasks.finetune.processors import load_processor
+from trainauto.tasks.finetune.processors import limit_pixels, load_processor
 
 logger = logging.getLogger(__name__)
 
@@ -41,17 +43,14 @@ class FinetuneData:
         val: to measure on; ``None`` for none.
         collate: makes batches of either.
         looked_through: what the start says, by the name of the set.
+        pictures: of the conversations to learn from.
     """
 
     train: ConversationDataset
     val: ConversationDataset | None
     collate: ConversationCollator
     looked_through: dict[str, LookedThrough]
-
-    @property
-    def longest(self) -> int:
-        """Number of the training conversation with most tokens."""
-        return self.looked_through["train"].longest
+    pictures: Pictures
 
     def facts(self) -> list[Pair]:
         """Return lines of the start."""
@@ -108,7 +107,23 @@ def build_finetune_data(loaded: Loaded, processor: Any, most_tokens: int | None)
     if not encoder.ends_answers(train[0]):
         logger.warning("the chat template ends answers with no mark: the model does not learn where to stop")
     collate = ConversationCollator(samples, encoded_with_pictures(everything, encoder), longest_first=True)
-    return FinetuneData(train, val, collate, looked)
+    pictures = Pictures(encoder, looked["train"], _fewest_pixels(loaded, processor))
+    return FinetuneData(train, val, collate, looked, pictures)
+
+
+def _fewest_pixels(loaded: Loaded, processor: Any) -> int | None:
+    """Return how small pictures may become; ``None`` where they may not.
+
+    Raises:
+        InputError: the processor makes none so small.
+    """
+    fewest = loaded.options.memory.shrink_pictures_to
+    if fewest is not None:
+        tried = copy(processor)
+        tried.image_processor = copy(processor.image_processor)
+        with locate_errors(loaded, ("memory",)):
+            limit_pixels(tried, fewest, argument="shrink_pictures_to")
+    return fewest
 
 
 def conversation_sets(loaded: Loaded) -> dict[str, list[Conversation]]:

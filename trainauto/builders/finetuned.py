@@ -19,6 +19,7 @@ from trainauto.tasks.finetune.encoding import ConversationEncoder
 from trainauto.tasks.finetune.epoch_models import chosen_epoch, steps_of
 from trainauto.tasks.finetune.four_bits import FourBits
 from trainauto.tasks.finetune.models import ADAPTER_FILE, ModelSettings, load_model, with_adapters
+from trainauto.tasks.finetune.processors import limit_pixels, pixel_bounds, saved_pixels
 from trainauto.tasks.text.training.hub import is_local
 
 Loaded = LoadedOptions[FinetuneOptions]
@@ -100,6 +101,9 @@ def load_finetuned(
     load_plugins(loaded)
     folder = chosen_epoch(directory.checkpoints, which, _measured_losses(directory))
     processor = processor_of(loaded)
+    trained_pixels = saved_pixels(folder)
+    if trained_pixels < pixel_bounds(processor)[1]:  # memory had asked for smaller pictures
+        limit_pixels(processor, trained_pixels)
     attention = loaded.options.model.attention
     if (folder / ADAPTER_FILE).is_file():
         with locate_errors(loaded, ("model",)):

@@ -82,7 +82,7 @@ def _sized(axes: Iterable[Axis], extent: int) -> str:
 def on_batch_too_large(
     run: Training, batch: Batch, failure: DoesNotFit, peak: PeakReading | None = None
 ) -> list[Decision]:
-    """Give the batch back to the loader, under a smaller plan; where there is none, turn to gradient checkpointing.
+    """Give the batch back to the loader, under a smaller plan; where there is none, turn to the last resort.
 
     Raises:
         NothingFitsError: there is no smaller plan and nothing else to be done.
@@ -123,7 +123,7 @@ def _packed(event: OutOfMemory | None) -> dict[str, Any] | None:
 
 
 def _force(run: Training, event: OutOfMemory) -> list[Decision]:
-    """Shrink all axes; where they are as small as may be, fall back to gradient checkpointing.
+    """Shrink all axes; where they are as small as may be, turn to the last resort.
 
     Raises:
         NothingFitsError: that is no help either.
@@ -140,7 +140,7 @@ def _force(run: Training, event: OutOfMemory) -> list[Decision]:
     few = f"one sample{size} does not fit"
     many = f"{counted(samples, 'sample')}{size} do not fit at once, and no smaller batch is allowed"
     what = f"{few if samples <= 1 else many}: {in_words(event.message)}"
-    advice = run.checkpointing_fallback.take(run.model, what)
+    advice = run.last_resort.take(run.model, what)
     if advice is not None:
         raise NothingFitsError(f"{what}\n  {advice}\n  {run.model.less_memory}")
     run.journal.invalidate_peaks()

@@ -107,7 +107,7 @@ def record_step(
 def take_in(run: Training, record: StepRecord) -> None:
     """Count a step, and have automations and the script decide upon it."""
     run.progress += record
-    run.checkpointing_fallback.see(record)
+    run.last_resort.see(record)
     note_plan(run, record)
     decide_on_step(run, record)
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from torch.optim import Optimizer
 
 from trainauto.core.plan import Axis, Plan
-from trainauto.core.records import Progress
+from trainauto.core.records import Progress, StepRecord
 from trainauto.data.dynamic_loader import DynamicDataLoader
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
@@ -27,6 +27,22 @@ class LearningRates(Protocol):
 
     def set_rates(self, optimizers: Iterable[Optimizer], progress: Progress, extra_factor: float = 1.0) -> None:
         """Set the rate of every parameter group for the next step."""
+
+
+class LastResort(Protocol):
+    """What is left where not even the smallest plan fits."""
+
+    def take(self, model: BaseModel, why: str) -> str | None:
+        """Do it, or return what a person is to know; ``None`` where the step may be tried again."""
+
+    def see(self, record: StepRecord) -> None:
+        """Note what a step took."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold to resume."""
+
+    def load_state_dict(self, state: Mapping[str, Any], model: BaseModel) -> None:
+        """Continue as the run left off."""
 
 
 @dataclass(kw_only=True)
@@ -60,7 +76,7 @@ class Training:
     trained_plan: Plan | None = None
     budget_bytes: int | None = None
     batch_scaling: BatchScaling = field(default_factory=BatchScaling)
-    checkpointing_fallback: CheckpointingFallback = field(default_factory=CheckpointingFallback)
+    last_resort: LastResort = field(default_factory=CheckpointingFallback)
     script: FreeScript = field(default_factory=FreeScript)
     limit_bytes: int | None = None
     memory_target_bytes: int | None = None
@@ -78,7 +94,7 @@ class Training:
     def decided_parts(self) -> dict[str, Any]:
         """Return what decisions change, for a checkpoint."""
         return {
-            "last_resort": self.checkpointing_fallback.state_dict(),
+            "last_resort": self.last_resort.state_dict(),
             "loader": self.loader.state_dict(),
             "controls": self.controls.state_dict(),
             "automations": {automation.name: automation.state_dict() for automation in self.journal.automations},
@@ -86,7 +102,7 @@ class Training:
 
     def load_decided_parts(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`decided_parts`."""
-        self.checkpointing_fallback.load_state_dict(state.get("last_resort", {}), self.model)
+        self.last_resort.load_state_dict(state.get("last_resort", {}), self.model)
         self.loader.load_state_dict(state["loader"])
         self.controls.load_state_dict(state["controls"])
         for automation in self.journal.automations:

@@ -66,6 +66,11 @@ class NestedSamples:
         self._weigh = weigh
         self._counts_tokens = counts_tokens
 
+    @property
+    def weigh(self) -> Weigh | None:
+        """What the loss of a batch is a mean over; ``None`` for samples."""
+        return self._weigh
+
     def weighed(self, weigh: Weigh | None) -> "NestedSamples":
         """Return the same kind of samples with other weights."""
         return NestedSamples(self.template, weigh, counts_tokens=self._counts_tokens)

@@ -40,6 +40,15 @@ def one_warmup(options: FinetuneOptions) -> Iterator[Finding]:
         yield Finding(path, message, "Shorten warmup_steps, or lengthen max_steps.")
 
 
+@_reads("model", "memory")
+def pictures_shrink_below_their_limit(options: FinetuneOptions) -> Iterator[Finding]:
+    """What pictures may shrink to is fewer pixels than they have anyway."""
+    most, fewest = options.model.max_pixels, options.memory.shrink_pictures_to
+    if most is not None and fewest is not None and fewest >= most:
+        message = f"shrink_pictures_to is {fewest}, and pictures have no more than max_pixels, {most}, in any case"
+        yield Finding(("memory", "shrink_pictures_to"), message, f"Write less, e.g. {max(1, most // 4)}.")
+
+
 @_reads("training", "training_automations")
 def steps_that_may_grow(options: FinetuneOptions) -> Iterator[Finding]:
     """A bound of larger steps is above the file's own, and something makes use of it."""

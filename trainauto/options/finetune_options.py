@@ -157,6 +157,13 @@ class FinetuneTraining(Section):
 class FinetuneMemory(MemoryOptions):
     """How much memory a run may take."""
 
+    shrink_pictures_to: PositiveInt | None = option(
+        None,
+        "Fewest pixels to which pictures are reduced where not even one conversation fits: below max_pixels by halves, "
+        "and no further than this. The log and decisions.jsonl say so, and resumes keep it.",
+        unit="pixels",
+        reason="null: never, since a model sees less; the run then ends and says what would help",
+    )
     calibration: Literal[False] = option(False, "Runs of a Trainer learn anew each time.")
     allow_gradient_checkpointing: Literal[False] = option(
         False, "A Trainer's run ends where its smallest batch does not fit, and says so."

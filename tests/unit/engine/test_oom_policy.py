@@ -44,7 +44,7 @@ def run(write_images: Callable[..., Path]) -> Iterator[Any]:
             meter=SimpleNamespace(cap_at_available=lambda: None),
             limit_bytes=1000,
             model=model_of(),
-            checkpointing_fallback=CheckpointingFallback(),
+            last_resort=CheckpointingFallback(),
         )
 
 
@@ -104,7 +104,7 @@ def test_at_the_floor_the_last_resort_is_taken_once_if_it_may(run: Any, caplog: 
     with pytest.raises(NothingFitsError, match=r"allow_gradient_checkpointing: true` would continue .*net_g: 3 segm"):
         on_batch_too_large(run, batch, DoesNotFit("g", 1, "no"))
     assert not run.model.checkpoints_gradients
-    run.checkpointing_fallback.allowed = True
+    run.last_resort.allowed = True
     batch = next_batch(run)
     decisions = on_batch_too_large(run, batch, DoesNotFit("g", 1, "no"))
     assert decisions == []

@@ -209,6 +209,10 @@ def test_a_schedule_that_is_not_there_is_refused_with_all_there_are(problems: Pr
         (["memory:calibration=true"], "true"),
         (["memory:allow_gradient_checkpointing=true"], "true"),
         (["memory:budget=many"], "many"),
+        (
+            ["model:max_pixels=65536", "memory:shrink_pictures_to=65536"],
+            "shrink_pictures_to is 65536, and pictures have no more than max_pixels, 65536, in any case",
+        ),
         (["dataset:val_share=1.0"], "1.0"),
         (["dataset:max_length=1"], "1"),
         (["training:learning_rate=0"], "0"),

@@ -1,12 +1,13 @@
 """Where classes of memory-aware Trainers add what they keep of their own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from trainauto.core.plan import BatchShape
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import LengthUnit, RunEnd
 from trainauto.core.workload import Tensors
+from trainauto.engine.training import LastResort, Training
 from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.samples import NestedSamples
@@ -61,6 +62,17 @@ class TrainingHooks:
 
     def ending(self) -> RunEnd | None:
         """Return how the training has ended, where the class knows it better: its progress is filled in."""
+        return None
+
+    def own_last_resort(self, run: Training, redraw: Callable[[], None]) -> LastResort | None:
+        """Return what is done where not even the smallest plan fits; ``None`` for nothing but advice.
+
+        Args:
+            run: the engine's parts.
+            redraw: to be called where it makes samples other ones: the largest is looked at again, and samples that
+                are under way are made anew.
+        """
+        del run, redraw
         return None
 
     def largest_sample(self) -> int | None:

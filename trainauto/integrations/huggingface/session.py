@@ -24,7 +24,8 @@ from trainauto.integrations.huggingface.descriptions import config_of, figures_o
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.start_up import build_training, predict, say_what_was_learned
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish, rates_now
-from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, TrainData
+from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
+from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
@@ -112,6 +113,7 @@ class MemorySession:
     def _start(self, checkpoint: str | None) -> None:
         self.training = run = build_training(self._trainer, self.data, self.loss, self.automation, self._budget_bytes)
         run.snapshot.on_restore = self._trainer.forget_attempt
+        run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
         if checkpoint is not None:
             self._load(run, Path(checkpoint))
         self._begun, self.batches.run = run.progress.samples, run
@@ -128,6 +130,11 @@ class MemorySession:
             option = "max_batch_size" if BATCH_SIZE in given else "max_tokens_per_batch"
             if self.data.steps_may_change:
                 warn_of_few_steps(run, self.samples_to_train, given, option)
+
+    def _redraw(self) -> None:
+        """Have samples be made anew, from the first that is not trained: they are of other sizes now."""
+        learn_largest(self._trainer, self.data.samples)
+        self.batches.forget_drawn()
 
     def step(self, inputs: PlannedInputs, items: Any) -> PendingStep:
         """Compute the gradients of a batch; where it does not fit in any pieces, those of the first part of it.

@@ -1,19 +1,16 @@
 """The training samples of a Trainer as the engine draws them: growth, samples, stream, loader."""
 
-import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
 from transformers.utils import is_datasets_available
 
 from trainauto.control.effective_batch import EffectiveBatch
-from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.sharding import SampleSharding
@@ -22,8 +19,6 @@ from trainauto.data.dynamic_dataset import SampleKey
 from trainauto.data.packed_stream import PackedDraws, PackedStream
 from trainauto.data.packing import SampleSizes, TokenCost
 from trainauto.data.sampler import ShuffledStream
-from trainauto.engine.train_step import next_batch
-from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.lengths import (
     LengthGroupedStream,
@@ -214,6 +209,13 @@ def _teach_own(trainer: Any, samples: MapSamples, largest: int) -> Structure | N
     return Structure.of(one)
 
 
+def learn_largest(trainer: Any, samples: MapSamples) -> None:
+    """Have the dataset know its largest sample anew, where the Trainer's class has made samples other ones."""
+    before = samples.workload
+    if isinstance(before, NestedSamples) and _teach_own(trainer, samples, _largest_sample(trainer)) is not None:
+        samples.workload = cast(NestedSamples, samples.workload).weighed(before.weigh)
+
+
 def _fixed_samples(args: Any, passes: int) -> int | None:
     """Return the samples of a step on this rank, where accumulation or an argument fixes them."""
     of_passes = args.per_device_train_batch_size * passes if passes > 1 else None
@@ -264,84 +266,3 @@ def _stream(
     if args.train_sampling_strategy == "sequential":
         return SequentialStream(len(samples), seed), batcher
     return ShuffledStream(len(samples), seed), batcher
-
-
-class PlannedInputs(dict[str, Any]):
-    """What the Trainer's loop sees of a batch; :attr:`batch` is what is trained.
-
-    Attributes:
-        batch: as it left the loader.
-    """
-
-    batch: Batch
-
-    def __init__(self, batch: Batch, structure: Structure) -> None:
-        super().__init__()
-        self.hold(batch, structure)
-
-    def hold(self, batch: Batch, structure: Structure) -> None:
-        """Become another batch: what did not fit comes again in smaller ones.
-
-        Raises:
-            InputError: batches are no mappings.
-        """
-        if not structure.is_mapping:
-            raise InputError(
-                "the data collator must make mappings (dicts) of samples: models take what they hold by name"
-            )
-        self.batch = batch
-        self.clear()
-        self.update(structure.rebuild(batch.tensors))
-
-
-class TrainBatches:
-    """What the Trainer takes for its DataLoader: batches without end, of one stream through all epochs.
-
-    Who iterates it outside of a run gets those of one epoch.
-
-    Its length is an upper bound: as many steps an epoch as there are samples. It has none where the Trainer is to count
-    steps (``max_steps``).
-
-    Attributes:
-        seconds: waited for batches since the last step.
-        untrained: the batch in hand, whose step is not done.
-        is_complete: the run has come to its length, so that no further batch comes.
-        run: the engine's parts, once there are any: batches are then made beside its memory budget.
-
-    Args:
-        data: what is trained on.
-        dataset: the Trainer's own.
-        counts_epochs: whether the run is as long as so many epochs.
-    """
-
-    def __init__(self, data: TrainData, dataset: Dataset[Any], *, counts_epochs: bool) -> None:
-        self.data = data
-        self.dataset = dataset
-        self._counts_epochs = counts_epochs
-        self.is_complete = False
-        self.seconds = 0.0
-        self.untrained: Batch | None = None
-        self.run: Training | None = None
-        self._batches: Iterator[Batch] | None = None
-
-    def __len__(self) -> int:
-        if not self._counts_epochs:
-            raise TypeError("batches follow memory: how many an epoch has is not known before")
-        return len(self.data.samples)
-
-    def __iter__(self) -> Iterator[PlannedInputs]:
-        samples = 0
-        while not (self.is_complete if self.run is not None else samples >= len(self.data.samples)):
-            batch = self.next_batch()
-            samples += batch.step_samples
-            yield PlannedInputs(batch, self.data.structure)
-
-    def next_batch(self) -> Batch:
-        """Return the next batch of the stream."""
-        if self._batches is None:
-            self._batches = iter(self.data.loader)
-        start = time.perf_counter()
-        batch = next(self._batches) if self.run is None else next_batch(self.run, self._batches)
-        self.seconds += time.perf_counter() - start
-        self.untrained = batch
-        return batch

@@ -20,7 +20,8 @@ from trainauto.integrations.huggingface.overrides import check_overrides, no_pla
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
 from trainauto.integrations.huggingface.schedule import following, in_samples, say_what_it_counts
 from trainauto.integrations.huggingface.session import MemorySession
-from trainauto.integrations.huggingface.train_data import PlannedInputs, TrainBatches, build_train_data
+from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
+from trainauto.integrations.huggingface.train_data import build_train_data
 from trainauto.integrations.loop_controller import settings_of
 from trainauto.memory.monitor.meter import MemoryMeter
 

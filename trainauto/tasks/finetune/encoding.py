@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.tasks.finetune.conversations import Conversation
+from trainauto.tasks.finetune.processors import limit_pixels, pixel_bounds
 from trainauto.tasks.finetune.supervision import NOT_LEARNED, Supervision, expanded
 
 IDS, MASK, LABELS = "input_ids", "attention_mask", "labels"
@@ -67,10 +68,29 @@ class ConversationEncoder:
         """
         _, plain, _ = self._supervision.of(conversation)
         self._check_marks(plain, len(sizes), conversation.place)
-        return len(plain) + sum(self._tokens_of(size, conversation.place) - 1 for size in sizes)
+        return len(plain) + sum(self.picture_tokens(size, conversation.place) - 1 for size in sizes)
 
-    def _tokens_of(self, size: tuple[int, int], place: str) -> int:
-        """Return the tokens that stand for a picture of a width and height; they do not depend on what it shows."""
+    @property
+    def picture_pixels(self) -> tuple[int, int]:
+        """Least and most pixels of a picture as models get it; those of any picture where its processor has no such."""
+        return pixel_bounds(self._processor)
+
+    def limit_pictures(self, pixels: int) -> None:
+        """Have pictures be reduced to so many pixels from now on.
+
+        Raises:
+            InputError: its processor reduces none, or not so far.
+        """
+        limit_pixels(self._processor, pixels)
+        self._tokens_of_sizes.clear()
+
+    def picture_tokens(self, size: tuple[int, int], place: str = "a picture") -> int:
+        """Return the tokens that stand for a picture of a width and height; they do not depend on what it shows.
+
+        Args:
+            size: width and height in pixels.
+            place: of its conversation, for messages.
+        """
         if size not in self._tokens_of_sizes:
             # The first size is asked both ways: what a processor says of itself is believed where it has been right.
             said, known = self._said_tokens(size), self._tokens_of_sizes

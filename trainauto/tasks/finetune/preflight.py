@@ -32,19 +32,16 @@ class LookedThrough:
     Attributes:
         conversations: in their order.
         lengths: tokens of each, pictures included, (N,).
+        sizes: width and height of the pictures of each.
         dropped: places of those that are left out since they are too long.
         cut: places of those that end earlier than they did.
     """
 
     conversations: Sequence[Conversation]
     lengths: NDArray[np.int64]
+    sizes: Sequence[Sizes]
     dropped: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
-
-    @property
-    def longest(self) -> int:
-        """The number of the one with most tokens."""
-        return int(np.argmax(self.lengths))
 
 
 def look_through(
@@ -63,12 +60,14 @@ def look_through(
     """
     kept: list[Conversation] = []
     lengths: list[int] = []
+    kept_sizes: list[Sizes] = []
     dropped: list[str] = []
     cut: list[str] = []
     for conversation, sizes, length in _measured(conversations, encoder):
         if max_length is None or length <= max_length:
             kept.append(conversation)
             lengths.append(length)
+            kept_sizes.append(sizes)
             continue
         if too_long == "refuse":
             raise TooLongError(conversation.place, length, max_length, len(conversation.images))
@@ -79,10 +78,11 @@ def look_through(
         cut.append(conversation.place)
         kept.append(shorter[0])
         lengths.append(shorter[1])
+        kept_sizes.append(sizes[: len(shorter[0].images)])
     if not kept:
         advice = "Allow more (max_length), or smaller pictures (max_pixels)."
         raise InputError(Problem(f"all {len(dropped)} conversations have more than {max_length} tokens", advice=advice))
-    return LookedThrough(kept, np.asarray(lengths, np.int64), tuple(dropped), tuple(cut))
+    return LookedThrough(kept, np.asarray(lengths, np.int64), kept_sizes, tuple(dropped), tuple(cut))
 
 
 def _measured(

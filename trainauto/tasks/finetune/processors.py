@@ -1,6 +1,8 @@
 """What makes conversations inputs of a model: its own processor, for pictures and words."""
 
+import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,12 @@ WITHOUT_VIDEOS = {
 
 MOST_TRIED = 1_500_000
 """Pixels up to which it is tried whether ``max_pixels`` is heeded: larger pictures take long."""
+
+ANY_PIXELS = 2**62
+"""Most pixels of a picture where nothing bounds them."""
+
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+"""Where a saved processor says what it does to pictures."""
 
 OTHER_PARTS = ("video_preprocessor_config.json",)
 """Files of the parts that are left out."""
@@ -46,7 +54,7 @@ def load_processor(
     require_transformers()
     processor = _loaded(source, argument)
     if max_pixels is not None:
-        _limit_pixels(processor, max_pixels)
+        limit_pixels(processor, max_pixels)
     if chat_template is not None:
         processor.chat_template = _template(chat_template)
     return processor
@@ -109,25 +117,51 @@ def keep_other_parts(source: str | Path, folder: Path) -> None:
             shutil.copyfile(found, folder / name)
 
 
-def _limit_pixels(processor: Any, max_pixels: int) -> None:
-    """Set what a picture is reduced to; ``size`` says it in pixels, whatever its keys are called."""
+def pixel_bounds(processor: Any) -> tuple[int, int]:
+    """Return least and most pixels of a picture as models get it; 0 and as many as one may have where neither is."""
+    size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
+    least, most = size.get("shortest_edge"), size.get("longest_edge")
+    return (0, ANY_PIXELS) if least is None or most is None else (int(least), int(most))
+
+
+def saved_pixels(folder: Path) -> int:
+    """Return most pixels of a picture of a processor that was saved, beside adapters as well: they have no model."""
+    for name in PROCESSOR_FILES:
+        with suppress(OSError, ValueError):
+            saved = json.loads((folder / name).read_text(encoding="utf-8"))
+            pictures = saved.get("image_processor", saved)
+            return int((pictures.get("size") or {}).get("longest_edge") or ANY_PIXELS)
+    return ANY_PIXELS
+
+
+def limit_pixels(processor: Any, max_pixels: int, *, argument: str = "max_pixels") -> None:
+    """Set what a picture is reduced to; ``size`` says it in pixels, whatever its keys are called.
+
+    Args:
+        processor: of the model.
+        max_pixels: most pixels that a picture keeps.
+        argument: what errors blame.
+
+    Raises:
+        InputError: pictures of this processor are not bounded by pixels, or none is so small.
+    """
     size = getattr(processor.image_processor, "size", None)
     if size is None or size.get("longest_edge") is None or size.get("shortest_edge") is None:
-        advice = f"Its pictures have the size {dict(size or {})}: leave max_pixels out."
-        message = f"max_pixels is nothing to a {type(processor.image_processor).__name__}"
-        raise InputError(Problem(message, advice=advice, argument="max_pixels"))
+        advice = f"Its pictures have the size {dict(size or {})}: leave {argument} out."
+        message = f"{argument} is nothing to a {type(processor.image_processor).__name__}"
+        raise InputError(Problem(message, advice=advice, argument=argument))
     least = min(int(size["shortest_edge"]), max_pixels)
     processor.image_processor.size = type(size)(shortest_edge=least, longest_edge=max_pixels)
     if max_pixels <= MOST_TRIED and pixels_after(processor.image_processor, 4 * max_pixels) > 3 * max_pixels:
         least_pixels = pixels_after(processor.image_processor, 1)
         processor.image_processor.size = size
         if least_pixels > 3 * max_pixels:
-            message = f"max_pixels is {max_pixels}, less than the smallest picture that the processor makes"
+            message = f"{argument} is {max_pixels}, less than the smallest picture that the processor makes"
             advice = "Write 65536 (256x256) or more."
-            raise InputError(Problem(message, advice=advice, argument="max_pixels"))
-        advice = f"Its size counts something else, {dict(size)}: leave max_pixels out."
-        message = f"max_pixels does not bound pictures of a {type(processor.image_processor).__name__}"
-        raise InputError(Problem(message, advice=advice, argument="max_pixels"))
+            raise InputError(Problem(message, advice=advice, argument=argument))
+        advice = f"Its size counts something else, {dict(size)}: leave {argument} out."
+        message = f"{argument} does not bound pictures of a {type(processor.image_processor).__name__}"
+        raise InputError(Problem(message, advice=advice, argument=argument))
 
 
 def pixels_after(image_processor: Any, pixels: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from trainauto.core.run_events import LengthUnit, RunEnd
+from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.integrations.huggingface.trainer import MemoryAwareTrainer
@@ -15,6 +16,8 @@ from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.conversation_samples import for_model
 from trainauto.tasks.finetune.datasets import ConversationCollator, ConversationDataset, PlannedConversations
 from trainauto.tasks.finetune.endings import Ending, StopAtFile, StopAtLowLoss, check_finite
+from trainauto.tasks.finetune.pictures import Pictures
+from trainauto.tasks.finetune.smaller_pictures import SmallerPictures
 
 MakeSchedule = Callable[[int, LengthUnit, float], RateSchedule]
 """Makes the schedule of a run of a length, in a unit, whose steps begin with so many conversations."""
@@ -32,7 +35,7 @@ class FinetuneTrainer(MemoryAwareTrainer):
         train_dataset: to learn from.
         eval_dataset: to measure on; ``None`` for none.
         collate: makes batches.
-        longest: number of the training conversation with most tokens.
+        pictures: of the training conversations.
         make_schedule: of rates.
         directory: of the run, for its logs.
     """
@@ -45,14 +48,14 @@ class FinetuneTrainer(MemoryAwareTrainer):
         eval_dataset: ConversationDataset | None,
         collate: ConversationCollator,
         *,
-        longest: int,
+        pictures: Pictures,
         make_schedule: MakeSchedule,
         directory: RunDirectory | None = None,
     ) -> None:
         self.own_run_directory = directory
         self.batch_parts = collate.samples
         self.end = Ending()
-        self._longest, self._make_schedule = longest, make_schedule
+        self._pictures, self._make_schedule = pictures, make_schedule
         self._low_loss: StopAtLowLoss | None = None
         super().__init__(
             model=model, args=args, data_collator=collate, train_dataset=train_dataset, eval_dataset=eval_dataset
@@ -100,7 +103,11 @@ class FinetuneTrainer(MemoryAwareTrainer):
 
     def largest_sample(self) -> int:
         """Return the number of the conversation with most tokens."""
-        return self._longest
+        return self._pictures.longest
+
+    def own_last_resort(self, run: Training, redraw: Callable[[], None]) -> SmallerPictures:
+        """Return what is done where not even one conversation fits: pictures are reduced, as far as the file allows."""
+        return SmallerPictures(self._pictures, run, redraw)
 
     def own_workload(self, one: Mapping[str, Any]) -> PlannedConversations:
         """Return how batches are divided: tokens by samples, rows of pictures by how many each sample has."""

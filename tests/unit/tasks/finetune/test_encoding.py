@@ -229,7 +229,7 @@ def test_tokens_of_a_picture_are_those_that_are_made_where_a_processor_is_wrong(
 
     def counts() -> list[int]:
         encoder = ConversationEncoder(processor)
-        return [encoder._tokens_of(size, "here") for size in sizes]
+        return [encoder.picture_tokens(size, "here") for size in sizes]
 
     right = counts()
     monkeypatch.setattr(
