@@ -105,7 +105,9 @@ def _of_data(loaded: Loaded, config: Any, folder: Path) -> LargestConversation:
     local = loaded.with_options(loaded.options.model_copy(update={"model": here}))
     data = build_finetune_data(local, processor_of(local), most_positions_of(config))
     count = counted(len(data.train), "conversation")
-    return LargestConversation(data.collate([data.train[data.longest]]), f"the longest of the {count} of the data")
+    return LargestConversation(
+        data.collate([data.train[data.pictures.longest]]), f"the longest of the {count} of the data"
+    )
 
 
 def conversations_axis(options: FinetuneOptions, settings: dict[str, Any] | None) -> Axis:
