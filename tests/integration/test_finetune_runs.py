@@ -352,7 +352,6 @@ def test_report_looks_at_a_run_and_at_two(made: Path, whole: tuple[Path, str], h
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["plan", "-opt", "run.yml"], "plan builds no run of a Trainer, and this file is of fine-tuning"),
         (["replay", "RUN"], "replay is for networks of super-resolution, and this file is of fine-tuning"),
         (
             ["upscale", "RUN", "PICTURE", "y.png"],
@@ -366,4 +365,4 @@ def test_what_other_commands_say(whole: tuple[Path, str], made: Path, words: lis
     refused = command(*(paths.get(word, word) for word in words), cwd=run.parents[1])
     assert refused.returncode == 2, refused.stdout
     assert said in flat(refused.stderr)
-    assert re.search(r"validate -opt FILE|A fine-tuned model answers by test RUN", flat(refused.stderr))
+    assert "A fine-tuned model answers by test RUN" in flat(refused.stderr)

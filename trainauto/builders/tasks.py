@@ -1,6 +1,6 @@
 """Which task an option file is of: who builds its parts. What a task alone needs is loaded with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 from trainauto.builders.super_resolution import SuperResolutionParts
@@ -8,6 +8,7 @@ from trainauto.builders.task_parts import TaskParts
 from trainauto.core.errors import InputError, Problem
 from trainauto.data import DynamicDataset
 from trainauto.optim.precision import Precision
+from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Options
@@ -67,10 +68,24 @@ def texts_of(loaded: LoadedOptions[FileOptions]) -> LoadedOptions[TextOptions] |
     if not isinstance(loaded.options, TextOptions):
         return None
     needed = ["transformers", *(["peft"] if loaded.options.model.lora is not None else [])]
+    _require(loaded, needed, "task: text", "huggingface")
+    return loaded.with_options(loaded.options)
+
+
+def finetuning_of(loaded: LoadedOptions[FileOptions]) -> LoadedOptions[FinetuneOptions] | None:
+    """Return options of fine-tuning; ``None`` where they are of another task.
+
+    Raises:
+        InputError: a package that it needs is not installed.
+    """
+    if not isinstance(loaded.options, FinetuneOptions):
+        return None
+    _require(loaded, ("transformers", "accelerate", "peft"), "fine-tuning", "finetune")
+    return loaded.with_options(loaded.options)
+
+
+def _require(loaded: LoadedOptions[FileOptions], needed: Sequence[str], who: str, extra: str) -> None:
     lacking = [package for package in needed if find_spec(package) is None]
     if lacking:
-        message = (
-            f"task: text needs {' and '.join(lacking)}, which {'is' if len(lacking) == 1 else 'are'} not installed"
-        )
-        raise InputError(Problem(message, loaded.places.of_value((KEY,)), "pip install 'trainauto[huggingface]'"))
-    return loaded.with_options(loaded.options)
+        message = f"{who} needs {' and '.join(lacking)}, which {'is' if len(lacking) == 1 else 'are'} not installed"
+        raise InputError(Problem(message, loaded.places.of_value((KEY,)), f"pip install 'trainauto[{extra}]'"))

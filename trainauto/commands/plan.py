@@ -21,6 +21,10 @@ under up to four pairs of crop and batch that should fit it (its memory, or the
 file's budget). That takes under a minute for small networks, up to some minutes
 for large ones; pairs whose step would take more than 30 s are left out.
 
+With --recipes, a file of fine-tuning is followed under each number format, with
+gradient checkpointing and without, in 4 bits and not: what each takes, what
+fits, and what it costs. What the file itself says of these is left aside.
+
 With --python, the run is code instead of an option file: a function without
 arguments that returns trainauto.PlanRequest(model, loss, shapes, bounds=...),
 in a module of this folder or an installed one."""
@@ -32,7 +36,8 @@ what is printed:
   would go to on each card, with its expected peak of memory; the "99 % bound"
   that the peak stays within with a probability of 99 %; and the target, which
   that bound must not pass (target_vram_usage of the card's memory)
-  the largest batch for some crops, or lengths
+  the largest batch for some crops, or lengths; of conversations, how many fit
+  beyond what a step of the file holds
   with --measure: predicted against measured peak of memory, by how much the
   prediction was off, and how long a step took
 
@@ -40,6 +45,7 @@ examples:
   python -m trainauto plan -opt options/train/x.yml --card "RTX 3060 12GB"
   python -m trainauto plan -opt options/train/x.yml --vram 16GiB --png plan.png
   python -m trainauto plan -opt options/train/x.yml --measure
+  python -m trainauto plan -opt options/finetune/x.yml --recipes --card T4
   python -m trainauto plan --python my_training:plan_request --card T4"""
 
 
@@ -68,6 +74,11 @@ def add_to(commands: Commands) -> None:
         action="store_true",
         help="also train a few steps here, under up to four plans that should fit: predicted against measured",
     )
+    parser.add_argument(
+        "--recipes",
+        action="store_true",
+        help="of fine-tuning: what fits by number format, gradient checkpointing and 4 bits, and what each costs",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw expected peaks and how far each card goes")
     parser.set_defaults(execute=_run)
@@ -86,6 +97,9 @@ def _run(parsed: argparse.Namespace) -> int:
     except ValueError as error:
         raise InputError(str(error)) from None
     set_environment()
+    if parsed.recipes:
+        print(_recipes(parsed, sizes))
+        return 0
     answer = _answer_for_code(parsed, sizes) if parsed.python else _answer_for_options(parsed, sizes)
 
     from trainauto.commands import plan_table, run_plan
@@ -102,6 +116,10 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.opt is None and parsed.python is None:
         advice = "plan -opt options/train/x.yml, or plan --python module:factory"
         raise InputError(Problem("which run? Nothing was given with -opt", advice=advice))
+    if parsed.recipes and (parsed.python or parsed.measure or parsed.png):
+        other = "--python" if parsed.python else "--measure" if parsed.measure else "--png"
+        advice = f"Leave out {other}; --json prints what recipes take in bytes."
+        raise InputError(Problem("--recipes is of a file of fine-tuning, and a table", advice=advice))
     if parsed.python is None:
         return
     if parsed.opt is not None or parsed.force_yml:
@@ -123,6 +141,25 @@ def _answer_for_options(parsed: argparse.Namespace, sizes: list[int]) -> "CardPl
         torch.set_num_threads(1)  # the other core is for the traces
         cards = card_plan.chosen_cards(parsed.card, sizes)
         return option_plans.plan_for_cards(loaded, cards, measure=parsed.measure, child=child)
+
+
+def _recipes(parsed: argparse.Namespace, sizes: list[int]) -> str:
+    from trainauto.core.worker_process import start_tracing
+    from trainauto.options.load import load_options
+
+    loaded = load_options(parsed.opt, parsed.force_yml)
+    with start_tracing(like_cuda=True) as child:
+        from trainauto.builders.tasks import finetuning_of
+        from trainauto.commands import recipes_table
+        from trainauto.forecast import card_plan, finetune_recipes
+
+        finetuning = finetuning_of(loaded)
+        if finetuning is None:
+            advice = "Leave it out; what such a run takes otherwise, plan says of a file with other options."
+            raise InputError(Problem(f"--recipes is of fine-tuning, and {parsed.opt} is not", advice=advice))
+        cards = card_plan.chosen_cards(parsed.card, sizes)
+        answer = finetune_recipes.plan_recipes(finetuning, cards, child)
+    return recipes_table.recipes_json(answer) if parsed.json else recipes_table.recipes_table(answer)
 
 
 def _answer_for_code(parsed: argparse.Namespace, sizes: list[int]) -> "CardPlans":

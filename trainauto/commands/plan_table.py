@@ -1,7 +1,7 @@
 """What ``python -m trainauto plan`` prints: the plan of each card, the largest batches, what was tried."""
 
 from trainauto.commands.tables import aligned
-from trainauto.core.plan import Plan, size_axis
+from trainauto.core.plan import Plan, count_axis, size_axis
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
 from trainauto.forecast.benchmark_plans import DeviceBenchmark, PlanBenchmark
@@ -9,34 +9,18 @@ from trainauto.forecast.card_plan import CardPlan, CardPlans
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.step_stats import error_text
 
+FITS = "fits: the largest batch that would, whatever a run takes at most. "
+
 MOST_CROPS = 8
 """Columns that fit beside the name of a card."""
 
 
 def table(answer: CardPlans) -> str:
     """Return the answer in words, within 80 columns."""
-    rows = []
+    fits = ("fits",) if _fits_more(answer) else ()
     whole = "budget" if any(card.limit_bytes < card.memory_bytes for card in answer.cards) else "card"
     sizes = _SizeWords(answer)
-    for card in answer.cards:
-        if card.plan is None:
-            lacking = ("-", *sizes.tokens("-"), "-", "-", "nothing fits", size_text(card.target_bytes))
-            row = (card.preset.name, *sizes.cells("-"), *lacking)
-            rows.append(row)
-            continue
-        share = f"{card.expected_bytes / card.limit_bytes:.0%}"
-        rows.append(
-            (
-                card.preset.name,
-                *sizes.cells(card.plan),
-                _batch(card, card.plan),
-                *sizes.tokens(card.plan),
-                size_text(card.expected_bytes),
-                share,
-                size_text(card.most_bytes),
-                size_text(card.target_bytes),
-            )
-        )
+    rows = [_row(card, sizes, says_fits=bool(fits)) for card in answer.cards]
     headings = "expected", f"of {whole}", "99 % bound", "target"
     traced = counted(len(answer.forecast.traced), "size")
     lines = [
@@ -44,9 +28,9 @@ def table(answer: CardPlans) -> str:
         f"weights, optimizer state and averages hold {size_text(answer.forecast.persistent_bytes)} between steps",
         "",
         "the plan that a run would take: its 99 % bound stays within the target",
-        *aligned(("card", *sizes.headings, "batch", *sizes.token_headings, *headings), rows),
+        *aligned(("card", *sizes.headings, "batch", *fits, *sizes.token_headings, *headings), rows),
         *_explained(
-            f"{sizes.explained}expected: likely peak of a step's memory, and its share of the "
+            f"{sizes.explained}{FITS if fits else ''}expected: likely peak of a step's memory, and its share of the "
             f"{whole}. 99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
         ),
         "",
@@ -57,6 +41,26 @@ def table(answer: CardPlans) -> str:
         *(line for note in answer.notes for line in wrapped(note, WIDTH, "  ")),
     ]
     return "\n".join(lines)
+
+
+def _row(card: CardPlan, sizes: "_SizeWords", *, says_fits: bool) -> tuple[str, ...]:
+    """Return what a run would take on a card."""
+    if card.plan is None:
+        batches = ("-", "-") if says_fits else ("-",)
+        lacking = ("-", "-", "nothing fits", size_text(card.target_bytes))
+        return (card.preset.name, *sizes.cells("-"), *batches, *sizes.tokens("-"), *lacking)
+    fitting = (str(card.frontier[-1].batch_size),) if says_fits else ()
+    return (
+        card.preset.name,
+        *sizes.cells(card.plan),
+        _batch(card, card.plan),
+        *fitting,
+        *sizes.tokens(card.plan),
+        size_text(card.expected_bytes),
+        f"{card.expected_bytes / card.limit_bytes:.0%}",
+        size_text(card.most_bytes),
+        size_text(card.target_bytes),
+    )
 
 
 class _SizeWords:
@@ -80,7 +84,9 @@ class _SizeWords:
         self.many += " in tokens" if self.token_headings else ""
         self.explained = "lq_size: side of a crop of the input. " if is_crop else ""
         most_tokens = next((card.most_tokens for card in answer.cards if card.most_tokens), None)
-        self.bound = "max_batch_size" if is_crop else f"max_tokens, {most_tokens}" if most_tokens else "its bounds"
+        count = count_axis(answer.axes)
+        of_code = (count.capped_by if count else "") or "its bounds"
+        self.bound = "max_batch_size" if is_crop else f"max_tokens, {most_tokens}" if most_tokens else of_code
 
     def cells(self, plan: Plan | str) -> tuple[str, ...]:
         """Return the cell of a plan in a row, or one in its place; none where there is no column."""
@@ -97,6 +103,12 @@ class _SizeWords:
     def text(self, size: int) -> str:
         """Return a size with its unit."""
         return f"{size}{self._unit}"
+
+
+def _fits_more(answer: CardPlans) -> bool:
+    """Say whether more samples than a run takes were looked at, where these have no size that a table of it has."""
+    count = count_axis(answer.axes)
+    return size_axis(answer.axes) is None and any(count and card.largest_batch < count.maximum for card in answer.cards)
 
 
 def _reasons(answer: CardPlans) -> list[str]:

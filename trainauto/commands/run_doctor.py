@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.commands.common_arguments import prepare_environment
-from trainauto.commands.doctor_checks import gpus, machine, software, training
+from trainauto.commands.doctor_checks import finetuning, gpus, machine, software, training
 from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, UNKNOWN, Finding, guarded
 from trainauto.commands.doctor_checks.probe_worker import Prober
 from trainauto.commands.run_validate import DryRunner, tidy_when_terminated
 from trainauto.core.cgroup import cpu_quota, tightest_memory_limit
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import ALLOCATOR_SETTINGS, use_expandable_segments
+from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import TRIAL, LoadedOptions, load_options, runs_of_the_engine
 from trainauto.options.run_options import FileOptions, RunOptions, RunPaths
 from trainauto.options.schema import Options
@@ -111,7 +112,9 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
             yield from guarded("traces", lambda: software.traces_finding(prober.ask("traced_steps")))
             yield from guarded("budget", lambda: training.budget_finding(prober.ask("budget_on_cpu")))
             yield from guarded("distributed", lambda: training.groups_finding(prober.ask("process_groups"), devices))
-            if loaded is not None and kind_of(loaded.options).by_trainer:
+            if loaded is not None and isinstance(loaded.options, FinetuneOptions):
+                yield from guarded("run", partial(_finetuning, loaded.options))
+            elif loaded is not None and kind_of(loaded.options).by_trainer:
                 yield _unknown_run(loaded)
             elif loaded is not None:
                 dry_runner = stack.enter_context(DryRunner(runs_of_the_engine(loaded, "doctor")))
@@ -120,6 +123,10 @@ def examine(options: Path | None, overrides: Sequence[str]) -> Iterator[Finding]
                 if built and isinstance(loaded.options, Options):
                     yield from guarded("reading", partial(_reading, dry_runner, loaded, built))
         yield from _needs(loaded, built, torch)
+
+
+def _finetuning(options: FinetuneOptions) -> list[Finding]:
+    return list(finetuning.finetuning_findings(options))
 
 
 def _unknown_run(loaded: LoadedOptions[FileOptions]) -> Finding:
@@ -215,6 +222,8 @@ def _shared_memory(batches: int, built: Facts) -> Finding:
 
 
 def _disks(loaded: LoadedOptions[FileOptions] | None, built: Facts) -> list[Finding]:
+    if loaded is not None and isinstance(loaded.options, FinetuneOptions):
+        return [machine.disk_finding("disk: runs", Path(loaded.options.training.output_dir))]
     if loaded is None or not isinstance(loaded.options, RunOptions):
         return [machine.disk_finding("disk", Path(RunPaths().experiments_root))]
     options = loaded.options

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from trainauto.options.cards import CARDS, CardPreset
 
 _HEADINGS = ("card", "GiB", "target", "margin", "lq_size px", "batch", "numbers")
-_LEFT_ALIGNED = frozenset({"card", "numbers"})
+_LEFT_ALIGNED = frozenset({"card", "numbers", "format", "checkpoints", "4 bits"})
 
 
 def cards_table(cards: Sequence[CardPreset] = CARDS) -> str:

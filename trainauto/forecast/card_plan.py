@@ -34,7 +34,8 @@ class CardPlan:
         expected_bytes: its expected peak of allocated bytes.
         most_bytes: what the peak stays within with 99 % probability.
         reserved_bytes: the least that the allocator is expected to reserve, with expandable segments.
-        frontier: for each size the largest batch that is admitted as the plan is.
+        frontier: for each size the largest batch that is admitted as the plan is; also beyond ``largest_batch`` where
+            that bounds what a run does, and not what is looked at.
         largest_batch: bound of batches, whatever would fit.
         most_tokens: bound of a batch's tokens, where there is one: batches of shorter samples may be larger.
     """
@@ -123,7 +124,12 @@ class CardTarget:
 
 
 def plan_on_card(
-    card: CardTarget, axes: tuple[Axis, ...], first: Plan, forecast: MemoryForecast, most_tokens: int | None = None
+    card: CardTarget,
+    axes: tuple[Axis, ...],
+    first: Plan,
+    forecast: MemoryForecast,
+    most_tokens: int | None = None,
+    most_samples: int | None = None,
 ) -> CardPlan:
     """Return the best plan on a card.
 
@@ -133,8 +139,9 @@ def plan_on_card(
         first: the plan to begin with; its batch is had before any size grows.
         forecast: what plans need.
         most_tokens: most that a batch may hold of the longest samples, whatever would fit.
+        most_samples: most samples of a batch, whatever would fit: the frontier is of what would.
     """
-    axes_of_all, axes = axes, _within_tokens(axes, most_tokens)
+    axes_of_all, axes = axes, _within_samples(_within_tokens(axes, most_tokens), most_samples)
     limit_bytes = int(card.preset.memory_gib * GIB)
     cost = CostModel(*forecast.peaks_on("cuda"))
     reserved = CostModel(*(forecast.least_reserved() or forecast.peaks_on("cuda")))
@@ -181,7 +188,13 @@ def _within_tokens(axes: tuple[Axis, ...], most_tokens: int | None) -> tuple[Axi
     size = size_axis(axes)
     if most_tokens is None or size is None:
         return axes
-    most = max(1, most_tokens // size.maximum)
+    return _within_samples(axes, max(1, most_tokens // size.maximum))
+
+
+def _within_samples(axes: tuple[Axis, ...], most: int | None) -> tuple[Axis, ...]:
+    """Return the axes with so many samples at most."""
+    if most is None:
+        return axes
     return tuple(replace(axis, maximum=min(axis.maximum, most)) if axis.is_count else axis for axis in axes)
 
 

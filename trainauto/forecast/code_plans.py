@@ -7,7 +7,7 @@ from trainauto.core.units import GIB
 from trainauto.forecast.card_plan import CardPlans, CardTarget, plan_on_card, what_is_unknown
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.forecast.traced_code import CodeTracer
-from trainauto.memory.cost.memory_forecast import PlanTracer, forecast_memory
+from trainauto.memory.cost.memory_forecast import LARGEST_TRACED, PlanTracer, forecast_memory
 from trainauto.options.cards import CardPreset
 
 MOST_ROUNDS = 2
@@ -36,6 +36,8 @@ def plan_traced(
     notes: tuple[str, ...] = (),
     memory_bytes: Mapping[str, int] | None = None,
     most_tokens: int | None = None,
+    most_samples: int | None = None,
+    largest_traced: int = LARGEST_TRACED,
 ) -> CardPlans:
     """Say what fits on each card.
 
@@ -53,6 +55,8 @@ def plan_traced(
         notes: what else is to be said.
         memory_bytes: of whole cards, by name, where ``cards`` are what may be used of them.
         most_tokens: most that a batch may hold of the longest samples, whatever would fit.
+        most_samples: most samples of a batch, whatever would fit.
+        largest_traced: samples of the largest batch of the first traces.
 
     Raises:
         InputError, TraceError: as the tracer does.
@@ -67,12 +71,12 @@ def plan_traced(
         )
         for card in cards
     ]
-    forecast = forecast_memory(tracer, axes)
-    answers = [plan_on_card(target, axes, smallest, forecast, most_tokens) for target in targets]
+    forecast = forecast_memory(tracer, axes, largest_batch=largest_traced)
+    answers = [plan_on_card(target, axes, smallest, forecast, most_tokens, most_samples) for target in targets]
     for _ in range(MOST_ROUNDS):
         chosen = {card.plan: tracer.trace(card.plan) for card in answers if card.plan and not forecast.knows(card.plan)}
         if not chosen:
             break
         forecast = forecast.extended(chosen)
-        answers = [plan_on_card(target, axes, smallest, forecast, most_tokens) for target in targets]
+        answers = [plan_on_card(target, axes, smallest, forecast, most_tokens, most_samples) for target in targets]
     return CardPlans(name, network, (*notes, *what_is_unknown()), forecast, axes, tuple(answers))

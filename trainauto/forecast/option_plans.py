@@ -7,7 +7,7 @@ from trainauto.builders.automations import CONTROLLER, choose_automation, is_con
 from trainauto.builders.data import build_axes, build_train_set, first_plan
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import build_network
-from trainauto.builders.tasks import images_of, texts_of
+from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.control.controller import Controller, controllers_of
 from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError
@@ -46,6 +46,10 @@ def plan_for_cards(
         InputError: the options cannot be used.
         TraceError: the model cannot be traced.
     """
+    if (finetuning := finetuning_of(given)) is not None:
+        from trainauto.forecast.finetune_plans import plan_finetuning  # transformers comes with it
+
+        return plan_finetuning(finetuning, cards, measure=measure, child=child)
     loaded = runs_of_the_engine(given, "plan")
     if (texts := texts_of(loaded)) is not None:
         return plan_language_model(texts, cards, measure=measure, child=child)

@@ -8,13 +8,14 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from trainauto.builders.model import build_model, build_network, channels_of, choose_precision
-from trainauto.builders.tasks import images_of, texts_of
+from trainauto.builders.tasks import finetuning_of, images_of, texts_of
 from trainauto.engine.traced_training import FakeTraining, empty_batch
 from trainauto.memory.tracing.fake_tensors import as_fake
 from trainauto.memory.tracing.trace import TraceError
 from trainauto.memory.tracing.workspaces import card_libraries
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import bucketed
+from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions
 from trainauto.tasks.sr.data.image_crops import ImageCrops
@@ -41,6 +42,8 @@ def fake_run(
         TraceError: its model cannot be built on fake tensors.
         InputError: options cannot be used.
     """
+    if (finetuning := finetuning_of(loaded)) is not None:
+        return _fake_finetuning(finetuning, known or {}, like_cuda=like_cuda)
     if (texts := texts_of(loaded)) is None:
         return FakeRun.of(images_of(loaded), like_cuda=like_cuda, world_size=world_size)
     from trainauto.builders.language_networks import fake_language_model
@@ -50,6 +53,18 @@ def fake_run(
     on_card = like_cuda or precision.device.type == "cuda"
     libraries = card_libraries() if on_card else None
     return FakeTraining(build, batch_of, clips=texts.options.train.grad_clip is not None, libraries=libraries)
+
+
+def _fake_finetuning(
+    loaded: LoadedOptions[FinetuneOptions], known: Mapping[str, Any], *, like_cuda: bool
+) -> FakeTraining:
+    from trainauto.builders.finetune_networks import fake_finetuning
+
+    precision = choose_precision(loaded)
+    build, batch_of, told = fake_finetuning(loaded, precision, known)
+    libraries = card_libraries() if like_cuda or precision.device.type == "cuda" else None
+    clips = bool(loaded.options.training.max_grad_norm)
+    return FakeTraining(build, batch_of, clips=clips, libraries=libraries, told=told)
 
 
 class FakeRun(FakeTraining):

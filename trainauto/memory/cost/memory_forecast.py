@@ -37,6 +37,7 @@ class PlanBytes:
         kernels: what they take beyond a trace, see :data:`~trainauto.memory.cost.ratio_prior.Kernels`.
         seconds: how long it took, building the model included where it had to be built.
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; 0 where that is not known.
+        multiplications: of matrix products and fused attention; 0 where that is not known.
     """
 
     persistent_bytes: int
@@ -46,6 +47,7 @@ class PlanBytes:
     seconds: float
     kernels: Kernels = "usual"
     peak_with_copies_bytes: int = 0
+    multiplications: int = 0
 
     @classmethod
     def of(cls, trace: Trace, seconds: float, kernels: Kernels = "usual", *, segments: Segments | None) -> "PlanBytes":
@@ -58,6 +60,7 @@ class PlanBytes:
             seconds=seconds,
             kernels=kernels,
             peak_with_copies_bytes=trace.peak_with_copies_bytes,
+            multiplications=trace.multiplications,
         )
 
 

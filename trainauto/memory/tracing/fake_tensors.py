@@ -9,6 +9,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 import torch
@@ -17,6 +18,8 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMo
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import _disable_current_modes
+
+from trainauto.memory.tracing.four_bit_linear import FourBitLinear, four_bit_layers, stand_in_of
 
 T = TypeVar("T")
 Convert = Callable[[Tensor], Tensor]
@@ -47,12 +50,18 @@ def as_fake(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
 def fake_copy(value: T, mode: FakeTensorMode, memo: dict[int, Any]) -> T:
     """Return a deep copy of modules, optimizers or anything else in which all tensors are fake.
 
+    Layers in 4 bits, which cannot be copied, become stand-ins of the same bytes (``four_bit_linear.py``).
+
     Args:
         value: is left as it is.
         mode: of the fake tensors.
         memo: as for ``copy.deepcopy``: what was copied already, by the address of the original.
     """
+    modules = [module for module in (value if isinstance(value, tuple) else (value,)) if isinstance(module, nn.Module)]
     with _CopyMode(mode):
+        for layer in chain.from_iterable(map(four_bit_layers, modules)):
+            if not isinstance(layer, FourBitLinear):
+                memo[id(layer)] = stand_in_of(layer, lambda tensor: copy.deepcopy(tensor, memo))
         return copy.deepcopy(value, memo)
 
 

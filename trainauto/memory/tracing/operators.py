@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from trainauto.memory.tracing.in_place import WRITES
+from trainauto.memory.tracing.multiplications import COUNTS, Count
 from trainauto.memory.tracing.workspaces import SCRATCH, Scratch
 
 _aten = torch.ops.aten
@@ -57,6 +58,7 @@ class Operator(NamedTuple):
         hides_memory: its kernel is known to take memory that no trace knows, or nothing is known of it.
         scratch: says what its kernel takes on CUDA while it runs.
         convolves: on a CPU it works on copies of what it is given, in another order (oneDNN's blocks of channels).
+        multiplications: counts them.
         may_write: torch calls it where it would write into the first argument, were no mode looking on.
     """
 
@@ -73,6 +75,7 @@ class Operator(NamedTuple):
     hides_memory: bool = False
     scratch: Scratch | None = None
     convolves: bool = False
+    multiplications: Count | None = None
 
 
 _known: dict[int, Operator] = {}
@@ -112,6 +115,7 @@ def _facts_of(func: Any) -> Operator:
         multiplies=schema.name in _PRODUCTS,
         hides_memory=bool(_HIDES_MEMORY.match(schema.name)),
         scratch=SCRATCH.get(schema.name),
+        multiplications=COUNTS.get(schema.name),
         convolves=func in (_aten.convolution.default, _aten.convolution_backward.default),
     )
 

@@ -33,6 +33,7 @@ class StepLog:
         phases: (number of events so far, phase that begins).
         workspaces: (number of events so far, workspace that a library took and keeps).
         copies: (number of events so far, bytes that a kernel of the CPU held beside what it took and gave).
+        multiplications: of matrix products and attention.
     """
 
     initial: list[AllocationEvent]
@@ -40,6 +41,7 @@ class StepLog:
     phases: list[tuple[int, str]] = field(default_factory=lambda: [(0, FORWARD)])
     workspaces: list[tuple[int, AllocationEvent]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
+    multiplications: int = 0
 
     @property
     def before_later_steps(self) -> list[AllocationEvent]:
@@ -152,6 +154,8 @@ class LiveStorages(AnsweredReads):  # type: ignore[no-untyped-call]
         self._see_all((out,), is_output=True)
         if scratch is not None:
             self.log.events.append(AllocationEvent(scratch, 0))
+        if operator.multiplications is not None:
+            self.log.multiplications += operator.multiplications(args, out)
         if operator.multiplies:
             self._product = weakref.ref(out.untyped_storage())
             if self._libraries is not None and self._libraries.cublas_bytes:

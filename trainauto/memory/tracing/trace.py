@@ -44,6 +44,7 @@ class Trace:
         events: what the step allocated and freed, in order, for the simulation of an allocator.
         hides_memory: kernels take memory that no trace knows: those of convolutions above all.
         peak_with_copies_bytes: the peak where a CPU's kernels copy what they are given; elsewhere ``peak_bytes``.
+        multiplications: of the step's matrix products and fused attention; convolutions are not counted.
     """
 
     persistent_bytes: int
@@ -53,6 +54,7 @@ class Trace:
     events: tuple[AllocationEvent, ...]
     hides_memory: bool = True
     peak_with_copies_bytes: int = 0
+    multiplications: int = 0
 
     @property
     def held_bytes(self) -> int:
@@ -177,6 +179,7 @@ def _trace_of(log: StepLog, hides_memory: bool) -> Trace:
         events=tuple(log.events),
         hides_memory=hides_memory,
         peak_with_copies_bytes=log.peak_with_copies(),
+        multiplications=log.multiplications,
     )
 
 

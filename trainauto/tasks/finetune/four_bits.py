@@ -5,7 +5,6 @@ https://arxiv.org/abs/2305.14314.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.memory.monitor.oom import is_out_of_memory
+from trainauto.memory.tracing.four_bit_linear import four_bit_layers, kept_tensors
 
 NEEDED = (0, 50)
 """First version of bitsandbytes whose layers are trained on the CPU, too."""
@@ -95,7 +95,7 @@ def settle(model: nn.Module) -> None:
     layer that is evaluated would pack its weights anew, round their statistics, and give no gradient from then on: what
     a run measures on would change what it learns, without a word.
     """
-    for layer in _layers(model):
+    for layer in four_bit_layers(model):
         layer.support_avx512bf16_for_cpu = False
         layer.weight.quant_state.dtype = layer.compute_dtype
 
@@ -108,39 +108,16 @@ def weights_of(parameter: Tensor) -> int:
 
 def bytes_in_four_bits(model: nn.Module) -> tuple[int, int]:
     """Return the bytes of weights that are kept in 4 bits, statistics included, and of all others, buffers included."""
-    packed = {id(layer.weight) for layer in _layers(model)}
-    inside = [tensor for layer in _layers(model) for tensor in kept_tensors(layer.weight).values()]
-    beside = [*(one for one in model.parameters() if id(one) not in packed), *model.buffers()]
+    layers = list(four_bit_layers(model))
+    inside = [tensor for layer in layers for tensor in kept_tensors(layer).values()]
+    packed = {id(tensor) for layer in layers for tensor in (layer.weight, *layer.buffers(recurse=False))}
+    beside = [tensor for tensor in (*model.parameters(), *model.buffers()) if id(tensor) not in packed]
     return _bytes(inside), _bytes(beside)
 
 
-def kept_tensors(weight: Any) -> dict[str, Tensor]:
-    """Return what a weight in 4 bits consists of, for N x M weights in B = ceil(N * M / 64) blocks.
-
-    ``packed`` (ceil(N * M / 2), 1) uint8; ``absmax`` (B,) uint8, the largest weight of each block, by ``nested_code``;
-    ``nested_absmax`` (ceil(B / 256),) float32, the largest of each 256 of these; ``offset`` () float32, their mean;
-    ``code`` (16,) and ``nested_code`` (256,) float32, the last of which all layers on a device share.
-    """
-    state = weight.quant_state
-    return {
-        "packed": weight.data,
-        "absmax": state.absmax,
-        "nested_absmax": state.state2.absmax,
-        "offset": state.offset,
-        "code": state.code,
-        "nested_code": state.state2.code,
-    }
-
-
-def _layers(model: nn.Module) -> Iterator[Any]:
-    """Yield the layers in 4 bits; peft's around them have none of their weights."""
-    for module in model.modules():
-        if getattr(getattr(module, "_parameters", {}).get("weight"), "quant_state", None) is not None:
-            yield module
-
-
 def _bytes(tensors: list[Tensor]) -> int:
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    # By their address on the host, since what is fake or on ``meta`` has none of its own.
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 
 

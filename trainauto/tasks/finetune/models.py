@@ -20,6 +20,8 @@ from trainauto.tasks.text.training.hub import (
 )
 from trainauto.tasks.text.training.lora import LoraSettings, with_lora
 
+CONFIGURATION = "config.json"
+
 ADAPTER_FILE = "adapter_config.json"
 """What a folder of adapters has, and that of a whole model has not."""
 
@@ -75,9 +77,61 @@ def load_model(settings: ModelSettings, *, argument: str = "name") -> nn.Module:
     return model
 
 
+def configuration_here(source: str | Path, *, argument: str = "name") -> tuple[Any, Path]:
+    """Return the configuration of a model, and the folder it lies in: that one, or the cache of the hub.
+
+    Nothing is downloaded, and no weights need be there.
+
+    Args:
+        source: folder, or name on the hub.
+        argument: what errors blame.
+
+    Raises:
+        InputError: it is not on this machine, or of no model of pictures and words.
+    """
+    require_transformers()
+    from transformers import AutoConfig
+    from transformers.utils import cached_file
+
+    name = as_written_for_hub(source)
+    with hub_errors(source, "configuration", argument):
+        found = cached_file(name, CONFIGURATION, local_files_only=True, _raise_exceptions_for_missing_entries=False)
+        if found is None and not is_local(source):
+            advice = (
+                f"plan downloads nothing. Put its {CONFIGURATION} and preprocessor_config.json (no weights) into a "
+                "folder, and name that: --force_yml model:name=FOLDER"
+            )
+            raise InputError(Problem(f"{source} is not on this machine", advice=advice, argument=argument))
+        folder = Path(found).parent if found is not None else Path(name)
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        _check_kind(config, source, argument)
+    return config, folder
+
+
+def model_without_weights(config: Any, settings: ModelSettings) -> nn.Module:
+    """Return the model of a configuration, its weights as they come: for worlds in which tensors hold no data.
+
+    Args:
+        config: of a model of pictures and words.
+        settings: attention, and formats of weights; ``None`` for the format takes that which the configuration names.
+    """
+    from transformers import AutoModelForImageTextToText
+
+    saved = config.dtype or config.get_text_config().dtype or torch.float32
+    model: nn.Module = AutoModelForImageTextToText.from_config(
+        config, dtype=settings.dtype or saved, attn_implementation=settings.attention
+    )
+    return model
+
+
 def most_positions(model: nn.Module) -> int | None:
     """Return how many tokens a model takes; ``None`` where it does not say."""
     config: Any = model.config
+    return most_positions_of(config)
+
+
+def most_positions_of(config: Any) -> int | None:
+    """Return how many tokens the model of a configuration takes; ``None`` where it does not say."""
     most = getattr(config.get_text_config(), "max_position_embeddings", None)
     return int(most) if isinstance(most, int) and most > 0 else None
 

@@ -139,7 +139,7 @@ def test_this_machine_is_tried(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(96, 96), (33, 50), (1024, 2048)])
 def test_what_a_layer_keeps(rows: int, columns: int) -> None:
     """What the stand-in of traces is to be made of."""
-    kept = kept_tensors(real_layer(rows, columns).weight)
+    kept = kept_tensors(real_layer(rows, columns))
     blocks = -(-rows * columns // 64)
     assert {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in kept.items()} == {
         "packed": ((-(-rows * columns // 2), 1), torch.uint8),
@@ -157,7 +157,7 @@ def test_an_evaluation_changes_nothing(dtype: torch.dtype) -> None:
     """On CPUs with AVX512-BF16 it would pack the weights anew, and cut what is before the layer off from gradients."""
     layer = real_layer(64, 128, dtype)
     settle(layer)
-    before = {name: tensor.clone() for name, tensor in kept_tensors(layer.weight).items()}
+    before = {name: tensor.clone() for name, tensor in kept_tensors(layer).items()}
     inputs = torch.randn(4, 128)
 
     def trained() -> tuple[torch.Tensor, torch.Tensor]:
@@ -170,5 +170,5 @@ def test_an_evaluation_changes_nothing(dtype: torch.dtype) -> None:
         evaluated = layer.eval()(inputs)
     assert torch.equal(evaluated, first[0])
     assert all(torch.equal(one, other) for one, other in zip(trained(), first, strict=True))
-    after = kept_tensors(layer.weight)
+    after = kept_tensors(layer)
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())

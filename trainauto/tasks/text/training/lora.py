@@ -12,6 +12,7 @@ from pathlib import Path
 from torch import nn
 
 from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.memory.tracing.four_bit_linear import FourBitLinear
 from trainauto.tasks.text.training.tokenized_samples import ModelKind
 
 ALL_LINEAR = "all-linear"
@@ -69,6 +70,10 @@ def with_lora(network: nn.Module, settings: LoraSettings, kind: ModelKind) -> nn
         fan_in_fan_out=all(not isinstance(layer, nn.Linear) for layer in chosen or layers.values()),
         task_type="CAUSAL_LM" if kind == "causal" else "SEQ_2_SEQ_LM",
     )
+    if any(isinstance(layer, FourBitLinear) for layer in layers.values()):
+        from trainauto.tasks.text.training.lora_four_bits import AdaptedFourBits
+
+        config._register_custom_module({FourBitLinear: AdaptedFourBits})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by names that transformers is to drop
         adapted: nn.Module = get_peft_model(network, config)

@@ -1,0 +1,35 @@
+"""How much a traced step computes: the multiplications of its matrix products and of its attention."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+Count = Callable[[Sequence[Any], Any], int]
+"""Multiplications of a call, by its arguments and what it gave."""
+
+
+def _product(left: int) -> Count:
+    """Return the count of a product whose left matrix is that argument."""
+    return lambda args, out: int(out.numel() * args[left].shape[-1])
+
+
+def _attention(first: int, products: int) -> Count:
+    """Return the count of so many products, each of all queries with all keys; queries are that argument."""
+
+    def count(args: Sequence[Any], _out: Any) -> int:
+        query: Tensor = args[first]
+        key: Tensor = args[first + 1]
+        return products * query.numel() * int(key.shape[-2])
+
+    return count
+
+
+COUNTS: Mapping[str, Count] = {
+    **{f"aten::{name}": _product(0) for name in ("mm", "bmm", "mv", "dot", "vdot")},
+    **{f"aten::{name}": _product(1) for name in ("addmm", "baddbmm", "addmv", "_addmm_activation")},
+    # Scores and what is mixed by them; backward computes the scores again, and gradients of two products.
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(0, 2),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention(1, 5),
+}
+"""By the name of the operator; fused attention is the CPU's, which traces follow."""
