@@ -262,10 +262,10 @@ def real_peak(case: Case) -> int:
     return live + int(np.cumsum([0, *sizes]).max())
 
 
-def predicted_peak(case: Case, *, planned: bool = False) -> int:
-    """Trace a step of a live model, or of one that is planned; return what it will take."""
+def predicted_peak(case: Case, model: LoopModel) -> int:
+    """Trace a step of a live model; return what it will take."""
     plan = Plan.of(**{BATCH_SIZE: case.sizes.samples})
-    return LoopTracer(case.build(planned=planned), case.dataset(), clips=True).trace(plan).peak_bytes
+    return LoopTracer(model, case.dataset(), clips=True).trace(plan).peak_bytes
 
 
 class Measured(NamedTuple):
@@ -296,10 +296,11 @@ class Measured(NamedTuple):
 
 def measure(case: Case) -> Measured:
     """Compare the prediction of a case with a real step."""
+    model = case.build()
     start = time.perf_counter()
-    predicted = predicted_peak(case)
+    predicted = predicted_peak(case, model)
     trace_s = time.perf_counter() - start
-    planned = predicted_peak(case, planned=True) if case.packed else predicted
+    planned = predicted_peak(case, case.build(planned=True)) if case.packed else predicted
     return Measured(real_peak(case), predicted, planned, trace_s)
 
 
