@@ -62,7 +62,7 @@ def test_a_step_that_runs_out_of_memory_runs_in_parts(made: Path, tmp_path: Path
 
 @needs_bitsandbytes
 def test_beside_weights_in_4_bits(made: Path, tmp_path: Path) -> None:
-    """D27: running out of memory in a pass that unpacks weights is one more step in parts, where nothing is foreseen."""
+    """D27: where nothing is foreseen, a pass that runs out of memory as it unpacks weights is a step in parts."""
     beside = {"model": {"load_in_4bit": True}, "lora": {"r": 4}}
     steps = {"DynamicBatchSizeOptimizer": {"policy": "step"}}
     roomy, _ = trained(made, tmp_path / "roomy", 1, **beside, training_automations={"enabled": False})
