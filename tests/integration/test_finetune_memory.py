@@ -128,10 +128,12 @@ def test_answers_that_run_out_of_memory_are_asked_for_in_smaller_batches(made: P
 
 @needs_bitsandbytes
 def test_beside_weights_in_4_bits(made: Path, tmp_path: Path) -> None:
-    """D27: running out of memory in a pass that unpacks weights is one more step in parts."""
-    beside = {"model": {"load_in_4bit": True}, "lora": {"r": 4}, "training_automations": {"enabled": False}}
-    roomy, _ = trained(made, tmp_path / "roomy", 1, **beside)
-    tight, _ = trained(made, tmp_path / "tight", 1, **beside, memory={"budget": "60MiB"})
+    """D27: where nothing is foreseen, a pass that runs out of memory as it unpacks weights is a step in parts."""
+    beside = {"model": {"load_in_4bit": True}, "lora": {"r": 4}}
+    steps = {"DynamicBatchSizeOptimizer": {"policy": "step"}}
+    roomy, _ = trained(made, tmp_path / "roomy", 1, **beside, training_automations={"enabled": False})
+    budget = {"memory": {"budget": "60MiB"}, "training_automations": steps}
+    tight, _ = trained(made, tmp_path / "tight", 1, **beside, **budget)
     assert tight[0]["ooms"] > 0
     losses = [[record["losses"]["loss"] for record in records] for records in (tight, roomy)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
