@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import SmolVLMImageProcessorPil
 
 from tests.vision_models import processor_of
 from trainauto.core.errors import InputError
 from trainauto.tasks.finetune.encoding import ConversationEncoder
 from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.preflight import LookedThrough
-from trainauto.tasks.finetune.processors import limit_pixels, saved_pixels
+from trainauto.tasks.finetune.processors import limit_pixels, pixel_bounds, saved_pixels
 
 Sizes = Sequence[tuple[int, int]]
 
@@ -69,6 +70,14 @@ def test_a_saved_processor_says_what_it_leaves_of_pictures(tmp_path: Path) -> No
     assert saved_pixels(tmp_path) == 900
     processor_of("llava").save_pretrained(tmp_path / "llava")
     assert saved_pixels(tmp_path / "llava") == saved_pixels(tmp_path / "none") > 1e9
+
+
+def test_a_longest_side_alone_is_no_number_of_pixels(tmp_path: Path) -> None:
+    """SmolVLM's processor says how long the longer side may be: `test` of such a run limits nothing by it."""
+    processor = processor_of("llava")
+    processor.image_processor = SmolVLMImageProcessorPil()
+    processor.image_processor.save_pretrained(tmp_path)
+    assert saved_pixels(tmp_path) == pixel_bounds(processor)[1] > 1e9
 
 
 def test_a_processor_that_makes_none_so_small_refuses_in_the_words_of_the_option() -> None:
