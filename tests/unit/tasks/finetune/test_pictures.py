@@ -5,11 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from transformers import SmolVLMImageProcessorPil
 
-from tests.vision_models import processor_of
+from tests.vision_models import model_of, processor_of
 from trainauto.core.errors import InputError
+from trainauto.engine.checkpointing_fallback import CheckpointingFallback
+from trainauto.integrations.loop_model import LoopModel, ModelObjective
+from trainauto.integrations.structure import Structure
 from trainauto.tasks.finetune.encoding import ConversationEncoder
+from trainauto.tasks.finetune.models import checkpoint_activations
 from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.preflight import LookedThrough
 from trainauto.tasks.finetune.processors import limit_pixels, pixel_bounds, saved_pixels
@@ -85,3 +90,13 @@ def test_a_processor_that_makes_none_so_small_refuses_in_the_words_of_the_option
         limit_pixels(processor_of("llava"), 1000, argument="shrink_pictures_to")
     with pytest.raises(InputError, match="shrink_pictures_to is 10, less than the smallest picture"):
         limit_pixels(processor_of("qwen3_vl"), 10, argument="shrink_pictures_to")
+
+
+def test_what_checkpoints_already_is_not_told_to() -> None:
+    """Models of transformers switch it on their own way; advice where nothing fits goes by it."""
+    model = model_of("qwen3_vl")
+    loss = ModelObjective("train", torch.optim.SGD(model.parameters(), 0.1), lambda _model, _batch: torch.zeros(()))
+    loop = LoopModel(model, [loss], Structure.of({"input_ids": torch.zeros(1)}))
+    assert "would help" in str(CheckpointingFallback().take(loop, "it does not fit"))
+    checkpoint_activations(model)
+    assert CheckpointingFallback().take(loop, "it does not fit") == "Gradient checkpointing is on already."
