@@ -123,8 +123,8 @@ def ahead(records: Sequence[Record]) -> list[str]:
     files = " and ".join(str(record["method"].split()[1]) for record in ours)
     failures = sum(record["ooms"] for record in ours)
     return [
-        f"Whether its file said {files} conversations a pass, ours ran passes of at most {sizes}, out of memory "
-        f"{failures} times; others are told a batch, and somebody has to find it.",
+        f"Whether its file said {files} conversations a pass, ours ran passes with room for {sizes} of the largest, "
+        f"out of memory {failures} times; others are told a batch, and somebody has to find it.",
         "",
     ]
 

@@ -109,6 +109,9 @@ def test_pictures_stay_where_the_file_does_not_let_them_shrink(
     said = " ".join(done.stderr.split())
     assert "one sample does not fit" in said
     assert what in said
+    assert "`memory: gradient_checkpointing: true` would help" in said
+    assert "or more memory (memory: budget:)" in said
+    assert "memory_budget" not in said
     assert "pictures are reduced" not in said
 
 

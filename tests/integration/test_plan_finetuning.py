@@ -157,7 +157,8 @@ def test_a_pass_holds_what_a_run_would_put_into_it(
 
 def test_recipes_say_what_each_takes_and_costs(made: Path, tmp_path: Path) -> None:
     folder = configuration_alone(made, tmp_path / "alone")
-    loaded = read(tmp_path / "run.yml", options_without_data(folder))
+    as_the_file_says = {"memory": {"gradient_checkpointing": True}, "device": "cpu"}
+    loaded = read(tmp_path / "run.yml", options_without_data(folder, **as_the_file_says))
     answer = plan_recipes(loaded, chosen_cards(["T4", "RTX 3060 12GB", "RTX 4090", "H200"], []))
     assert len(answer.recipes) == 3 * 2  # all weights learn: none of them in 4 bits
     for kept, again in pairwise(answer.recipes):
@@ -170,10 +171,33 @@ def test_recipes_say_what_each_takes_and_costs(made: Path, tmp_path: Path) -> No
     said = recipes_table(answer)
     assert all(len(line) <= 80 for line in said.splitlines())
     assert "x 1.00" in said
+    assert said.startswith(
+        f"{loaded.options.name}: alone, all weights; 6 recipes"
+    )  # formats are the rows', not the file's
+    assert "device: cpu" not in said
+    assert "512+: that many fit, and more were not looked at." in flat(said)
     assert len([line for line in said.splitlines() if line.startswith("format")]) == 3  # four cards in two tables
     recipes = json.loads(recipes_json(answer))["recipes"]
     assert [recipe["gradient_checkpointing"] for recipe in recipes] == [False, True] * 3
     assert set(recipes[0]["largest_batch"]) == set(answer.cards)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({}, "no dtype: weights are taken to be kept as there, in float32"),
+        ({"load_in_4bit": True}, "no dtype: weights that are not in 4 bits are taken to be kept as there, in float32"),
+        ({"dtype": "bfloat16"}, None),
+    ],
+)
+def test_a_format_is_assumed_only_where_the_file_names_none(
+    tmp_path: Path, made: Path, model: dict[str, Any], said: str | None
+) -> None:
+    folder = configuration_alone(made, tmp_path / "alone")
+    options = options_without_data(folder, device="cpu", lora=LORA, model=model)
+    notes = " ".join(plan_for_cards(read(tmp_path / "run.yml", options), chosen_cards(["T4"], [])).notes)
+    assert ("no dtype" in notes) == (said is not None)
+    assert said is None or said in notes
 
 
 def test_the_largest_conversation_is_that_of_the_data_where_they_are(made: Path, tmp_path: Path) -> None:

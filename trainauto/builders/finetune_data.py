@@ -99,7 +99,7 @@ def build_finetune_data(loaded: Loaded, processor: Any, most_tokens: int | None)
     sets = conversation_sets(loaded)
     with locate_errors(loaded, ("dataset",)):
         looked = {name: look_through(some, encoder, limit, chosen.too_long) for name, some in sets.items()}
-    train, val = ConversationDataset(looked["train"].conversations, encoder), None
+    train, val = ConversationDataset(looked["train"].conversations, encoder, looked["train"].lengths), None
     if "val" in looked:
         val = ConversationDataset(looked["val"].conversations, encoder)
     everything = chain.from_iterable(some.conversations for some in looked.values())

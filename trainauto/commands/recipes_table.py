@@ -37,6 +37,7 @@ def recipes_table(answer: AllRecipes) -> str:
         *aligned((*HEADINGS, *map(str, SHOWN_BATCHES), "compute"), expected),
         "",
         *_fits(answer),
+        *_beyond(answer),
         *(line for form in FORMATS for line in wrapped(f"{form.name}: {form.costs}.", WIDTH, "  ")),
         *(line for text in (CHECKPOINTS, FOUR_BITS, COMPUTE) for line in wrapped(text, WIDTH, "  ")),
         *(line for note in answer.notes for line in wrapped(note, WIDTH, "  ")),
@@ -53,6 +54,15 @@ def _fits(answer: AllRecipes) -> list[str]:
         ]
         lines += [*aligned((*HEADINGS, *cards), rows), ""]
     return lines
+
+
+def _beyond(answer: AllRecipes) -> list[str]:
+    """Say what marked batches are, if any is."""
+    cards = [card for found in answer.recipes for card in found.cards]
+    looked_at = max(card.largest_batch for card in cards)
+    if not any(card.frontier and card.frontier[-1].batch_size >= looked_at for card in cards):
+        return []
+    return wrapped(f"{looked_at}+: that many fit, and more were not looked at.", WIDTH, "  ")
 
 
 def _in_width(cards: tuple[str, ...]) -> list[list[str]]:
@@ -76,8 +86,11 @@ def _times(found: RecipePlans, least: int) -> str:
 
 
 def _largest(found: RecipePlans, card: int) -> str:
-    frontier = found.cards[card].frontier
-    return str(frontier[-1].batch_size) if frontier else "-"
+    chosen = found.cards[card]
+    if not chosen.frontier:
+        return "-"
+    most = chosen.frontier[-1].batch_size
+    return f"{most}+" if most >= chosen.largest_batch else str(most)
 
 
 def recipes_json(answer: AllRecipes) -> str:

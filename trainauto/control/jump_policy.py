@@ -14,7 +14,8 @@ bisection.
   grows, if need be at the price of some crop, and is worth a change by itself.
 - Above: a jump that was not corrected yet went too far, and the best plan under what is known by now is taken. After
   that it is pressure: the axis that grew last shrinks first, a batch below the configured one if it must. Of a plan a
-  little above (:data:`LITTLE_ABOVE`) the next smaller ones are known well enough: the median decides for them.
+  little above (:data:`LITTLE_ABOVE`) those that are smaller on every axis are known well enough: the median decides
+  for them. Of another crop with another batch it says less, and their upper quantile decides as ever.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,7 +78,7 @@ class JumpInput(PolicyInput):
                 return f"is outside {axis.minimum} to {axis.maximum}"
         if is_blocked(plan, self.blocked, self.work):
             return "is as large as a plan that failed"
-        if self.is_probe or self._is_little_above:
+        if self.is_probe or self._lies_little_below(plan):
             if (why := self._refusal_by_median(plan)) is not None:
                 return why
         elif (most := self.most(plan)) > self.target_bytes:
@@ -119,12 +120,11 @@ class JumpInput(PolicyInput):
         beyond = self.peak_bytes / self.cost.predict(shape_of(self.plan))
         return ceil(beyond * self.cost.predict(shape_of(plan)))
 
-    @property
-    def _is_little_above(self) -> bool:
-        """Whether the plan that was measured is a little too large."""
-        if self.peak_bytes is None or self.is_probe:
+    def _lies_little_below(self, plan: Plan) -> bool:
+        """Say whether the plan that was measured is a little too large, and this one larger on no axis."""
+        if self.peak_bytes is None or not self.target_bytes < self.peak_bytes <= (1 + LITTLE_ABOVE) * self.target_bytes:
             return False
-        return self.target_bytes < self.peak_bytes <= (1 + LITTLE_ABOVE) * self.target_bytes
+        return all(plan[axis.name] <= self.plan[axis.name] for axis in self.axes)
 
     def admits(self, plan: Plan) -> bool:
         """Say whether a plan may be chosen."""

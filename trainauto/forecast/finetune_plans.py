@@ -73,7 +73,7 @@ def plan_finetuning(
             (conversations_axis(options, settings),),
             chosen,
             (settings or {}).get("target_vram_usage"),
-            notes=(*notes, *notes_on(options, largest)),
+            notes=(*notes, *notes_on(largest), *_note_on_format(options)),
             most_samples=most_of_a_pass(options, settings),
             largest_traced=LARGEST_TRACED,
             memory_bytes={card.name: int(card.memory_gib * GIB) for card in cards},
@@ -134,26 +134,35 @@ def most_of_a_pass(options: FinetuneOptions, settings: dict[str, Any] | None) ->
     return training.max_batch_size or step_conversations(training)
 
 
-def words_of(options: FinetuneOptions) -> str:
+def trained_words(options: FinetuneOptions) -> str:
     """Return model and what is trained of it, in words."""
     lora = options.lora
+    return f"{Path(options.model.name).name}, {f'LoRA r={lora.r}' if lora is not None else 'all weights'}"
+
+
+def words_of(options: FinetuneOptions) -> str:
+    """Return what is trained, and how, in words."""
     parts = [
-        Path(options.model.name).name,
-        f"LoRA r={lora.r}" if lora is not None else "all weights",
+        trained_words(options),
         *(["4 bits"] if options.model.load_in_4bit else []),
         *(["gradient checkpointing"] if options.memory.gradient_checkpointing else []),
     ]
     return ", ".join(parts)
 
 
-def notes_on(options: FinetuneOptions, largest: LargestConversation) -> tuple[str, ...]:
+def notes_on(largest: LargestConversation) -> tuple[str, ...]:
     """Say what plans go by, and what they cannot know."""
     shown = f"{counted(largest.tokens, 'token')}, {counted(largest.pictures, 'picture')}"
-    notes = [
+    return (
         f"Planned for conversations as large as the largest, {shown}: {largest.origin}.",
         "A pass that is smaller than a step runs several times; that changes what a step costs in time, not what it "
         "learns.",
-    ]
-    if options.device == "cpu":
-        notes.append("The file says device: cpu: weights are taken to be kept as there, in float32.")
-    return tuple(notes)
+    )
+
+
+def _note_on_format(options: FinetuneOptions) -> tuple[str, ...]:
+    """Say in which format weights are taken to be kept, where no option does and a card might do otherwise."""
+    if options.device != "cpu" or options.model.dtype is not None:
+        return ()
+    others = "weights that are not in 4 bits" if options.model.load_in_4bit else "weights"
+    return (f"The file says device: cpu, and no dtype: {others} are taken to be kept as there, in float32.",)

@@ -16,7 +16,7 @@ from trainauto.forecast.finetune_plans import (
     conversations_axis,
     largest_conversation,
     notes_on,
-    words_of,
+    trained_words,
 )
 from trainauto.forecast.trace_process import TraceProcess
 from trainauto.memory.cost.memory_forecast import MemoryForecast
@@ -109,7 +109,7 @@ class AllRecipes:
 
     Attributes:
         name: of the run.
-        network: in words.
+        network: and what is trained of it, in words.
         notes: what plans go by, and what they do not know.
         recipes: without 4 bits first, by format.
         cards: names.
@@ -171,8 +171,8 @@ def plan_recipes(loaded: Loaded, cards: Sequence[CardPreset], child: WorkerProce
             found.append(RecipePlans(recipe, forecast, traced[TRACED_BATCHES[0], 1].multiplications, on_cards))
     return AllRecipes(
         options.name,
-        words_of(options),
-        (*notes, *notes_on(options, largest), *what_is_unknown()),
+        trained_words(options),
+        (*notes, *notes_on(largest), *what_is_unknown()),
         tuple(found),
         tuple(card.preset.name for card in targets),
         sum(one.forecast.seconds for one in found),

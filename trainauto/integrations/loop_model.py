@@ -96,6 +96,12 @@ class LoopModel(BaseModel):
         """Return what is minimised, in the order of a step."""
         return self._objectives
 
+    @property
+    def checkpoints_gradients(self) -> bool:
+        """Whether blocks run again in the backward pass: models of transformers say so in an attribute of their own."""
+        own = any(getattr(module, "gradient_checkpointing", False) is True for module in self.module.modules())
+        return own or super().checkpoints_gradients
+
     def words_for(self, objective: str) -> str:
         """Return what a person calls an objective."""
         return f"objective '{objective}'"

@@ -329,3 +329,27 @@ def test_a_plan_a_little_too_large_gives_way_to_the_next_smaller_one(is_fresh_ju
     }
     assert decide(JumpInput(**facts, peak_bytes=57_257_984)).plan.batch_size == 29
     assert decide(JumpInput(**facts, peak_bytes=60_000_000)).plan.batch_size < 29
+
+
+@pytest.mark.parametrize("is_fresh_jump", [True, False])
+def test_a_plan_a_little_too_large_tells_little_of_other_crops(is_fresh_jump: bool) -> None:
+    """It gives way to a plan that is smaller on both axes, or to one whose upper quantile stays within the target."""
+    form = {(b, x): {"backward": 1.7 * MIB * b * (x / 32) ** 2} for b, x in TRACED}
+    plan, limit = a_plan(40, 100), GIB
+    cost = CostModel(fit_prior(form), belief=PROCESS)
+    peak = int(1.005 * TARGET * limit)
+    cost.observe(shape_of(plan), peak)
+    now = JumpInput(
+        plan=plan,
+        limit_bytes=limit,
+        target=TARGET,
+        margin=MARGIN,
+        axes=(Axis("lq_size", "px", 16, 256, 4, power=2), Axis("batch_size", "samples", 1, 64)),
+        configured_batch=4,
+        cost=cost,
+        peak_bytes=peak,
+        is_fresh_jump=is_fresh_jump,
+    )
+    smaller = decide(now).plan
+    is_below = all(smaller[axis] <= plan[axis] for axis in ("lq_size", "batch_size"))
+    assert is_below or cost.predict(shape_of(smaller), UPPER) <= TARGET * limit

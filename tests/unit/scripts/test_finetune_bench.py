@@ -47,7 +47,7 @@ def result(*records: dict[str, Any]) -> dict[str, Any]:
 def test_each_method_has_a_line_with_its_figures() -> None:
     text = page(result(record("plain 4 16", ooms=2), record("ours 1 16", batch=4)))
     assert "| Trainer, 4 a pass | 4 | 5.0 | 20.0 (19.0 to 21.0) | 50% | 60% | 2 | 0 of 3 | 1.2500 | 1.0e-07 |" in text
-    assert "Whether its file said 1 conversations a pass, ours ran passes of at most 4, out of memory 0 times" in text
+    assert "ours ran passes with room for 4 of the largest, out of memory 0 times" in text
 
 
 def test_a_method_that_died_has_no_speed_and_no_loss_and_is_named() -> None:

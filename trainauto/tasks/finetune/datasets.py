@@ -2,14 +2,16 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainauto.core.plan import BatchShape
-from trainauto.core.workload import Tensors, even_ends
+from trainauto.core.workload import Tensors
 from trainauto.data.packing import IntArray, SampleSizes
 from trainauto.integrations.samples import NestedSamples, Template, Weigh
 from trainauto.integrations.structure import Structure, leaves_of
@@ -25,11 +27,19 @@ class ConversationDataset:
     Args:
         conversations: looked through before.
         encoder: of the model.
+        lengths: tokens of each as they were looked through, (N,), by which steps are ordered: a step of which a part is
+            trained keeps its order when pictures shrink. ``None`` for those that they have when they are drawn.
     """
 
-    def __init__(self, conversations: Sequence[Conversation], encoder: ConversationEncoder) -> None:
+    def __init__(
+        self,
+        conversations: Sequence[Conversation],
+        encoder: ConversationEncoder,
+        lengths: NDArray[np.int64] | None = None,
+    ) -> None:
         self.conversations = conversations
         self._encoder = encoder
+        self._lengths = lengths
 
     def __len__(self) -> int:
         return len(self.conversations)
@@ -43,7 +53,8 @@ class ConversationDataset:
         return checksum
 
     def __getitem__(self, index: int) -> Encoded:
-        return self._encoder.encode(self.conversations[index])
+        encoded = self._encoder.encode(self.conversations[index])
+        return encoded if self._lengths is None else replace(encoded, length=int(self._lengths[index]))
 
 
 class ConversationCollator:
@@ -65,7 +76,7 @@ class ConversationCollator:
     def __call__(self, samples: Sequence[Encoded]) -> dict[str, Tensor]:
         """Return a batch, ``input_ids`` first."""
         if self._longest_first:
-            samples = [samples[place] for place in _sizes_of(samples).longest_first()]
+            samples = sorted(samples, key=_length_of, reverse=True)
         batch = self.samples.batch(samples)
         for name in self._along:
             if name not in batch:
@@ -77,9 +88,8 @@ class ConversationCollator:
         return {name: batch[name] for name in sorted(batch, key=lambda name: (name != IDS, name))}
 
 
-def _sizes_of(samples: Sequence[Encoded]) -> SampleSizes:
-    rows = [max((len(picture) for picture in sample.pictures.values()), default=0) for sample in samples]
-    return SampleSizes(np.asarray([len(sample.ids) for sample in samples]), np.asarray(rows))
+def _length_of(sample: Encoded) -> int:
+    return len(sample.ids) if sample.length is None else sample.length
 
 
 def _tokens_and_rows(tensors: Mapping[str, Any]) -> tuple[IntArray, IntArray]:
@@ -122,12 +132,11 @@ class PlannedConversations(NestedSamples):
     def ends(self, tensors: Tensors, largest: int) -> Sequence[int]:
         """Return where each pass of a step ends: the fewest of which none takes more than ``largest`` of the largest.
 
-        Conversations that do not come from the longest to the shortest are divided by their number.
+        Where a longer one comes later, those before it count as it does.
         """
         tokens, rows = _tokens_and_rows(tensors)
-        if np.any(np.diff(tokens) > 0):
-            return even_ends(len(tokens), largest)
-        return self._cost.ends(SampleSizes(tokens, rows), largest)
+        longest_from_here = np.maximum.accumulate(tokens[::-1])[::-1]
+        return self._cost.ends(SampleSizes(longest_from_here, rows), largest)
 
     def join(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
         """Return the samples of all parts; what a loss has handed on has a row for each, and no pictures."""

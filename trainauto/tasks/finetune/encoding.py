@@ -29,6 +29,7 @@ class Encoded:
         along: tensors with a value for each token, (T,): token types.
         pictures: tensors whose first dimension is pictures, or parts of them: (rows, ...).
         images: how many pictures.
+        length: tokens by which steps are ordered, whatever pictures have become since; ``None`` for those of ``ids``.
     """
 
     ids: Tensor
@@ -36,6 +37,7 @@ class Encoded:
     along: Mapping[str, Tensor]
     pictures: Mapping[str, Tensor]
     images: int
+    length: int | None = None
 
 
 class ConversationEncoder:

@@ -119,9 +119,7 @@ def keep_other_parts(source: str | Path, folder: Path) -> None:
 
 def pixel_bounds(processor: Any) -> tuple[int, int]:
     """Return least and most pixels of a picture as models get it; 0 and as many as one may have where neither is."""
-    size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
-    least, most = size.get("shortest_edge"), size.get("longest_edge")
-    return (0, ANY_PIXELS) if least is None or most is None else (int(least), int(most))
+    return _bounds_in(getattr(getattr(processor, "image_processor", None), "size", None))
 
 
 def saved_pixels(folder: Path) -> int:
@@ -129,9 +127,14 @@ def saved_pixels(folder: Path) -> int:
     for name in PROCESSOR_FILES:
         with suppress(OSError, ValueError):
             saved = json.loads((folder / name).read_text(encoding="utf-8"))
-            pictures = saved.get("image_processor", saved)
-            return int((pictures.get("size") or {}).get("longest_edge") or ANY_PIXELS)
+            return _bounds_in(saved.get("image_processor", saved).get("size"))[1]
     return ANY_PIXELS
+
+
+def _bounds_in(size: Any) -> tuple[int, int]:
+    """Return the bounds of pixels that a processor's ``size`` holds; one edge alone is no number of pixels."""
+    least, most = (size.get("shortest_edge"), size.get("longest_edge")) if size else (None, None)
+    return (0, ANY_PIXELS) if least is None or most is None else (int(least), int(most))
 
 
 def limit_pixels(processor: Any, max_pixels: int, *, argument: str = "max_pixels") -> None:

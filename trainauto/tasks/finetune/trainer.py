@@ -19,6 +19,13 @@ from trainauto.tasks.finetune.endings import Ending, StopAtFile, StopAtLowLoss, 
 from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.smaller_pictures import SmallerPictures
 
+LESS_MEMORY = (
+    "Take a smaller model, fewer max_pixels, use_amp, load_in_4bit, or more memory (memory: budget:): plan -opt FILE "
+    "--recipes says what each takes."
+)
+CHECKPOINTING_ADVICE = "`memory: gradient_checkpointing: true` would help"
+"""What option files call what a Trainer's own words are for code."""
+
 MakeSchedule = Callable[[int, LengthUnit, float], RateSchedule]
 """Makes the schedule of a run of a length, in a unit, whose steps begin with so many conversations."""
 
@@ -107,6 +114,7 @@ class FinetuneTrainer(MemoryAwareTrainer):
 
     def own_last_resort(self, run: Training, redraw: Callable[[], None]) -> SmallerPictures:
         """Return what is done where not even one conversation fits: pictures are reduced, as far as the file allows."""
+        run.model.less_memory, run.model.checkpointing_advice = LESS_MEMORY, CHECKPOINTING_ADVICE
         return SmallerPictures(self._pictures, run, redraw)
 
     def own_workload(self, one: Mapping[str, Any]) -> PlannedConversations:

@@ -128,9 +128,38 @@ def test_passes_hold_as_much_as_so_many_of_the_largest(family: str, side: str) -
     assert [len(part["input_ids"]) for _, part in split(workload, whole, 9, 9)] == [9]
 
 
-def test_what_does_not_come_by_length_is_divided_by_number() -> None:
+def test_what_does_not_come_by_length_counts_as_what_comes_after_it() -> None:
+    """Where pictures have shrunk, conversations keep their places in a step: no pass holds more than there is room."""
     workload = planned("qwen3_vl")
-    assert workload.ends(batch_of("qwen3_vl", 2, 3, 0, 1, 2), 2) == [2, 4, 5]
+    mixed = batch_of("qwen3_vl", 3, 1, 2, 1, 2, 1, 2)
+    most_tokens, most_rows = (
+        workload.template.leaves[name].shape[axis] for name, axis in (("input_ids", 1), ("pixel_values", 0))
+    )
+    passes = [part for _, part in split(workload, mixed, 7, 2)]
+    assert same(workload.join(passes), mixed)
+    assert len(passes) < 4
+    for part in passes:
+        assert part["input_ids"].numel() <= 2 * most_tokens
+        assert len(part.get("pixel_values", ())) <= 2 * most_rows
+
+
+def test_a_step_keeps_its_order_when_pictures_shrink() -> None:
+    """A part of it may be trained already, and the rest is drawn anew: none may come twice, and none be left out."""
+    processor = processor_of("qwen3_vl")
+    encoder = ConversationEncoder(processor)
+    encoder.limit_pictures(256 * 256)
+    picture = noise(96, 96)
+    shown = Conversation("here", (Turn("user", (picture, TextPart("Which?"))), Turn("assistant", (TextPart("red"),))))
+    some = [conversation(0, 2), shown]
+    lengths = np.asarray([len(encoder.encode(each).ids) for each in some])
+    data = ConversationDataset(some, encoder, lengths)
+    collate = ConversationCollator(ConversationSamples(0, "right"), data[1], longest_first=True)
+    assert lengths[0] < lengths[1]
+    before = collate([data[0], data[1]])
+    encoder.limit_pictures(32 * 32)
+    after = collate([data[0], data[1]])
+    assert after["attention_mask"].sum(1).argmax() == 1  # the words alone are longer now
+    assert before[IMAGES].tolist() == after[IMAGES].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

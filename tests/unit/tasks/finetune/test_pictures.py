@@ -5,13 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import SmolVLMImageProcessorPil
 
-from tests.vision_models import processor_of
+from tests.vision_models import model_of, processor_of
 from trainauto.core.errors import InputError
+from trainauto.engine.checkpointing_fallback import CheckpointingFallback
+from trainauto.integrations.loop_model import LoopModel, ModelObjective
+from trainauto.integrations.structure import Structure
 from trainauto.tasks.finetune.encoding import ConversationEncoder
+from trainauto.tasks.finetune.models import checkpoint_activations
 from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.preflight import LookedThrough
-from trainauto.tasks.finetune.processors import limit_pixels, saved_pixels
+from trainauto.tasks.finetune.processors import limit_pixels, pixel_bounds, saved_pixels
 
 Sizes = Sequence[tuple[int, int]]
 
@@ -71,8 +77,26 @@ def test_a_saved_processor_says_what_it_leaves_of_pictures(tmp_path: Path) -> No
     assert saved_pixels(tmp_path / "llava") == saved_pixels(tmp_path / "none") > 1e9
 
 
+def test_a_longest_side_alone_is_no_number_of_pixels(tmp_path: Path) -> None:
+    """SmolVLM's processor says how long the longer side may be: `test` of such a run limits nothing by it."""
+    processor = processor_of("llava")
+    processor.image_processor = SmolVLMImageProcessorPil()
+    processor.image_processor.save_pretrained(tmp_path)
+    assert saved_pixels(tmp_path) == pixel_bounds(processor)[1] > 1e9
+
+
 def test_a_processor_that_makes_none_so_small_refuses_in_the_words_of_the_option() -> None:
     with pytest.raises(InputError, match="shrink_pictures_to is nothing to a CLIP"):
         limit_pixels(processor_of("llava"), 1000, argument="shrink_pictures_to")
     with pytest.raises(InputError, match="shrink_pictures_to is 10, less than the smallest picture"):
         limit_pixels(processor_of("qwen3_vl"), 10, argument="shrink_pictures_to")
+
+
+def test_what_checkpoints_already_is_not_told_to() -> None:
+    """Models of transformers switch it on their own way; advice where nothing fits goes by it."""
+    model = model_of("qwen3_vl")
+    loss = ModelObjective("train", torch.optim.SGD(model.parameters(), 0.1), lambda _model, _batch: torch.zeros(()))
+    loop = LoopModel(model, [loss], Structure.of({"input_ids": torch.zeros(1)}))
+    assert "would help" in str(CheckpointingFallback().take(loop, "it does not fit"))
+    checkpoint_activations(model)
+    assert CheckpointingFallback().take(loop, "it does not fit") == "Gradient checkpointing is on already."
