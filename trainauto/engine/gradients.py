@@ -12,7 +12,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
-from trainauto.core.workload import split
+from trainauto.core.workload import UnequalSamples, split
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
@@ -68,10 +68,11 @@ def compute_gradients(
     if extent < batch.shape.extent:
         tensors = batch.workload.shrink(tensors, batch.shape.extent, extent)
     failures: list[Failure] = []
+    alone = False
     snapshot.take()
     while True:
         try:
-            terms, handed_on = accumulate_gradients(objective, tensors, batch, largest, ranks, step_weight)
+            terms, handed_on = accumulate_gradients(objective, tensors, batch, largest, ranks, step_weight, alone)
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
             return Gradients(terms, handed_on, split, tuple(failures))
@@ -88,6 +89,8 @@ def compute_gradients(
         failed = largest
         if largest > 1 and objective.splittable:
             largest = math.ceil(largest / 2)
+        elif objective.splittable and not alone and len(batch) > 1 and isinstance(batch.workload, UnequalSamples):
+            alone = True  # where there was room for one of the largest, a part may have held several small ones
         else:
             smaller = shrunk_after_oom(Plan.of(**{size.name: extent}), [size]) if size is not None else None
             if smaller is None:
@@ -98,7 +101,13 @@ def compute_gradients(
 
 
 def accumulate_gradients(
-    objective: Objective, tensors: MicroBatch, batch: Batch, largest: int, ranks: Communicator, step_weight: int
+    objective: Objective,
+    tensors: MicroBatch,
+    batch: Batch,
+    largest: int,
+    ranks: Communicator,
+    step_weight: int,
+    alone: bool = False,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the loss terms of the whole batch, as shares of the step's, and what the pass hands on."""
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
@@ -106,7 +115,7 @@ def accumulate_gradients(
     _forget_gradients(objective)
     sums: dict[str, Tensor] = {}
     added: list[dict[str, Tensor]] = []
-    for done, part in split(batch.workload, tensors, len(batch), largest):
+    for done, part in split(batch.workload, tensors, len(batch), largest, alone=alone):
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
         weight = batch.workload.weight(part) / step_weight
         if not weight and not ranks.reduces_in_backward:  # a mean over nothing is no number

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.token_workloads import IGNORED, PackedTokens, TextsWithImages, TokenModel, TokenRows, batch_of
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
-from trainauto.core.workload import Workload, split
+from trainauto.core.workload import Tensors, Workload, even_ends, split
 from trainauto.data.split_batch import without_first
 from trainauto.engine.step import optimize_parameters
 from trainauto.engine.step_outcome import Stepped
@@ -44,6 +44,22 @@ def test_a_step_that_runs_out_of_memory_trains_the_same_samples(workload: Worklo
     outcome = stepped(short, workload, 1)
     assert short.forwards == [7, 4, 2, 2, 2, 1]
     assert [failure.pieces for failure in outcome.failures] == [2, 4]
+    torch.testing.assert_close(short.weights(), whole.weights(), rtol=1e-6, atol=1e-7)
+
+
+class ManySmallRows(TokenRows):
+    """Rows of which twice as many as was thought of the largest find room in a part."""
+
+    def ends(self, tensors: Tensors, largest: int) -> Sequence[int]:
+        return even_ends(len(tensors["ids"]), 2 * largest)
+
+
+def test_where_room_for_the_largest_is_not_enough_for_several_small_ones_each_is_a_part() -> None:
+    whole, short = TokenModel(), TokenModel(fits=1)
+    stepped(whole, TokenRows(), 1)
+    outcome = stepped(short, ManySmallRows(), 1)
+    assert short.forwards == [7, 7, 4, 2, *[1] * 7]
+    assert outcome.failures[-1].pieces == len(LENGTHS)
     torch.testing.assert_close(short.weights(), whole.weights(), rtol=1e-6, atol=1e-7)
 
 
