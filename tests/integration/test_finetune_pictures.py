@@ -92,7 +92,7 @@ def test_pictures_shrink_until_one_conversation_fits(
 @pytest.mark.parametrize(
     ("memory", "what"),
     [
-        ({}, "memory: {shrink_pictures_to: N} would reduce pictures further, the largest of which has 36864 pixels"),
+        ({}, "memory: {shrink_pictures_to: N} would reduce pictures, the largest of which has 36864 pixels"),
         (
             {"shrink_pictures_to": 40000},
             "The largest picture has 36864 pixels, and shrink_pictures_to allows no fewer than 40000",

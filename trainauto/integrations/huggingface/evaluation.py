@@ -14,11 +14,13 @@ from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import PeakReading, ValidationRecord
 from trainauto.core.units import MIB
 from trainauto.core.words import counted
+from trainauto.engine.run_errors import NothingFitsError
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.evaluation_batches import EvaluationBatches
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, has_counted_labels
 from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.memory.cost.measured_bound import MeasuredBound
+from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.memory.monitor.oom import in_words, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
@@ -138,7 +140,7 @@ class EvaluationMemory:
         """Run a batch; where it does not fit, in halves, and those in halves.
 
         Raises:
-            RuntimeError: a single sample does not fit, or something else is wrong.
+            NothingFitsError: a single sample does not fit.
         """
         count = _samples_in(inputs)
         self._widest = max(self._widest, self._width_of(inputs))
@@ -156,7 +158,7 @@ class EvaluationMemory:
         try:
             prediction = predict(inputs)
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or count <= 1:
+            if not is_out_of_memory(error):
                 raise
             message = in_words(str(error))
         else:
@@ -164,6 +166,8 @@ class EvaluationMemory:
             return prediction
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         release_memory(self._trainer.args.device)
+        if count <= 1:
+            raise NothingFitsError(_nothing_smaller(message))
         self._fail(count, message)
         middle = (count + 1) // 2
         halves = [self._part(inputs, count, 0, middle), self._part(inputs, count, middle, count)]
@@ -234,6 +238,16 @@ class EvaluationMemory:
         bound.set_target(int(peak.limit * target) - held_bytes)
         bound.observe(count * self._widest, peak.allocated - held_bytes)
         self._size = max(1, min(self._most, bound.value // self._widest))
+
+
+def _nothing_smaller(message: str) -> str:
+    advice = "Resume with more memory."
+    if onednn.is_left():
+        advice = "Resume: a new process has oneDNN back, without which this one needs more; or give it more memory."
+    return (
+        f"one sample of the evaluation does not fit into the memory that is left ({message})\n"
+        f"  What was trained is kept up to the last checkpoint. {advice}"
+    )
 
 
 def _samples_in(inputs: Any) -> int:

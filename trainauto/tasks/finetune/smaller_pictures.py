@@ -80,7 +80,12 @@ class SmallerPictures:
             self._to_say = f"pictures had been reduced to {limit} pixels, which the file no longer allows: {OPTION}"
             return
         self._reduce_to(max(int(limit), fewest))
-        self._to_say = f"pictures stay reduced to {self._pictures.limit} pixels, as before the resume"
+        self._to_say = f"pictures stay reduced to {limit} pixels, as before the resume"
+        if fewest > limit:
+            self._to_say = (
+                f"pictures had been reduced to {limit} pixels, and shrink_pictures_to now allows no fewer than "
+                f"{fewest}: they have up to {self._pictures.limit} from now on"
+            )
 
     def _reduce_to(self, pixels: int) -> None:
         with without_memory_limit():  # it is for what networks compute
@@ -92,7 +97,7 @@ class SmallerPictures:
         if not pictures.largest or not pictures.are_bounded:
             return "There are no pictures that could be reduced."
         if pictures.fewest is None:
-            return f"{OPTION} would reduce pictures further, the largest of which has {pictures.largest} pixels now."
+            return f"{OPTION} would reduce pictures, the largest of which has {pictures.largest} pixels now."
         return (
             f"The largest picture has {pictures.largest} pixels, and shrink_pictures_to allows no fewer than "
             f"{pictures.fewest}."

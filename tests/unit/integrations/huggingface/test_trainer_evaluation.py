@@ -15,6 +15,7 @@ from tests.trainers import Tagger, Watched, rows, tiny_model, watched, without_l
 from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading
 from trainauto.core.units import MIB
+from trainauto.engine.run_errors import NothingFitsError
 from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 1.00 GiB."
@@ -88,7 +89,7 @@ def test_predictions_come_whole_and_in_order(tmp_path: Path) -> None:
 def test_a_sample_that_does_not_fit_alone_is_an_error(tmp_path: Path) -> None:
     trainer = watched(tmp_path, tiny_model(), rows(), kind=TightInEvaluation, per_device_eval_batch_size=2)
     trainer.most = 0
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(NothingFitsError, match=r"one sample of the evaluation does not fit .*\n.*last checkpoint"):
         trainer.evaluate(rows())
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from trainauto.tasks.finetune.models import checkpoint_activations
 from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.preflight import LookedThrough
 from trainauto.tasks.finetune.processors import limit_pixels, pixel_bounds, saved_pixels
+from trainauto.tasks.finetune.smaller_pictures import LIMIT, SmallerPictures
 
 Sizes = Sequence[tuple[int, int]]
 
@@ -65,6 +67,26 @@ def test_without_pictures_or_without_a_limit_nothing_shrinks() -> None:
     fixed = Pictures(encoder, LookedThrough([], np.asarray([50]), [[(96, 96)]]), None)
     assert not fixed.are_bounded
     assert fixed.next_smaller is None
+
+
+@pytest.mark.parametrize(
+    ("fewest", "said", "limit"),
+    [
+        (4096, "pictures stay reduced to 16384 pixels, as before the resume", 16384),
+        (
+            40000,
+            "pictures had been reduced to 16384 pixels, and shrink_pictures_to now allows no fewer than 40000",
+            40000,
+        ),
+    ],
+)
+def test_a_resume_says_what_pictures_have_now(fewest: int, said: str, limit: int, caplog: Any) -> None:
+    mine = pictures([[(256, 256)]], [10], fewest)
+    smaller = SmallerPictures(mine, cast(Any, None), lambda: None)
+    smaller.load_state_dict({LIMIT: 16384}, cast(Any, None))
+    smaller.see(cast(Any, None))
+    assert said in caplog.text
+    assert mine.limit == limit
 
 
 def test_a_saved_processor_says_what_it_leaves_of_pictures(tmp_path: Path) -> None:
