@@ -150,6 +150,11 @@ def test_steps_grow_only_where_the_file_lets_them(made: Path, tmp_path: Path) ->
     assert [record["samples"] for record in grown] == [12] * 4  # of 16, as equal as the epoch of 24 allows
     assert all(record["plan"] == {"batch_size": 16, "micro_batches": 1} for record in grown)
     assert [record["lr"]["train"] for record in grown] == pytest.approx([1e-2 * 3**0.5] * 4)
+    said = " ".join(done.stdout.split())
+    assert "0.01, constant, lr_scaling sqrt, 2 epochs" in said
+    rates = re.findall(r"lr (\S+) 12 samples", said)
+    assert rates
+    assert set(rates) == {"0.0173"}  # that of the step, not the schedule's 0.01
     assert "a smaller max_batch_size leaves it more" in " ".join(done.stderr.split())
 
 

@@ -132,7 +132,7 @@ def test_a_configuration_is_all_that_a_plan_needs(made: Path, tmp_path: Path) ->
     assert "* bounded by the 8 conversations of a step, not by memory" in said
     # 32 x 32 px are 4 patches of 16 px in each direction, merged by two; with their marks, and words that are assumed.
     assert f"the largest, {4 + 2 + WORDS} tokens, 1 picture: made up of one picture of 1024 pixels" in said
-    assert "since there is no not_there.jsonl" in said
+    assert "since there is no file 'not_there.jsonl'" in said
     card = json.loads(as_json(answer))["cards"][0]
     assert (card["max_batch_size"], card["plan"]) == (8, {"batch_size": 8, "micro_batches": 1})
     assert card["frontier"] == [{"batch_size": large.frontier[-1].batch_size, "micro_batches": 1}]

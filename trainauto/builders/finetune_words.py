@@ -45,7 +45,7 @@ def step_words(training: FinetuneTraining) -> str:
 
 
 def rate_words(training: FinetuneTraining) -> str:
-    """Return rates and length; of two lengths, which one counts."""
+    """Return rates and length, and how rates follow the step; of two lengths, which one counts."""
     warmup = warmup_of(training)
     rises = f", rising for {counted(int(warmup), 'step')}" if warmup >= 1 else f", rising for {warmup:.3g} of the run"
     epochs = f"{training.num_train_epochs:g} epoch{'' if training.num_train_epochs == 1 else 's'}"
@@ -53,7 +53,8 @@ def rate_words(training: FinetuneTraining) -> str:
     both = training.max_steps and "num_train_epochs" in training.model_fields_set
     wins = "; max_steps wins over num_train_epochs" if both else ""
     kind = "constant" if training.lr_scheduler_type == "none" else training.lr_scheduler_type
-    return f"{training.learning_rate:g}, {kind}{rises if warmup else ''}, {length}{wins}"
+    scaling = f", lr_scaling {training.lr_scaling}" if training.lr_scaling != "none" else ""
+    return f"{training.learning_rate:g}, {kind}{rises if warmup else ''}{scaling}, {length}{wins}"
 
 
 def memory_words(budget_bytes: int | None, precision: Precision) -> str:

@@ -1,6 +1,6 @@
 """What ``python -m trainauto plan`` prints: the plan of each card, the largest batches, what was tried."""
 
-from trainauto.commands.tables import aligned
+from trainauto.commands.tables import aligned, beyond_text, most_text
 from trainauto.core.plan import Plan, count_axis, size_axis
 from trainauto.core.units import size_text
 from trainauto.core.words import counted
@@ -20,7 +20,8 @@ def table(answer: CardPlans) -> str:
     fits = ("fits",) if _fits_more(answer) else ()
     whole = "budget" if any(card.limit_bytes < card.memory_bytes for card in answer.cards) else "card"
     sizes = _SizeWords(answer)
-    rows = [_row(card, sizes, says_fits=bool(fits)) for card in answer.cards]
+    looked_at = _looked_at(answer) if fits else 0
+    rows = [_row(card, sizes, looked_at) for card in answer.cards]
     headings = "expected", f"of {whole}", "99 % bound", "target"
     traced = counted(len(answer.forecast.traced), "size")
     lines = [
@@ -30,8 +31,9 @@ def table(answer: CardPlans) -> str:
         "the plan that a run would take: its 99 % bound stays within the target",
         *aligned(("card", *sizes.headings, "batch", *fits, *sizes.token_headings, *headings), rows),
         *_explained(
-            f"{sizes.explained}{FITS if fits else ''}expected: likely peak of a step's memory, and its share of the "
-            f"{whole}. 99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
+            f"{sizes.explained}{_fits_words(answer) if fits else ''}"
+            f"expected: likely peak of a step's memory, and its share of the {whole}. "
+            "99 % bound: the peak stays within it with a probability of 99 %. target: what may be filled."
         ),
         "",
         *_reasons(answer),
@@ -43,13 +45,13 @@ def table(answer: CardPlans) -> str:
     return "\n".join(lines)
 
 
-def _row(card: CardPlan, sizes: "_SizeWords", *, says_fits: bool) -> tuple[str, ...]:
-    """Return what a run would take on a card."""
+def _row(card: CardPlan, sizes: "_SizeWords", looked_at: int) -> tuple[str, ...]:
+    """Return what a run would take on a card, and what fits of so many that were looked at; 0 has no such column."""
     if card.plan is None:
-        batches = ("-", "-") if says_fits else ("-",)
+        batches = ("-", "-") if looked_at else ("-",)
         lacking = ("-", "-", "nothing fits", size_text(card.target_bytes))
         return (card.preset.name, *sizes.cells("-"), *batches, *sizes.tokens("-"), *lacking)
-    fitting = (str(card.frontier[-1].batch_size),) if says_fits else ()
+    fitting = (most_text(card.frontier[-1].batch_size, looked_at),) if looked_at else ()
     return (
         card.preset.name,
         *sizes.cells(card.plan),
@@ -109,6 +111,18 @@ def _fits_more(answer: CardPlans) -> bool:
     """Say whether more samples than a run takes were looked at, where these have no size that a table of it has."""
     count = count_axis(answer.axes)
     return size_axis(answer.axes) is None and any(count and card.largest_batch < count.maximum for card in answer.cards)
+
+
+def _looked_at(answer: CardPlans) -> int:
+    """Return the largest batch that was looked at, whatever a run takes."""
+    count = count_axis(answer.axes)
+    return count.maximum if count else 1
+
+
+def _fits_words(answer: CardPlans) -> str:
+    """Return what the column of what fits means, and what marked batches in it are, if any is."""
+    beyond = beyond_text((card.frontier[-1].batch_size for card in answer.cards if card.plan), _looked_at(answer))
+    return f"{FITS}{beyond} " if beyond else FITS
 
 
 def _reasons(answer: CardPlans) -> list[str]:

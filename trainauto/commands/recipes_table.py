@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from trainauto.commands.tables import aligned
+from trainauto.commands.tables import aligned, beyond_text, most_text
 from trainauto.core.units import GIB
 from trainauto.forecast.finetune_recipes import FORMATS, AllRecipes, RecipePlans
 from trainauto.reporting.formatting import WIDTH, wrapped
@@ -60,9 +60,8 @@ def _beyond(answer: AllRecipes) -> list[str]:
     """Say what marked batches are, if any is."""
     cards = [card for found in answer.recipes for card in found.cards]
     looked_at = max(card.largest_batch for card in cards)
-    if not any(card.frontier and card.frontier[-1].batch_size >= looked_at for card in cards):
-        return []
-    return wrapped(f"{looked_at}+: that many fit, and more were not looked at.", WIDTH, "  ")
+    text = beyond_text((card.frontier[-1].batch_size for card in cards if card.frontier), looked_at)
+    return wrapped(text, WIDTH, "  ") if text else []
 
 
 def _in_width(cards: tuple[str, ...]) -> list[list[str]]:
@@ -89,8 +88,7 @@ def _largest(found: RecipePlans, card: int) -> str:
     chosen = found.cards[card]
     if not chosen.frontier:
         return "-"
-    most = chosen.frontier[-1].batch_size
-    return f"{most}+" if most >= chosen.largest_batch else str(most)
+    return most_text(chosen.frontier[-1].batch_size, chosen.largest_batch)
 
 
 def recipes_json(answer: AllRecipes) -> str:

@@ -31,7 +31,7 @@ def _report(path: Path, is_json: bool) -> str:
     from trainauto.reporting.memory_report import as_json, as_text, memory_report
     from trainauto.storage.run_directory import RunDirectory
 
-    report = memory_report(RunDirectory.find(path).of_steps)
+    report = memory_report(RunDirectory.find(path))
     return as_json(report) if is_json else as_text(report)
 
 

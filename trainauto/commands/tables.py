@@ -1,7 +1,7 @@
 """What ``python -m trainauto list`` prints: tables of what is known, as text or as JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from trainauto.options.cards import CARDS, CardPreset
@@ -36,6 +36,17 @@ def _cells(card: CardPreset) -> tuple[str, ...]:
         f"{card.min_batch_size}-{card.max_batch_size}",
         card.rule.split()[0].rstrip(":"),
     )
+
+
+def most_text(batch_size: int, looked_at: int) -> str:
+    """Return the largest batch that fits, marked where larger ones were not looked at."""
+    return f"{batch_size}+" if batch_size >= looked_at else str(batch_size)
+
+
+def beyond_text(batch_sizes: Iterable[int], looked_at: int) -> str:
+    """Return what marked batches are; empty where :func:`most_text` marks none of these."""
+    is_marked = any(batch_size >= looked_at for batch_size in batch_sizes)
+    return f"{looked_at}+: that many fit, and more were not looked at." if is_marked else ""
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Numbers with their nouns, for what people read."""
+"""Numbers with their nouns, and paths with what they are, for what people read."""
+
+from pathlib import Path
 
 
 def counted(number: int, noun: str) -> str:
@@ -6,3 +8,8 @@ def counted(number: int, noun: str) -> str:
     if number == 1:
         return f"{number} {noun}"
     return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
+def path_words(path: str) -> str:
+    """Return a path that is not there, with what its name says it would be: ``folder 'chats'``, ``file 'a.jsonl'``."""
+    return f"{'file' if Path(path).suffix else 'folder'} '{path}'"

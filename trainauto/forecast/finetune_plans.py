@@ -12,7 +12,7 @@ from trainauto.builders.finetune_networks import SAMPLE
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import BATCH_SIZE, Axis
 from trainauto.core.units import GIB
-from trainauto.core.words import counted
+from trainauto.core.words import counted, path_words
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.forecast.card_plan import CardPlans, within_budget
 from trainauto.forecast.code_plans import plan_traced
@@ -96,7 +96,7 @@ def largest_conversation(loaded: Loaded) -> LargestConversation:
         return _of_data(loaded, config, folder)
     with locate_errors(loaded, ("model",)):
         made = picture_of_most_pixels(config, folder, options.model.max_pixels, options.dataset.max_length)
-    why = f"there is no {missing[0]}" if missing else f"{folder} has no processor and tokenizer"
+    why = f"there is no {path_words(missing[0])}" if missing else f"{folder} has no processor and tokenizer"
     return LargestConversation(made.leaves, f"{made.origin}, since {why}")
 
 

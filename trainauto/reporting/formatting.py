@@ -183,15 +183,16 @@ def end_lines(end: RunEnd, width: int) -> list[str]:
     return [*lines, "to resume:", f"    {end.resume_command}"] if end.resume_command else lines
 
 
-def oom_text(training: int, validation: int) -> str:
+def oom_text(training: int, validation: int, piece: str = "tile") -> str:
     """Return how often memory ran out, and what is counted; empty where it never did.
 
     Args:
         training: passes that ran again in smaller pieces, and batches that were cut down, on all ranks.
-        validation: tiles that did not fit, so that smaller ones were taken.
+        validation: tiles or batches that did not fit, so that smaller ones were taken.
+        piece: what a validation goes by.
     """
     counts = [f"{counted(training, 'pass')} of training"] if training else []
-    counts += [f"{counted(validation, 'tile')} of validation"] if validation else []
+    counts += [f"{counted(validation, piece)} of validation"] if validation else []
     return f"{', '.join(counts)} did not fit" if counts else ""
 
 

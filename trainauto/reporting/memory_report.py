@@ -24,6 +24,8 @@ from trainauto.reporting.formatting import (
     table,
 )
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
+from trainauto.reporting.run_course import end_text, no_steps
+from trainauto.reporting.run_figures import how_it_ended
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
@@ -90,6 +92,8 @@ class MemoryReport:
 
     Attributes:
         run: folder of the run.
+        status: how it ended, as its log says; else ``running``, ``killed``, or ``no end`` where nobody knows which.
+        reason: why, in words; empty where nobody says.
         steps: steps so far.
         limit_bytes: memory the run may use, as last read; ``None`` where nobody says.
         plans: trained plans, in the order of their first steps.
@@ -103,6 +107,8 @@ class MemoryReport:
     """
 
     run: str
+    status: str
+    reason: str
     steps: int
     limit_bytes: int | None
     plans: Sequence[PlanPeak]
@@ -121,6 +127,8 @@ def memory_report(run: RunDirectory) -> MemoryReport:
     Raises:
         InputError: it has no steps yet, or a log cannot be read.
     """
+    status, reason = how_it_ended(run)
+    run = run.of_steps
     by_plan, shortages = PlanPeaks(), []
     limit_bytes, last = None, _Stretch()
     steps = 0
@@ -137,10 +145,12 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         last.samples += record.shape.samples
         last.seconds += record.data_seconds + record.step_seconds
     if last.plan is None:
-        raise InputError(Problem(f"{run.path} has no steps yet", advice="Ask again when it has trained some."))
+        raise no_steps(run, status, reason)
     decided = list(logged_decisions(run))
     return MemoryReport(
         run=str(run.path),
+        status=status,
+        reason=reason,
         steps=steps,
         limit_bytes=limit_bytes,
         plans=by_plan.rows()[0],
@@ -233,9 +243,12 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         if size is not None:
             share = f" ({size / report.limit_bytes:.1%} of the limit)" if report.limit_bytes else ""
             use.append(f"{label} {size_text(size)}{share}")
-    ooms = oom_text(sum(row.ooms for row in report.shortages), sum(row.ooms for row in report.validations))
+    of_validation = sum(row.ooms for row in report.validations)
+    piece = "tile" if _has_tiles(report.validations, settled.plan) else "batch"
+    ooms = oom_text(sum(row.ooms for row in report.shortages), of_validation, piece)
     pairs = [
         ("run", report.run),
+        ("status", end_text(report.status, report.reason)),
         ("steps", f"{report.steps}; plan changes: {len(report.changes)}"),
         ("OOM", ooms or "none"),
         ("limit", size_text(report.limit_bytes) if report.limit_bytes else "none"),
@@ -283,13 +296,17 @@ def _size_of(trace: Mapping[str, Any]) -> int:
 def _validated(rows: Sequence[Validated], plan: Plan) -> list[str]:
     if not rows:
         return []
-    tiles = _IMAGE_SIZE in plan or any(row.tile_px for row in rows)
+    tiles = _has_tiles(rows, plan)
     cells = [["set", "times", "typical", "highest", *(["tiles"] if tiles else []), "out of memory"]]
     for row in rows:
         sizes = ["-" if size is None else size_text(size) for size in (row.typical_bytes, row.highest_bytes)]
         tile = [f"{row.tile_px} px" if row.tile_px else "whole"] if tiles else []
         cells.append([row.dataset[:30], str(row.times), *sizes, *tile, str(row.ooms)])
     return ["validation: peak of each", *table(cells)]
+
+
+def _has_tiles(rows: Sequence[Validated], plan: Plan) -> bool:
+    return _IMAGE_SIZE in plan or any(row.tile_px for row in rows)
 
 
 def _shortages(rows: Sequence[Shortage]) -> list[str]:

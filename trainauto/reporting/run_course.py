@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import read_lines
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
@@ -135,6 +136,19 @@ def end_of(run: RunDirectory, log: Mapping[str, Any], owner: Mapping[str, Any]) 
     if alive is None:
         return NO_END, f"it is still training, or was killed; {last}"
     return KILLED, f"its process has gone and wrote no end; {last}"
+
+
+def end_text(status: str, reason: str) -> str:
+    """Return how a run ended, and why where somebody says."""
+    return f"{status}: {reason}" if reason else status
+
+
+def no_steps(run: RunDirectory, status: str, reason: str) -> InputError:
+    """Return what a run without steps is refused with: one that has ended gets none by waiting."""
+    if status in (RUNNING, NO_END):
+        return InputError(Problem(f"{run.path} has no steps yet", advice="Ask again when it has trained some."))
+    advice = f"Read {run.log}." if run.log.is_file() else "Begin a new run."
+    return InputError(Problem(f"{run.path} has no steps; {end_text(status, reason)}", advice=advice))
 
 
 def _is_alive(owner: Mapping[str, Any]) -> bool | None:

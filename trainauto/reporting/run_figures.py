@@ -94,7 +94,7 @@ def figures_of(run: RunDirectory) -> RunFigures:
             course.add(record)
     validations = [line for start in starts for line in start.validations()]
     log = _object_in(run.of_steps.log_object)
-    status, reason = end_of(run, log, _newest_owner(run.path))
+    status, reason = how_it_ended(run)
     return RunFigures(
         path=str(run.path.resolve()),
         options=flat(_object_in(run.config)),
@@ -113,6 +113,11 @@ def figures_of(run: RunDirectory) -> RunFigures:
         limit_bytes=course.limit_bytes,
         metrics=[*metrics_of(validations), *accuracies_of(_object_in(run.path / ACCURACY_FILE))],
     )
+
+
+def how_it_ended(run: RunDirectory) -> tuple[str, str]:
+    """Return how a run ended, or that it has not, and why: as its log says, else by its process."""
+    return end_of(run, _object_in(run.of_steps.log_object), _newest_owner(run.path))
 
 
 def flat(value: Any, above: str = "") -> dict[str, Any]:

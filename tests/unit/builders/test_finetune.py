@@ -326,6 +326,10 @@ def test_a_template_lies_beside_the_option_file(
         ),
         ({"training": {"warmup_steps": 1}}, "0.01, linear, rising for 1 step, 2 epochs"),
         ({"training": {"lr_scheduler_type": "cosine"}}, "0.01, cosine, rising for 0.03 of the run, 2 epochs"),
+        (
+            {"training": {"warmup_steps": 1, "max_batch_size": 8, "lr_scaling": "sqrt"}},
+            "0.01, linear, rising for 1 step, lr_scaling sqrt, 2 epochs",
+        ),
     ],
     indirect=["file"],
 )

@@ -44,6 +44,6 @@ def test_a_model_is_a_folder_with_parts_or_a_name_on_the_hub(tmp_path: Path) -> 
 def test_data_have_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     missing = data_finding(options_of())
-    assert (missing.state, missing.fact) == (BROKEN, "there is no d")
+    assert (missing.state, missing.fact) == (BROKEN, "there is no folder 'd'")
     (tmp_path / "d").mkdir()
     assert data_finding(options_of()).state == OK

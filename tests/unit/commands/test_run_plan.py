@@ -30,6 +30,10 @@ def traced() -> MemoryForecast:
     return MemoryForecast.of(found, 1, 0.4)
 
 
+def mean(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    return model(batch).mean()
+
+
 @pytest.mark.parametrize(("version", "notes"), [("2.13.0", 0), ("2.99.0", 1)])
 def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
     version: str, notes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -46,10 +50,6 @@ def test_a_torch_that_predictions_were_not_checked_with_is_a_note(
 
 def test_the_table_of_code_has_its_words_and_says_why_nothing_fits() -> None:
     """Without pixels, and without a column where samples have no size."""
-
-    def mean(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-        return model(batch).mean()
-
     request = PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", "tokens", 64), "SGD", {"tokens": (8, 64)})
     text = table(plan_code(request, chosen_cards([], [GIB, MIB])))
     assert max(map(len, text.splitlines())) <= 80, text
@@ -62,6 +62,24 @@ def test_the_table_of_code_has_its_words_and_says_why_nothing_fits() -> None:
     alone = table(plan_code(PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", 64)), chosen_cards([], [GIB])))
     assert "largest batch by" not in alone
     assert "card   batch  expected" in alone
+
+
+def test_a_card_on_which_all_fits_that_was_looked_at_is_marked() -> None:
+    """More might fit there; on the other card that many and no more do."""
+    found = plan_code(PlanRequest(lambda: nn.Linear(64, 64), mean, ("batch", 64)), chosen_cards([], [GIB, 2 * GIB]))
+    (axis,) = found.axes
+    fit = 100, axis.maximum
+    cards = [
+        replace(card, plan=Plan.of(batch_size=8), largest_batch=8, frontier=(Plan.of(batch_size=most),))
+        for card, most in zip(found.cards, fit, strict=True)
+    ]
+    said = table(replace(found, cards=tuple(cards)))
+    rows = [line.split() for line in said.splitlines() if " GiB " in line and "8*" in line]
+    assert [row[row.index("8*") + 1] for row in rows] == ["100", f"{axis.maximum}+"]
+    explained = f"{axis.maximum}+: that many fit, and more were not looked at."
+    assert explained in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= 80
+    assert explained not in " ".join(table(replace(found, cards=(cards[0],))).split())
 
 
 def test_the_tables_say_what_their_columns_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

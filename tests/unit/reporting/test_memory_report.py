@@ -86,7 +86,8 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     assert "step 3: plan stays batch_size 4, lq_size 64: it had held for 12 periods" in " ".join(text.split())
     blocks = [block.splitlines() for block in text.rstrip("\n").split("\n\n")]
     head = "\n".join(blocks[0]).replace("\n            ", " ").splitlines()  # as if never wrapped
-    assert head[1:] == [
+    assert head[1].startswith("status      no end: it is still training, or was killed; last step 2")
+    assert head[2:] == [
         "steps       6; plan changes: 1",
         "OOM         2 passes of training, 3 tiles of validation did not fit",
         "limit       200.0 MiB",
@@ -164,6 +165,37 @@ def test_what_is_no_run_is_refused_in_words(tmp_path: Path, capsys: pytest.Captu
     assert "has no steps yet" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "line"),
+    [
+        ("failed", "no batch fits", "status      failed: no batch fits"),
+        ("interrupted", "stopped by SIGTERM", "status      interrupted: stopped by SIGTERM"),
+        ("completed", "", "status      completed"),
+    ],
+)
+def test_the_report_says_at_the_top_how_the_run_ended(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str], status: str, reason: str, line: str
+) -> None:
+    run.log_object.write_text(json.dumps({"status": status, "reason": reason}))
+    assert main(["report", str(run.path)]) == 0
+    assert f"\n{line}\nsteps " in capsys.readouterr().out
+    assert main(["report", str(run.path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["reason"]) == (status, reason)
+
+
+def test_a_run_that_failed_before_its_first_step_is_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = RunDirectory.create(tmp_path, "demo")
+    made.write_config({})
+    made.log_object.write_text(json.dumps({"status": "failed", "reason": "one sample does not fit"}))
+    assert main(["report", str(made.path)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "has no steps; failed: one sample does not fit" in said
+    assert "Ask again" not in said
+
+
 def test_a_run_of_other_samples_has_no_pixels_and_no_tiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """B38: that of a Trainer, by its output directory."""
     made = RunDirectory.create(tmp_path / "output", "memory")
@@ -177,10 +209,11 @@ def test_a_run_of_other_samples_has_no_pixels_and_no_tiles(tmp_path: Path, capsy
         "pieces": {"train": MicrobatchSplit(4, 1)},
     }
     sink.step(a_step(1, peak=PeakReading(GIB), **short), (), a_progress(1))
-    sink.validation(a_validation(1, peak=PeakReading(GIB), tile_px=0), (), ())
+    sink.validation(a_validation(1, peak=PeakReading(GIB), tile_px=0, ooms=3), (), ())
     sink.close()
     assert main(["report", str(tmp_path / "output")]) == 0
     text = capsys.readouterr().out
+    assert "2 passes of training, 3 batches of validation did not fit" in text
     assert "train 4 parts" in text
     assert " px" not in text
     assert "tiles" not in text

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainauto.commands.doctor_checks.finding import BROKEN, LOOK, OK, Finding
+from trainauto.core.words import path_words
 from trainauto.options.finetune_options import FinetuneOptions
 from trainauto.options.load import TRIAL
 
@@ -74,6 +75,9 @@ def data_finding(options: FinetuneOptions) -> Finding:
     missing = [path for path in paths if not Path(path).expanduser().exists()]
     if missing:
         return Finding(
-            "conversations", BROKEN, f"there is no {', no '.join(missing)}", "Correct dataset: path and val."
+            "conversations",
+            BROKEN,
+            f"there is no {', no '.join(map(path_words, missing))}",
+            "Correct dataset: path and val.",
         )
     return Finding("conversations", OK, f"{', '.join(paths)}: there, and not read here")

@@ -188,6 +188,11 @@ class MemorySession:
         """Return what a log line of the Trainer gets of the last step."""
         return {} if self.record is None else {"samples": self.progress.samples, **figures_of(self.record)}
 
+    def rate_used(self) -> dict[str, float]:
+        """Return the rate of the last step for a log line of the Trainer, which asks its schedule otherwise."""
+        rates = list(self.record.learning_rates.values()) if self.record is not None else []
+        return {"learning_rate": float(rates[0])} if rates else {}
+
     def _described(self, run: Training) -> tuple[RunSummary, dict[str, Any]]:
         trainer, total = self._trainer, self.samples_to_train
         summary = summary_of(trainer, run, self._reports, total, len(self.data.samples))

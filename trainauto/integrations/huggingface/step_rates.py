@@ -17,7 +17,7 @@ class RateOfStep(TrainerCallback):  # type: ignore[misc]  # mypy does not follow
 
     What counts is the plan, of packed batches the samples they have on average: the last batches of an epoch, which are
     smaller because no more samples are left, are no change. Or it is what each step really has, as in runs of the
-    engine. The schedule itself, and what the Trainer logs, stay as they are.
+    engine. The schedule itself stays as it is; what the Trainer logs is the rate that the step was trained with.
 
     Args:
         trainer: whose steps.

@@ -201,11 +201,13 @@ class MemoryAwareTraining(TrainingHooks):
         return norm
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
-        """Log with the samples so far, the plan, and its peak; speeds are those of the samples really trained."""
+        """Log with the samples so far, the plan, its peak, the rate that was used; speeds are of what was trained."""
         memory = self.memory
         if memory is not None and memory.record is not None:
             if "loss" in logs:
                 logs.update(memory.figures())
+            if "loss" in logs and "learning_rate" in logs:
+                logs.update(memory.rate_used())
             if logs.get("train_runtime"):
                 logs["train_samples_per_second"] = round(memory.trained_samples / logs["train_runtime"], 3)
         super().log(logs, *arguments, **options)  # type: ignore[misc]
