@@ -54,7 +54,9 @@ def test_grows_crop_then_batch_into_the_budget(tmp_path: Path, write_images: Wri
     assert crops[first_growth_of_batch] == 40  # the crop first
     limit = 60 * 2**20
     assert all(r["peak"]["limit"] == limit for r in records)
-    settled = [r["peak"]["allocated"] / limit for r in records[-8:] if r["plan"] == records[-1]["plan"]]
+    # What is under way when a plan shrinks comes in smaller batches, which say nothing of it.
+    whole = [r for r in records if r["samples"] == r["plan"]["batch_size"]][-8:]
+    settled = [r["peak"]["allocated"] / limit for r in whole if r["plan"] == whole[-1]["plan"]]
     log = (run / "training.log").read_text()
     assert min(settled) <= 0.85  # a spike in the last steps finds nobody to judge it
     why_not_more = ("is expected to peak at", "is as large as a plan that failed", "is above the target")
