@@ -23,6 +23,9 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="a CPU budg
 SIDE_PX, WIDE = 192, 4096
 """Of pictures; and of what each of their patches becomes in the vision tower, so that they take most of the memory."""
 
+AS_MEASURED = {"DynamicBatchSizeOptimizer": {"policy": "step"}}
+"""Plans follow what is measured; nothing is foreseen."""
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -61,7 +64,8 @@ def test_pictures_shrink_until_one_conversation_fits(
     """From what the largest has, not from the limit; steps keep their samples, and a resume and `test` keep it."""
     monkeypatch.chdir(tmp_path)
     memory = {"budget": "40MiB", "shrink_pictures_to": 4096}
-    options = written(made, tmp_path / "run.yml", memory=memory, training={"num_train_epochs": 1})
+    short = {"training": {"num_train_epochs": 1}, "training_automations": AS_MEASURED}
+    options = written(made, tmp_path / "run.yml", memory=memory, **short)
     done = train(options)
     assert done.returncode == 0, done.stderr
     assert "reduced to 18432 pixels from now on, of 36864 that the largest one had" in " ".join(done.stderr.split())
@@ -120,8 +124,7 @@ def test_pictures_do_not_shrink_for_a_larger_batch(made: Path, tmp_path: Path, m
     """One conversation fits and two do not: steps run in more passes, and pictures are what they were."""
     monkeypatch.chdir(tmp_path)
     memory = {"budget": "80MiB", "shrink_pictures_to": 4096}
-    steps = {"DynamicBatchSizeOptimizer": {"policy": "step"}}
-    done = train(written(made, tmp_path / "run.yml", memory=memory, training_automations=steps))
+    done = train(written(made, tmp_path / "run.yml", memory=memory, training_automations=AS_MEASURED))
     assert done.returncode == 0, done.stderr
     records = step_records(run_of(tmp_path))
     assert records[0]["ooms"] > 0
