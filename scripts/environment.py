@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from install import (
+    TESTED_VERSIONS,
     TORCH,
     InstallError,
     is_satisfied,
@@ -88,7 +89,7 @@ def make(root: Path, extras: Sequence[str], lock_fd: int) -> None:
         with phase(f"installing {TORCH} (a CUDA build is some GB)"):
             pip(python, "install", TORCH, lock_fd=lock_fd)
     constraints = venv / "trainauto-constraints.txt"
-    write_constraints(python, constraints)
+    write_constraints(python, constraints, tested=root / TESTED_VERSIONS if "test" in wanted else None)
     project = f"{root}[{','.join(wanted)}]" if wanted else str(root)
     with phase("installing trainauto and what it needs" + (f" ({', '.join(wanted)})" if wanted else "")):
         pip(python, "install", "-c", str(constraints), "-e", project, lock_fd=lock_fd)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TORCH = "torch==2.13.0"
+TESTED_VERSIONS = "tests/versions.txt"  # from the repository's root
 TAIL_LINES = 20
 
 IMPORT_NAMES = {  # where the import is not the name of the distribution with underscores
@@ -96,10 +97,18 @@ def version_in(python: Path, distribution: str) -> str | None:
     return answer.stdout.strip() or None if answer.returncode == 0 else None
 
 
-def write_constraints(python: Path, path: Path) -> None:
-    """Pin the torch that is installed, local label included: an index would gladly replace a CPU or vendor build."""
+def write_constraints(python: Path, path: Path, *, tested: Path | None = None) -> None:
+    """Pin the torch that is installed, local label included: an index would gladly replace a CPU or vendor build.
+
+    Args:
+        python: Interpreter of the environment.
+        path: Where the constraints are written.
+        tested: A file of further ones, as `tests/versions.txt`, where it is there.
+    """
     version = version_in(python, "torch")
-    path.write_text(f"torch=={version}\n" if version else "", encoding="utf-8")
+    pinned = f"torch=={version}\n" if version else ""
+    further = tested.read_text(encoding="utf-8") if tested and tested.exists() else ""
+    path.write_text(pinned + further, encoding="utf-8")
 
 
 def requirements(root: Path, extras: Sequence[str]) -> list[str]:

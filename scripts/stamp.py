@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from install import TORCH
+from install import TESTED_VERSIONS, TORCH
 
 
 def venv_python(root: Path) -> Path:
@@ -26,7 +26,8 @@ def stamp_key(root: Path) -> str:
     """Digest of all that an install depends on; the settings of linters in pyproject.toml are not among it."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     sections = [project.get("build-system"), project.get("project"), project.get("tool", {}).get("setuptools")]
-    facts = [sections, TORCH, venv_version(root), str(root)]  # an editable install points at its place
+    tested = (root / TESTED_VERSIONS).read_text(encoding="utf-8") if (root / TESTED_VERSIONS).exists() else ""
+    facts = [sections, TORCH, tested, venv_version(root), str(root)]  # an editable install points at its place
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -10,6 +10,9 @@ def test_the_constraint_is_the_installed_torch_with_its_local_label(tmp_path: Pa
 
     write_constraints(Path(sys.executable), tmp_path / "c.txt")
     assert (tmp_path / "c.txt").read_text() == f"torch=={torch.__version__}\n"
+    (tmp_path / "versions.txt").write_text("ruff==1.2\n")
+    write_constraints(Path(sys.executable), tmp_path / "c.txt", tested=tmp_path / "versions.txt")
+    assert (tmp_path / "c.txt").read_text() == f"torch=={torch.__version__}\nruff==1.2\n"
 
 
 def test_version_in_another_interpreter():

@@ -34,4 +34,6 @@ def repository(tmp_path: Path) -> Path:
         '[project.optional-dependencies]\ntest = ["pytest>=8.0"]\n[tool.ruff]\nline-length = 120\n',
         encoding="utf-8",
     )
+    (root / "tests").mkdir()
+    (root / "tests" / "versions.txt").write_text("ruff==1.2\n", encoding="utf-8")
     return root

@@ -41,7 +41,7 @@ def test_torch_comes_first_and_everything_else_under_its_constraint(repository: 
         ["install", environment.TORCH],
         ["install", "-c", str(constraints), "-e", f"{repository}[test]"],
     ]
-    assert constraints.read_text(encoding="utf-8") == "torch==2.13.0+cpu\n"
+    assert constraints.read_text(encoding="utf-8") == "torch==2.13.0+cpu\nruff==1.2\n"
     assert made.python == venv_python(repository)
 
 

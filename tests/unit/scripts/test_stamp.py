@@ -32,6 +32,7 @@ def test_a_stamp_covers_what_was_installed_and_no_more(repository: Path):
         ("pyproject.toml", "pytest>=8.0", "pytest>=9.0", False),
         ("pyproject.toml", "line-length = 120", "line-length = 100", True),
         (".venv/pyvenv.cfg", "3.11.7", "3.12.1", False),
+        ("tests/versions.txt", "ruff==1.2", "ruff==1.3", False),
     ],
 )
 def test_a_stamp_holds_for_the_same_requirements_and_python(

@@ -72,6 +72,8 @@ class GenerationTracer:
         self.generation = generation
         self._twin = FakeTwin(model)
         self._parameters = inspect.signature(model.forward).parameters
+        # Transformers 5.24 renamed it; the old name warns there, and ends with 5.40.
+        self._cache_name = "cache" if "cache" in self._parameters else "past_key_values"
         self._has_encoder = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
     @property
@@ -177,15 +179,15 @@ class GenerationTracer:
         name = "decoder_input_ids" if self._has_encoder else "input_ids"
         arguments = {name: fed, "use_cache": True, "return_dict": True, **state.arguments}
         if state.cache is not None:
-            arguments["past_key_values"] = state.cache
+            arguments[self._cache_name] = state.cache
         if "position_ids" in self._parameters and not self._has_encoder:
             arguments["position_ids"] = _ids(*fed.shape)
         if "logits_to_keep" in self._parameters and not self._has_encoder:
             arguments["logits_to_keep"] = 1
         out: Mapping[str, Any] = self._twin.module(**arguments)
-        state.cache = out.get("past_key_values")
+        state.cache = out.get(self._cache_name)
         if state.cache is None:
-            raise TraceError("the model returned no past_key_values: it generates without a cache")
+            raise TraceError(f"the model returned no {self._cache_name}: it generates without a cache")
         logits: Tensor = out["logits"]
         return logits
 

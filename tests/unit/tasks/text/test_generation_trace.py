@@ -53,6 +53,16 @@ class Decoder(nn.Module):
         return {"logits": logits, "past_key_values": cache if self.keeps_cache else None}
 
 
+class RenamedCache(Decoder):
+    """The cache by its name since Transformers 5.24."""
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, cache: Any = None, logits_to_keep: int = 0, **_: Any
+    ) -> dict[str, Any]:
+        out = super().forward(input_ids, attention_mask, cache, logits_to_keep)
+        return {"logits": out["logits"], "cache": out["past_key_values"]}
+
+
 @torch.no_grad()
 def generate(model: Decoder, ids: Tensor, mask: Tensor, new: int) -> Tensor:
     cache = logits = None
@@ -78,6 +88,13 @@ def test_the_peak_is_that_of_the_same_loop_on_real_tensors(samples: int, tokens:
     assert traced.batch_bytes == pytest.approx(real, rel=0.03)
     assert traced.held_bytes == sum(weight.nbytes for weight in model.parameters())
     assert (traced.last.peak_bytes > traced.first.peak_bytes) == (new == 70)
+
+
+def test_a_cache_goes_by_the_name_that_the_model_gives_it() -> None:
+    model, renamed = Decoder(), RenamedCache()
+    renamed.load_state_dict(model.state_dict())
+    traces = [GenerationTracer(m, Generation(9)).trace(3, 8) for m in (model, renamed)]
+    assert traces[0].batch_bytes == traces[1].batch_bytes
 
 
 def test_every_beam_is_a_row_and_the_cache_is_reordered() -> None:
