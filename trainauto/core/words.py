@@ -1,6 +1,36 @@
 """Numbers with their nouns, and paths with what they are, for what people read."""
 
+import unicodedata
 from pathlib import Path
+
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Control and format characters (escape sequences, marks that turn the direction of text), lone surrogates, separators
+of lines: what changes how the text around it is shown."""
+
+_JOINER = "\u200d"
+"""Holds the parts of one emoji together; alone it shows nothing and moves nothing."""
+
+
+def visible(text: str, longest: int | None = None) -> str:
+    r"""Return text that harms neither a terminal nor a page: what would be acted on instead of shown is written out.
+
+    ``\x1b[31m`` stays readable as those characters; newlines and tabs are written out, too.
+
+    Args:
+        text: whatever a person, a file or an error said.
+        longest: characters of the result; what is longer loses its end to an ellipsis. ``None`` cuts nothing.
+    """
+    if longest is not None:
+        text = text[: longest + 1]
+    if not text.isascii() or not text.isprintable():
+        text = "".join(map(_shown, text))
+    return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _shown(character: str) -> str:
+    if character == _JOINER or unicodedata.category(character) not in _HIDDEN_CATEGORIES:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def counted(number: int, noun: str) -> str:
