@@ -93,11 +93,11 @@ def figures_of(run: RunDirectory) -> RunFigures:
         for record in start.steps():
             course.add(record)
     validations = [line for start in starts for line in start.validations()]
-    log = _object_in(run.of_steps.log_object)
+    log = read_object(run.of_steps.log_object)
     status, reason = how_it_ended(run)
     return RunFigures(
         path=str(run.path.resolve()),
-        options=flat(_object_in(run.config)),
+        options=flat(read_object(run.config)),
         status=status,
         reason=reason,
         steps=course.last.step if course.last is not None else 0,
@@ -111,13 +111,13 @@ def figures_of(run: RunDirectory) -> RunFigures:
         validation_ooms=sum(line.get("ooms", 0) for line in validations),  # not in lines of earlier versions
         memory_bytes=course.typical_bytes,
         limit_bytes=course.limit_bytes,
-        metrics=[*metrics_of(validations), *accuracies_of(_object_in(run.path / ACCURACY_FILE))],
+        metrics=[*metrics_of(validations), *accuracies_of(read_object(run.path / ACCURACY_FILE))],
     )
 
 
 def how_it_ended(run: RunDirectory) -> tuple[str, str]:
     """Return how a run ended, or that it has not, and why: as its log says, else by its process."""
-    return end_of(run, _object_in(run.of_steps.log_object), _newest_owner(run.path))
+    return end_of(run, read_object(run.of_steps.log_object), _newest_owner(run.path))
 
 
 def flat(value: Any, above: str = "") -> dict[str, Any]:
@@ -167,10 +167,10 @@ def _training_loss(log: Mapping[str, Any], course: Course) -> float | None:
 
 def _newest_owner(folder: Path) -> dict[str, Any]:
     files = sorted(folder.glob("owner_*.json"), key=lambda file: (len(file.name), file.name))  # 9 before 10
-    return _object_in(files[-1]) if files else {}
+    return read_object(files[-1]) if files else {}
 
 
-def _object_in(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
     """Return what a file of one JSON object holds; nothing where it cannot be read."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

@@ -12,6 +12,7 @@ from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
 from trainauto.core.records import Progress, StepRecord
 from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.reporting.environment import environment
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
 
@@ -25,7 +26,8 @@ class SummaryJson(Sink):
     ``losses`` holds one entry a logging step: ``epoch`` (passes through the training set so far), ``step``, ``loss``
     (mean of the sum of the terms since the entry before), ``lr`` (of the first optimizer) and ``time`` (seconds since
     1970). At 1000 entries every second one is dropped and from then on only every second logging step is kept, and so
-    on: the file stays small, however long the run. training_log.jsonl has every step.
+    on: the file stays small, however long the run. training_log.jsonl has every step. ``about`` holds what is known
+    before the first one: network, device, memory, environment.
 
     Args:
         path: the file.
@@ -58,6 +60,7 @@ class SummaryJson(Sink):
             "step": summary.progress.steps,
             "total": summary.total,
             "unit": summary.unit,
+            "about": about_run(summary),
         }
         self._write()
 
@@ -96,6 +99,21 @@ class SummaryJson(Sink):
             self._path, to_json({**self._head, "stride": self._stride, "losses": self._losses}) + "\n"
         )
         self._written_s = self._clock()
+
+
+def about_run(summary: RunSummary) -> dict[str, Any]:
+    """Return what is known of a run before its first step, for those who read of it later; sizes in bytes."""
+    return {
+        "device": summary.device,
+        "network": summary.network,
+        "parameters": summary.parameters,
+        "precision": summary.precision,
+        "samples": dict(summary.samples),
+        "memory_target_bytes": summary.memory_target_bytes,
+        "memory_limit_bytes": summary.memory_limit_bytes,
+        "facts": [list(fact) for fact in summary.facts],
+        "environment": environment(),
+    }
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -159,6 +159,11 @@ class RunDirectory:
         return self.path / "decisions.jsonl"
 
     @property
+    def dashboard(self) -> Path:
+        """The page of the run: one file that opens from disk."""
+        return self.path / "dashboard.html"
+
+    @property
     def forecast(self) -> Path:
         """What traces predicted of its memory before the first step; not there where nothing was traced."""
         return self.path / "foresight.json"
