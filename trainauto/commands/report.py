@@ -18,11 +18,29 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print JSON, in bytes")
+    how.add_argument(
+        "--html", action="store_true", help="write the page: dashboard.html of a run, comparison.html of several"
+    )
+    how.add_argument(
+        "--serve", action="store_true", help="show the page to browsers of this machine, live, until Ctrl-C"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --html: where to write it")
+    parser.add_argument("--port", type=int, help="with --serve: the port; else a free one from 6010 on")
+    parser.add_argument("--open", action="store_true", help="show the page in a browser")
     parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    if parsed.html or parsed.serve:
+        from trainauto.commands.report_page import serve, write_html
+
+        if parsed.serve:
+            serve(parsed.runs, parsed.port, opens=parsed.open)
+        else:
+            write_html(parsed.runs, parsed.out, opens=parsed.open)
+        return 0
     print(_comparison(parsed.runs, parsed.json) if len(parsed.runs) > 1 else _report(parsed.runs[0], parsed.json))
     return 0
 

@@ -18,6 +18,9 @@ from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.reporting.step_stats import StepFigures, error_text, gain_over_baseline
 
 WIDTH = 80
+MARK = "* "
+"""Begins the best of some values."""
+
 IMAGE_SIZE = "lq_size"
 """What plans of images have; parts and tiles of others have no sides."""
 

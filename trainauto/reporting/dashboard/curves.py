@@ -83,6 +83,10 @@ class Curves:
         pairs = zip(self._of(above), self._of(below), strict=True)
         return [rounded(one[_SUM] / other[_SUM]) if one and other and other[_SUM] else None for one, other in pairs]
 
+    def sums(self, name: str) -> list[float]:
+        """Return the sum of each range."""
+        return [entry[_SUM] if entry else 0.0 for entry in self._of(name)]
+
     def extremes(self, name: str) -> tuple[float, float] | None:
         """Return the least and the greatest value of all; ``None`` where there is none."""
         there = [entry for entry in self._of(name) if entry]

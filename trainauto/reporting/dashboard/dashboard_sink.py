@@ -10,7 +10,7 @@ from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.reporting.dashboard.about_run import about
 from trainauto.reporting.dashboard.page_file import page_in, write_page
-from trainauto.reporting.dashboard.pictures import Pictures
+from trainauto.reporting.dashboard.pictures import Pictures, pictures_of
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
 from trainauto.reporting.dashboard.run_reader import read_run
@@ -53,9 +53,7 @@ class Dashboard(Sink):
         if summary.resumed:
             self._history = read_run(self._run)
             self._history.status, self._history.reason = RUNNING, ""
-            before = page_in(self._run.dashboard).get("sections", [])
-            blocks = [block for section in before for block in section.get("blocks", ())]
-            self._pictures = Pictures((b for b in blocks if b.get("type") == "pictures"), summary.progress.steps)
+            self._pictures = Pictures(pictures_of(page_in(self._run.dashboard)), summary.progress.steps)
         self._about = about(self._run)
         self._write()
 

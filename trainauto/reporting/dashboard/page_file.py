@@ -15,7 +15,10 @@ from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
 
 STYLES = ("uPlot.min.css", "page.css")
-SCRIPTS = ("uPlot.iife.min.js", "page.js")
+SCRIPTS = (
+    "uPlot.iife.min.js",
+    *(f"{name}.js" for name in ("text", "scales", "series", "plot", "chart", "blocks", "pictures", "page")),
+)
 """In the order in which the page needs them."""
 
 _DATA = re.compile(r'<script type="application/json" id="page">(.*?)</script>', re.DOTALL)
@@ -37,7 +40,8 @@ def page_text(page: Mapping[str, Any]) -> str:
     Nothing in it is loaded from anywhere, and its policy lets nothing run but the scripts that it was written with: it
     names them by their digests. What people have named stands in the data alone, as JSON without a ``<``.
     """
-    parts = {"title": html.escape(str(page["title"])), "data": page_json(page), **_assets()}
+    data = f'<script type="application/json" id="page">{page_json(page)}</script>'
+    parts = {"title": html.escape(str(page["title"])), "data": data, **_assets()}
     # All places at once: what stands in one of them is no place.
     return _PLACE.sub(lambda place: parts[place[1]], _template())
 

@@ -114,6 +114,12 @@ class Pictures:
         return [{"type": "pictures", "id": "pictures", "title": "Pictures over time", "sets": sets}] if sets else []
 
 
+def pictures_of(page: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of pictures of a page that was written."""
+    blocks = (block for section in page.get("sections", ()) for block in section.get("blocks", ()))
+    return [block for block in blocks if block.get("type") == "pictures"]
+
+
 def address_of(image: ImageArray) -> str:
     """Return a picture as an address that holds it: WebP of at most a fortieth of what all may take.
 
