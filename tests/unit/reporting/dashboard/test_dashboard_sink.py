@@ -1,5 +1,6 @@
 """The page of a run is written as often as may cost 0.2 % of its time, and survives resumes."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_the_page_waits_as_long_as_its_cost_asks(
     for step in range(1, 2001):
         clock.now_s += 0.2
         sink.step(a_step(step), (), a_progress(step))
-    pauses = [after - before - cost_s for before, after in zip(written_s, written_s[1:], strict=False)]
+    pauses = [after - before - cost_s for before, after in itertools.pairwise(written_s)]
     assert min(pauses) >= pause_s - 1e-6
     assert max(pauses) <= pause_s + 0.2 + 1e-6
     assert cost_s * len(written_s) / (clock.now_s - 100) <= 0.003
