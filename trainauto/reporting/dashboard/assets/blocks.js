@@ -93,24 +93,23 @@ class Events {
     const where = el("span", { class: "where" }, `step ${formatStep(item.step)}`, ...time);
     const say = () => setText(document.getElementById("said"), `Charts show step ${formatStep(item.step)}.`);
     const go = () => (moveCursor(item.step), say());
-    const badge = el("span", { class: `kind ${item.kind}` }, KINDS[item.kind] || item.kind);
-    const button = el("button", { type: "button", onclick: go, title: "Show this step in the charts" }, where, badge, said(item.title, "bdi", { class: "what" }));
-    const element = el("li", { "data-kind": item.kind }, button);
+    const button = el("button", { type: "button", onclick: go, title: "Show this step in the charts" }, where, kindBadge(item.kind), said(item.title, "bdi", { class: "what" }));
+    const element = el("li", { "data-kind": knownKind(item.kind) }, button);
     if (item.text) element.append(said(item.text, "p"));
-    element.hidden = this.hidden.has(item.kind);
+    element.hidden = this.hidden.has(knownKind(item.kind));
     return element;
   }
 
   showFilters(items) {
     const counts = new Map();
-    for (const { kind } of items) counts.set(kind, (counts.get(kind) || 0) + 1);
+    for (const kind of items.map((item) => knownKind(item.kind))) counts.set(kind, (counts.get(kind) || 0) + 1);
     for (const [kind, count] of counts) {
       if (!this.filters.has(kind)) {
         const button = el("button", { type: "button", class: "small filter", "aria-pressed": "true", onclick: () => this.toggle(kind) });
         this.filters.set(kind, button);
         this.bar.append(button);
       }
-      setText(this.filters.get(kind), `${KINDS[kind] || kind} ${formatStep(count)}`);
+      setText(this.filters.get(kind), `${KINDS[kind]} ${formatStep(count)}`);
     }
     this.bar.hidden = counts.size < 2;
   }

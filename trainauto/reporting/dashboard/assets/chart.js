@@ -33,7 +33,7 @@ class Chart {
     this.note = el("p", { class: "note" });
     this.table = el("div");
     this.fold = el("details", { class: "values", ontoggle: () => this.fillTable() }, el("summary", {}, "Values as a table"), this.table);
-    const head = el("div", { class: "head" }, this.title, this.readout, this.logButton, this.resetButton);
+    const head = el("div", { class: "head" }, this.title, this.readout, this.resetButton, this.logButton);
     const stage = el("div", { class: "stage" }, this.plotArea, this.tip);
     this.element = el("article", { class: "card chart" }, head, stage, this.legend, this.note, this.fold);
     this.frame.chart = this.element.chart = this;
@@ -45,7 +45,8 @@ class Chart {
   accept(block) {
     this.block = block;
     this.series = ownSeries(block, view.grid, view.runs);
-    this.marks = [...(block.marks || [])].sort((one, other) => one.x - other.x);
+    const marks = (block.marks || []).map(({ x, kind, text }) => ({ x, kind: knownKind(kind), text }));
+    this.marks = marks.sort((one, other) => one.x - other.x);
     this.canBeLog = allPositive(this.series) && hasValues(this.series);
     this.title.replaceChildren(said(block.title));
     this.note.replaceChildren(said(block.note || ""));
@@ -138,7 +139,8 @@ class Chart {
 
   /** Values at the cursor, or the last ones. */
   showCursor() {
-    if (!this.isNear) return;
+    const hasFocus = document.activeElement === this.plotArea;
+    if (!this.isNear && !hasFocus) return;
     const step = view.cursor;
     setText(this.readout, step === null ? "" : `step ${formatStep(step)}`);
     const texts = this.series.map((one, index) => {
@@ -147,7 +149,7 @@ class Chart {
       setText(this.values[index], text);
       return `${one.name} ${text}`;
     });
-    if (document.activeElement === this.plotArea) {
+    if (hasFocus) {
       this.plotArea.setAttribute("aria-valuenow", step ?? view.whole[1]);
       this.plotArea.setAttribute("aria-valuetext", `step ${formatStep(step ?? view.whole[1])}: ${texts.join(", ")}`);
     }
@@ -165,7 +167,7 @@ class Chart {
     this.tip.hidden = marks.length === 0;
     if (!marks.length) return;
     const line = (mark) =>
-      el("p", {}, el("b", { class: `kind ${mark.kind}` }, KINDS[mark.kind] || mark.kind), ` at step ${formatStep(mark.x)}: `, said(mark.text));
+      el("p", {}, kindBadge(mark.kind), ` at step ${formatStep(mark.x)}: `, said(mark.text));
     this.tip.replaceChildren(...marks.slice(0, 4).map(line));
     if (marks.length > 4) this.tip.append(el("p", {}, `and ${marks.length - 4} more, in the list of events`));
     const over = this.plot.over;

@@ -78,8 +78,8 @@ function showBlocks(section, blocks) {
   const before = section.blocks;
   section.blocks = new Map();
   for (const block of blocks) {
+    if (!Object.hasOwn(BLOCKS, block.type)) continue; // of a newer version: what is known is shown
     const Kind = BLOCKS[block.type];
-    if (!Kind) continue; // of a newer version: what is known is shown
     const known = before.get(block.id);
     const isKnown = known instanceof Kind;
     if (isKnown) known.update(block);

@@ -26,7 +26,6 @@ function stepRange() {
 function plotOptions(chart, width) {
   const { block, series } = chart;
   const isLog = chart.isLog && chart.canBeLog;
-  const isShown = (index) => chart.plot === null || !chart.plot || chart.plot.series[index + 1].show;
   const isWide = chart.element.classList.contains("wide");
   const range = (plot) =>
     valueRange(series, (index) => plot.series[index + 1].show, stepRange(), block.from_zero, isLog);
@@ -44,7 +43,7 @@ function plotOptions(chart, width) {
     scales: { x: { time: false, range: stepRange }, y: { distr: isLog ? 3 : 1, range } },
     axes: [stepAxis(), valueAxis(block.unit, isLog)],
     series: [{}, ...series.map((one) => lineOptions(one, chart.hidden.has(one.name)))],
-    hooks: hooks(chart, isShown),
+    hooks: hooks(chart),
   };
 }
 

@@ -91,9 +91,9 @@ function drawMarks(plot, marks, ink) {
     const x = Math.round(plot.valToPos(mark.x, "x", true));
     if (x - (lastAt[mark.kind] ?? -9) < 2 * ratio) continue; // a hundred lines on top of each other are one
     lastAt[mark.kind] = x;
-    ctx.strokeStyle = ctx.fillStyle = ink.marks[mark.kind] || ink.marks.note;
+    ctx.strokeStyle = ctx.fillStyle = ink.marks[mark.kind];
     ctx.lineWidth = ratio;
-    ctx.setLineDash((MARK_DASHES[mark.kind] || []).map((length) => length * ratio));
+    ctx.setLineDash(MARK_DASHES[mark.kind].map((length) => length * ratio));
     ctx.globalAlpha = 0.65;
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);

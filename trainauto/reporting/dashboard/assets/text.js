@@ -108,3 +108,13 @@ function formatTime(seconds) {
 const KINDS = {
   plan: "Plan", oom: "Out of memory", resume: "Resume", stop: "Stop", fail: "Failure", note: "Note",
 };
+
+/** Kind of an event; what this page does not know is a note. */
+function knownKind(kind) {
+  return Object.hasOwn(KINDS, kind) ? kind : "note";
+}
+
+/** Word for a kind of event, with its colour and flag. */
+function kindBadge(kind) {
+  return el("b", { class: `kind ${knownKind(kind)}` }, KINDS[knownKind(kind)]);
+}
