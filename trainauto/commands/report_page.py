@@ -27,7 +27,7 @@ def write_html(paths: Sequence[Path], file: Path | None, *, opens: bool) -> None
         OSError: the file cannot be written.
     """
     runs = find_runs(paths)
-    file = file or (runs[0].of_steps.dashboard if len(runs) == 1 else COMPARISON)
+    file = file or (runs[0].dashboard if len(runs) == 1 else COMPARISON)
     page, _ = LivePage(runs).page()
     write_page(file, page)
     print(file)
@@ -49,7 +49,7 @@ def serve(paths: Sequence[Path], port: int | None, *, opens: bool) -> None:
     runs = find_runs(paths)
     live = LivePage(runs)
     live.page()  # what is wrong with the runs is said here, not in a browser
-    with PageServer(live, runs[0].of_steps.path if len(runs) == 1 else None, port) as server:
+    with PageServer(live, runs[0].whole.path if len(runs) == 1 else None, port) as server:
         shown = visible(", ".join(map(str, paths)))
         print(f"{server.address} shows {shown} as it is now.\nCtrl-C ends this, not the run.", flush=True)
         if opens:

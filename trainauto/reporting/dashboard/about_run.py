@@ -14,7 +14,8 @@ def about(run: RunDirectory) -> About:
     """Return what the folder of a run says of it; a file that is missing or damaged leaves its part out."""
     log = read_object(run.of_steps.log_object)
     known = log.get("about", {})
-    options = flat(read_object(run.config))
+    # Beside a Trainer's starts lies the configuration of its model, unless the run comes from an option file.
+    options = flat(read_object(run.config if run.given.is_file() else run.of_steps.config))
     return About(
         name=str(log.get("name") or options.get("name") or run.path.parent.name),
         folder=str(run.path),

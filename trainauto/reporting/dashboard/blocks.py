@@ -69,12 +69,14 @@ def table(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     marked: Sequence[tuple[int, int]] = (),
+    *,
+    has_figures: bool = True,
 ) -> list[Block]:
-    """Return a table whose first column has words and all others figures; none without rows."""
+    """Return a table, of which all columns but the first have figures unless told otherwise; none without rows."""
     if not rows:
         return []
     shown = [[visible(cell, LONGEST_TEXT) for cell in row] for row in rows]
-    numeric = [False] + [True] * (len(columns) - 1)
+    numeric = [False] + [has_figures] * (len(columns) - 1)
     heads = [visible(column, LONGEST_TEXT) for column in columns]
     head = {"type": "table", "id": ident, "title": visible(title, LONGEST_TEXT), "columns": heads}
     return [{**head, "numeric": numeric, "rows": shown, "marked": [list(place) for place in marked]}]

@@ -64,10 +64,12 @@ def _course(comparison: Comparison, called: Sequence[str]) -> list[Block]:
 
 def _options(comparison: Comparison, called: Sequence[str]) -> list[Block]:
     rows = [Row(key, [option_text(value) for value in values]) for key, values in comparison.options.items()]
-    return _rows("options", "Options that differ", "option", rows, called)
+    return _rows("options", "Options that differ", "option", rows, called, has_figures=False)
 
 
-def _rows(ident: str, title: str, first: str, rows: Sequence[Row], called: Sequence[str]) -> list[Block]:
+def _rows(
+    ident: str, title: str, first: str, rows: Sequence[Row], called: Sequence[str], *, has_figures: bool = True
+) -> list[Block]:
     """Return rows as a table; cells that carry the mark of the best lose it, and are marked."""
     cells = [[row.label, *(cell.removeprefix(MARK) for cell in row.cells)] for row in rows]
     marked = [
@@ -76,7 +78,7 @@ def _rows(ident: str, title: str, first: str, rows: Sequence[Row], called: Seque
         for column, cell in enumerate(row.cells, 1)
         if cell.startswith(MARK)
     ]
-    return table(ident, title, [first, *called], cells, marked)
+    return table(ident, title, [first, *called], cells, marked, has_figures=has_figures)
 
 
 def _learning(histories: Sequence[RunHistory], called: Sequence[str]) -> list[Block]:

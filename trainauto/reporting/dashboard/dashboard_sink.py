@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from trainauto.core.decisions import Decision
 from trainauto.core.record_json import validation_to_dict
@@ -51,10 +50,10 @@ class Dashboard(Sink):
     def start(self, summary: RunSummary) -> None:
         """Write the page, with what the run that is resumed has come to."""
         if summary.resumed:
-            self._history = read_run(self._run)
+            self._history = read_run(self._run.whole)
             self._history.status, self._history.reason = RUNNING, ""
             self._pictures = Pictures(pictures_of(page_in(self._run.dashboard)), summary.progress.steps)
-        self._about = about(self._run)
+        self._about = about(self._run.whole)
         self._write()
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
@@ -98,6 +97,6 @@ class Dashboard(Sink):
         for picture in pictures:
             for file in (folder / picture.name / f"{record.step:08d}.png", folder / f"{picture.name}.png"):
                 if file.is_file():
-                    found[picture.name] = Path(file.relative_to(self._run.path)).as_posix()
+                    found[picture.name] = file.relative_to(self._run.dashboard.parent).as_posix()
                     break
         return found

@@ -28,8 +28,8 @@ class LivePage:
     """
 
     def __init__(self, runs: Sequence[RunDirectory], now: Callable[[], float] = time.time) -> None:
-        self._runs, self._now = list(runs), now
-        self._readers = [RunReader(run) for run in runs]
+        self._runs, self._now = [run.whole for run in runs], now
+        self._readers = [RunReader(run) for run in self._runs]
         self._lock = threading.Lock()
         self._looked_s = float("-inf")
         self._page: dict[str, Any] | None = None
@@ -63,11 +63,11 @@ class LivePage:
             return comparison_page(compare([figures_of(run) for run in self._runs]), histories, self._now())
         run = self._runs[0]
         # Pictures are small only in the page that the run itself writes.
-        return page_of(histories[0], about(run), pictures_of(page_in(run.of_steps.dashboard)), self._now())
+        return page_of(histories[0], about(run), pictures_of(page_in(run.dashboard)), self._now())
 
     def _changed_ns(self) -> int:
         """Return when the page that the run writes was last changed, where it may have pictures."""
-        file = self._runs[0].of_steps.dashboard
+        file = self._runs[0].dashboard
         try:
             return file.stat().st_mtime_ns if len(self._runs) == 1 else 0
         except OSError:
