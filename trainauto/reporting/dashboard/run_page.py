@@ -152,13 +152,7 @@ def _what(about: About) -> list[Block]:
     changed = [[key, value, default] for key, value, default in about.changed]
     options = [(key, str(value)) for key, value in about.options.items()]
     return [
-        *table(
-            "changed",
-            "Options with other values than their defaults",
-            ["option", "value", "default"],
-            changed,
-            has_figures=False,
-        ),
+        *table("changed", "Options with other values than their defaults", heads, changed, has_figures=False),
         *pairs("facts", "The run", about.facts),
         *pairs("environment", "Environment", about.environment),
         *pairs("options", "All options", options, folded=bool(changed)),
