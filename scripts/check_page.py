@@ -54,7 +54,8 @@ TOO_WIDE = """(() => {
   const room = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= room) return null;
   const far = [...document.querySelectorAll("body *")].find((one) => one.getBoundingClientRect().right > room + 1);
-  return `${document.documentElement.scrollWidth} px on ${room} px` + (far ? `, by <${far.tagName} class="${far.className}">` : "");
+  const cause = far ? `, by <${far.tagName} class="${far.className}">` : "";
+  return `${document.documentElement.scrollWidth} px on ${room} px` + cause;
 })()"""
 RUN_AXE = """axe.run(document, {preload: false, resultTypes: ["violations"]}).then(({violations}) => violations
   .filter(({impact}) => impact === "serious" || impact === "critical")

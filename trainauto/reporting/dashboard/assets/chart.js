@@ -33,8 +33,8 @@ class Chart {
     this.note = el("p", { class: "note" });
     this.table = el("div");
     this.fold = el("details", { class: "values", ontoggle: () => this.fillTable() }, el("summary", {}, "Values as a table"), this.table);
-    const head = el("div", { class: "head" }, this.title, this.readout, this.resetButton, this.logButton);
-    const stage = el("div", { class: "stage" }, this.plotArea, this.tip);
+    const head = el("div", { class: "head" }, this.title, this.readout, this.logButton);
+    const stage = el("div", { class: "stage" }, this.plotArea, this.resetButton, this.tip);
     this.element = el("article", { class: "card chart" }, head, stage, this.legend, this.note, this.fold);
     this.frame.chart = this.element.chart = this;
     view.charts.add(this);
@@ -227,6 +227,7 @@ function moveCursor(step) {
 /** Show the steps of a range in all charts; null shows the whole run. */
 function zoomTo(range) {
   view.zoom = range;
+  for (const chart of view.charts) chart.showTip([]); // what it pointed at has moved
   for (const chart of view.charts) chart.refresh();
   for (const chart of view.charts) chart.showZoom();
   return null;
