@@ -134,7 +134,7 @@ def looks_at(browser: Browser, page: Path, axe: str, chosen: argparse.Namespace)
                     photograph(tab, chosen.screenshots / f"{page.parent.name}_{page.stem}_{width_px}_{theme}.png")
                 look.faults += control_faults(tab)
             except BrowserError as error:
-                look.faults.append(str(error))
+                look.faults += [str(error).partition("\n")[0], *console_faults(tab)]
             tab.close()
             yield look
 

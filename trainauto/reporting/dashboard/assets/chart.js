@@ -1,8 +1,9 @@
 "use strict";
 // A chart with its legend, marks and table. All charts of the page share their steps: one cursor, one zoom.
 
-/** What all charts share. cursor: step or null; zoom: [first, last] step or null for all; whole: steps of the page. */
-const view = { cursor: null, zoom: null, whole: [0, 1], grid: [], runs: [], charts: new Set(), ink: null };
+/** What all charts share. cursor: step or null; zoom: [first, last] step or null for all; whole: steps of the page;
+ * ink: colours of the theme; pointed: the plot under the mouse, which places its cursor itself. */
+const view = { cursor: null, zoom: null, whole: [0, 1], grid: [], runs: [], charts: new Set(), ink: null, pointed: null };
 
 const seen = new IntersectionObserver((entries) => entries.forEach((entry) => entry.target.chart.setNear(entry.isIntersecting)), {
   rootMargin: "400px",
@@ -189,6 +190,7 @@ class Chart {
     const step = stepForKey(this, event);
     if (step === undefined) return;
     event.preventDefault();
+    view.pointed = null; // where the mouse rests does not count now
     if (step !== null) moveCursor(step);
     this.showTip(this.marksNear(view.cursor));
   }

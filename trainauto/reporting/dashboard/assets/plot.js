@@ -55,7 +55,10 @@ function hooks(chart) {
         if (one.low && one.high && plot.series[index + 1].show) drawBand(plot, one, view.ink.series[one.colour]);
       }),
     );
+  let lastEvent;
   const pointed = (plot) => {
+    if (plot.cursor.event === lastEvent) return; // uPlot redraws its cursor after a zoom as well: nobody moved it
+    lastEvent = plot.cursor.event;
     const isInside = plot.cursor.left >= 0;
     view.pointed = isInside ? plot : null;
     const step = isInside ? plot.data[0][plot.cursor.idx] ?? null : null;
