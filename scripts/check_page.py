@@ -54,7 +54,8 @@ TOO_WIDE = """(() => {
   const room = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= room) return null;
   const far = [...document.querySelectorAll("body *")].find((one) => one.getBoundingClientRect().right > room + 1);
-  return `${document.documentElement.scrollWidth} px on ${room} px` + (far ? `, by <${far.tagName} class="${far.className}">` : "");
+  const cause = far ? `, by <${far.tagName} class="${far.className}">` : "";
+  return `${document.documentElement.scrollWidth} px on ${room} px` + cause;
 })()"""
 RUN_AXE = """axe.run(document, {preload: false, resultTypes: ["violations"]}).then(({violations}) => violations
   .filter(({impact}) => impact === "serious" || impact === "critical")
@@ -128,17 +129,19 @@ def looks_at(browser: Browser, page: Path, axe: str, chosen: argparse.Namespace)
             faults = []
             tab = Tab(browser, width_px, height_px, theme)
             try:
-                examine(tab, look, axe, chosen.repeats)
+                examine(tab, look, chosen.repeats)
                 if chosen.screenshots:
                     photograph(tab, chosen.screenshots / f"{page.parent.name}_{page.stem}_{width_px}_{theme}.png")
                 look.faults += control_faults(tab)
+                tab.value(axe + "; 0")  # last: now a table is open as well
+                look.faults += [f"axe: {fault}" for fault in tab.value(RUN_AXE)]
             except BrowserError as error:
-                look.faults.append(str(error))
+                look.faults += [str(error).partition("\n")[0], *console_faults(tab)]
             tab.close()
             yield look
 
 
-def examine(tab: Tab, look: Look, axe: str, repeats: int) -> None:
+def examine(tab: Tab, look: Look, repeats: int) -> None:
     """Open the page as often as asked and look at it the last time."""
     for _ in range(repeats):
         tab.open(look.page)
@@ -160,8 +163,6 @@ def examine(tab: Tab, look: Look, axe: str, repeats: int) -> None:
     ]
     if too_wide := tab.value(TOO_WIDE):
         look.faults.append(f"the page scrolls sideways: {too_wide}; let it wrap or scroll by itself")
-    tab.value(axe + "; 0")
-    look.faults += [f"axe: {fault}" for fault in tab.value(RUN_AXE)]
 
 
 def events_of(tab: Tab, method: str) -> list[dict]:

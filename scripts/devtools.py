@@ -122,7 +122,13 @@ class Tab:
             deviceScaleFactor=scale,
             mobile=is_phone,
         )
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        media = {
+            "prefers-color-scheme": theme,
+            "prefers-reduced-motion": "reduce",
+        }  # what moves is not where it was looked up
+        self.call(
+            "Emulation.setEmulatedMedia", features=[{"name": name, "value": value} for name, value in media.items()]
+        )
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol for this page."""

@@ -26,17 +26,21 @@ def chart_faults(tab: Tab) -> Iterator[str]:
     tab.press("End")
     last = tab.value(READOUT)
     tab.press("ArrowLeft")
-    if not last or tab.value(READOUT) == last:
+    before = tab.value(READOUT)
+    if not last or before == last:
         yield "ArrowLeft in a chart does not move its cursor"
     tab.press("+")
     if not tab.value(IS_ZOOMED):
         yield "'+' in a chart does not zoom"
+    if tab.value(READOUT) != before:
+        yield "'+' in a chart moves its cursor"
     tab.press("Escape")
     if tab.value(IS_ZOOMED):
         yield "Escape in a zoomed chart does not show the whole run"
-    box = tab.value(
-        f"({PLOT}.scrollIntoView({{block: 'center', behavior: 'instant'}}), {PLOT}.getBoundingClientRect().toJSON())"
-    )
+    tab.value(SETTLED)  # a page that took End for itself is still scrolling
+    tab.value(f"{PLOT}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    tab.value(SETTLED)
+    box = tab.value(f"{PLOT}.getBoundingClientRect().toJSON()")
     y = box["top"] + box["height"] / 2
     drag(tab, box["left"] + box["width"] * 0.3, box["left"] + box["width"] * 0.6, y)
     if not tab.value(IS_ZOOMED):
@@ -48,6 +52,7 @@ def chart_faults(tab: Tab) -> Iterator[str]:
         yield "a double click does not show the whole run"
 
 
+SETTLED = "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))"
 PLOT = "document.querySelector('.plot .u-over')"
 READOUT = "document.querySelector('.chart:has(canvas) .readout').textContent"
 IS_ZOOMED = "!document.querySelector('.chart:has(canvas) .reset').classList.contains('away')"

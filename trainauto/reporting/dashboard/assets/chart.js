@@ -1,8 +1,9 @@
 "use strict";
 // A chart with its legend, marks and table. All charts of the page share their steps: one cursor, one zoom.
 
-/** What all charts share. cursor: step or null; zoom: [first, last] step or null for all; whole: steps of the page. */
-const view = { cursor: null, zoom: null, whole: [0, 1], grid: [], runs: [], charts: new Set(), ink: null };
+/** What all charts share. cursor: step or null; zoom: [first, last] step or null for all; whole: steps of the page;
+ * ink: colours of the theme; pointed: the plot under the mouse, which places its cursor itself. */
+const view = { cursor: null, zoom: null, whole: [0, 1], grid: [], runs: [], charts: new Set(), ink: null, pointed: null };
 
 const seen = new IntersectionObserver((entries) => entries.forEach((entry) => entry.target.chart.setNear(entry.isIntersecting)), {
   rootMargin: "400px",
@@ -33,8 +34,8 @@ class Chart {
     this.note = el("p", { class: "note" });
     this.table = el("div");
     this.fold = el("details", { class: "values", ontoggle: () => this.fillTable() }, el("summary", {}, "Values as a table"), this.table);
-    const head = el("div", { class: "head" }, this.title, this.readout, this.resetButton, this.logButton);
-    const stage = el("div", { class: "stage" }, this.plotArea, this.tip);
+    const head = el("div", { class: "head" }, this.title, this.readout, this.logButton);
+    const stage = el("div", { class: "stage" }, this.plotArea, this.resetButton, this.tip);
     this.element = el("article", { class: "card chart" }, head, stage, this.legend, this.note, this.fold);
     this.frame.chart = this.element.chart = this;
     view.charts.add(this);
@@ -189,6 +190,7 @@ class Chart {
     const step = stepForKey(this, event);
     if (step === undefined) return;
     event.preventDefault();
+    view.pointed = null; // where the mouse rests does not count now
     if (step !== null) moveCursor(step);
     this.showTip(this.marksNear(view.cursor));
   }
@@ -227,6 +229,7 @@ function moveCursor(step) {
 /** Show the steps of a range in all charts; null shows the whole run. */
 function zoomTo(range) {
   view.zoom = range;
+  for (const chart of view.charts) chart.showTip([]); // what it pointed at has moved
   for (const chart of view.charts) chart.refresh();
   for (const chart of view.charts) chart.showZoom();
   return null;

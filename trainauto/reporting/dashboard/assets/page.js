@@ -5,7 +5,7 @@ const BLOCKS = { chart: Chart, table: Table, events: Events, pairs: Pairs, pictu
 const TONES = { good: "✓", warn: "!", bad: "✕", neutral: "•" };
 const POLL_MS = 1000;
 
-const shown = { sections: new Map(), live: null };
+const shown = { sections: new Map(), header: "", written: null, live: null };
 
 /** Steps and runs that charts share. */
 function shareSteps(page) {
@@ -17,20 +17,24 @@ function shareSteps(page) {
   view.whole = ends.length ? [Math.min(...ends.map((x) => x[0])), Math.max(...ends.map((x) => x.at(-1)))] : [0, 1];
 }
 
+/** Title, state and headline figures. What a screen reader is told of ("live") is an element that stays. */
 function showHeader(page) {
+  const isLeft = shown.live === null && page.status.word === "running";
+  setText(shown.written, `Written ${formatTime(page.written)}${isLeft ? " · reload for newer figures" : ""}`);
+  const content = JSON.stringify([page.title, page.subtitle, page.status, page.tiles]);
+  if (content === shown.header) return;
+  shown.header = content;
   const { word, tone, text } = page.status;
   document.title = page.title;
   const chip = el("span", { class: `status ${tone}` }, el("span", { "aria-hidden": "true" }, TONES[tone] || "•"), said(word));
-  const reason = said(text || "", "p", { class: "reason" });
-  reason.hidden = !text;
-  const subtitle = said(page.subtitle || "", "p", { class: "subtitle" });
-  const when = el("p", { class: "written" }, `Written ${formatTime(page.written)}`);
-  if (shown.live) when.append(" · ", shown.live);
-  else if (word === "running") when.append(" · reload for newer figures");
-  const header = document.getElementById("top");
-  header.replaceChildren(el("div", { class: "title" }, said(page.title, "h1"), chip), subtitle, reason, when, tiles(page.tiles));
+  const lines = [el("div", { class: "title" }, said(page.title, "h1"), chip)];
+  if (page.subtitle) lines.push(said(page.subtitle, "p", { class: "subtitle" }));
+  if (text) lines.push(said(text, "p", { class: "reason" }));
+  document.getElementById("title").replaceChildren(...lines);
+  document.getElementById("tiles").replaceChildren(tiles(page.tiles));
 }
 
+/** Headline figures in one row, or in two of the same length. */
 function tiles(list) {
   const tile = ({ label, value, note, tone }) => {
     const sign = TONES[tone] ? [el("span", { class: "sign", "aria-hidden": "true" }, TONES[tone])] : [];
@@ -38,7 +42,9 @@ function tiles(list) {
     if (note) parts.push(said(note, "dd", { class: "note" }));
     return el("div", { class: `tile ${tone || ""}` }, ...parts);
   };
-  return el("dl", { class: "tiles" }, ...list.map(tile));
+  const element = el("dl", { class: "tiles" }, ...list.map(tile));
+  element.style.setProperty("--columns", Math.max(3, list.length > 6 ? Math.ceil(list.length / 2) : list.length));
+  return element;
 }
 
 function showNavigation(page) {
@@ -103,12 +109,14 @@ function arrange(parent, elements) {
   });
 }
 
-/** Charts stand in pairs; of an odd number the first is as wide as the page. */
+/** Charts and lists of pairs stand in twos; of an odd number in a row the first is as wide as the page. */
 function widen(blocks) {
-  const charts = [];
+  const halves = [];
   for (const block of [...blocks.values(), null]) {
-    if (block instanceof Chart) charts.push(block);
-    else charts.splice(0).forEach((chart, index, all) => chart.element.classList.toggle("wide", index === 0 && all.length % 2 === 1));
+    if (halves.length && halves[0].constructor !== block?.constructor) {
+      halves.splice(0).forEach(({ element }, index, all) => element.classList.toggle("wide", index === 0 && all.length % 2 === 1));
+    }
+    if (block instanceof Chart || block instanceof Pairs) halves.push(block);
   }
 }
 
@@ -146,6 +154,7 @@ function showKeys() {
 function follow() {
   let tag = "";
   shown.live = el("span", { class: "live", role: "status" }, "live");
+  shown.written.after(" ", shown.live);
   const ask = async () => {
     const answer = await fetch("data.json", { cache: "no-store", headers: tag ? { "If-None-Match": tag } : {} });
     if (answer.status === 304) return;
@@ -170,10 +179,11 @@ function follow() {
 
 function start() {
   readInk();
+  shown.written = document.getElementById("written").firstChild;
   const isServed = location.protocol === "http:" || location.protocol === "https:";
   showKeys();
-  showPage(JSON.parse(document.getElementById("page").textContent));
   if (isServed) follow();
+  showPage(JSON.parse(document.getElementById("page").textContent));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     readInk();
     for (const chart of view.charts) chart.plot?.redraw(false);

@@ -89,7 +89,7 @@ class PictureSet {
     const [image, caption] = this.output.children;
     if (image.src !== images[index]) image.src = images[index] || "data:,";
     image.alt = `${name}: output at ${step}`;
-    setText(caption, `output, ${step}`);
+    setText(caption, "output");
     const link = fileLink(files[index] || "");
     this.full.hidden = link === null;
     if (link !== null) this.full.setAttribute("href", link);

@@ -8,6 +8,7 @@ const MOST_ROWS = 200;
 function readInk() {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  document.documentElement.dataset.ink = style.getPropertyValue("--theme").trim(); // for printing: canvases stay as drawn
   view.ink = {
     series: Array.from({ length: SERIES_COLOURS }, (_, index) => colour(`series-${index + 1}`)),
     marks: Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, colour(`mark-${kind}`)])),
@@ -32,7 +33,7 @@ function plotOptions(chart, width) {
   return {
     width: Math.max(width, 120),
     height: isWide ? 300 : 220,
-    padding: [10, 12, 0, 0],
+    padding: [10, 20, 0, 0],
     legend: { show: false },
     focus: { alpha: 1 },
     cursor: {
@@ -54,7 +55,10 @@ function hooks(chart) {
         if (one.low && one.high && plot.series[index + 1].show) drawBand(plot, one, view.ink.series[one.colour]);
       }),
     );
+  let lastEvent;
   const pointed = (plot) => {
+    if (plot.cursor.event === lastEvent) return; // uPlot redraws its cursor after a zoom as well: nobody moved it
+    lastEvent = plot.cursor.event;
     const isInside = plot.cursor.left >= 0;
     view.pointed = isInside ? plot : null;
     const step = isInside ? plot.data[0][plot.cursor.idx] ?? null : null;
@@ -69,7 +73,7 @@ function hooks(chart) {
   };
   return {
     drawAxes: [bands],
-    draw: [(plot) => clipped(plot, () => drawMarks(plot, chart.marks, view.ink))],
+    draw: [(plot) => drawMarks(plot, chart.marks, view.ink)],
     setCursor: [pointed],
     setSelect: [selected],
   };
@@ -81,7 +85,7 @@ function stepAxis() {
     font: AXIS_FONT,
     size: 30,
     gap: 4,
-    space: 64,
+    space: 44,
     incrs: tickSteps("count"),
     grid: { show: false },
     ticks: { stroke: () => view.ink.grid, width: 1, size: 4 },

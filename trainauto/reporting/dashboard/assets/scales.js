@@ -86,6 +86,7 @@ function drawMarks(plot, marks, ink) {
   const { ctx, bbox } = plot;
   const ratio = devicePixelRatio;
   const lastAt = {};
+  let flags = { x: -99, below: 0 };
   for (const mark of marks) {
     if (mark.x < plot.scales.x.min || mark.x > plot.scales.x.max) continue;
     const x = Math.round(plot.valToPos(mark.x, "x", true));
@@ -100,10 +101,12 @@ function drawMarks(plot, marks, ink) {
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
     ctx.globalAlpha = 1;
+    flags = { x, below: x - flags.x < 6 * ratio ? (flags.below + 1) % 4 : 0 }; // of a stop and a resume both are seen
+    const top = bbox.top + flags.below * 7 * ratio;
     ctx.beginPath();
-    ctx.moveTo(x - 4 * ratio, bbox.top);
-    ctx.lineTo(x + 4 * ratio, bbox.top);
-    ctx.lineTo(x, bbox.top + 6 * ratio);
+    ctx.moveTo(x - 4 * ratio, top);
+    ctx.lineTo(x + 4 * ratio, top);
+    ctx.lineTo(x, top + 6 * ratio);
     ctx.fill();
   }
   ctx.setLineDash([]);
