@@ -1,4 +1,4 @@
-"""``report``: say what was predicted of a run's memory and what was measured; of several runs, compare them."""
+"""``report``: say what was predicted of a run's memory and what was measured; compare several, list many."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,28 +11,51 @@ def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "report",
-        help="say what was predicted of a run's memory and what was measured, or compare runs",
+        help="say what was predicted of a run's memory and what was measured, compare runs, or list them",
         description="Say what was predicted of a run's memory and what was measured, by phase; also while it trains. "
-        "Of several runs, say which options differ, how each went, and which validates best.",
+        "Of several runs, say which options differ, how each went, and which validates best. "
+        "Of a folder with runs below, list them.",
     )
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="folder of a run, experiments/NAME for its newest, or experiments",
     )
+    parser.add_argument("--list", action="store_true", help="list all runs below, of experiments/NAME as well")
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
     parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    print(_comparison(parsed.runs, parsed.json) if len(parsed.runs) > 1 else _report(parsed.runs[0], parsed.json))
+    from trainauto.reporting.run_listing import is_folder_of_runs
+
+    runs: list[Path] = parsed.runs
+    if parsed.list or (len(runs) == 1 and is_folder_of_runs(runs[0])):
+        print(_listing(runs, parsed.json))
+    elif len(runs) > 1:
+        print(_comparison(runs, parsed.json))
+    else:
+        print(_report(runs[0], parsed.json))
     return 0
 
 
+def _listing(paths: Sequence[Path], is_json: bool) -> str:
+    from trainauto.reporting.listing_text import as_json, as_text
+    from trainauto.reporting.run_listing import list_runs
+
+    runs = list_runs(paths)
+    return as_json(runs) if is_json else as_text(runs)
+
+
 def _report(path: Path, is_json: bool) -> str:
+    from trainauto.reporting.listing_text import others_text
     from trainauto.reporting.memory_report import as_json, as_text, memory_report
     from trainauto.storage.run_directory import RunDirectory
 
     report = memory_report(RunDirectory.find(path))
-    return as_json(report) if is_json else as_text(report)
+    return as_json(report) if is_json else as_text(report) + others_text(path)
 
 
 def _comparison(paths: Sequence[Path], is_json: bool) -> str:

@@ -87,7 +87,7 @@ def _option_text(value: Any) -> str:
 
 def _course_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
     yield Row("status", [run.status for run in runs])
-    yield Row("of its length", [f"{_done(run):.0%}" if run.total else NONE for run in runs])
+    yield Row("of its length", [_known(run.share_done, "{:.0%}".format) for run in runs])
     yield Row("steps", [str(run.steps) for run in runs])
     yield Row("samples trained", [str(run.samples) for run in runs])
     yield Row("time trained", [duration(run.seconds) for run in runs])
@@ -98,15 +98,7 @@ def _course_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
         yield Row("out of memory, validation", [str(run.validation_ooms) for run in runs])
     yield Row("memory peak", [_known(run.memory_bytes, size_text) for run in runs])
     if any(run.limit_bytes for run in runs):
-        yield Row("of its limit", [_known(_share_of_limit(run), "{:.0%}".format) for run in runs])
-
-
-def _done(run: RunFigures) -> float:
-    return (run.steps if run.unit == "steps" else run.samples) / (run.total or 1)
-
-
-def _share_of_limit(run: RunFigures) -> float | None:
-    return run.memory_bytes / run.limit_bytes if run.memory_bytes is not None and run.limit_bytes else None
+        yield Row("of its limit", [_known(run.share_of_limit, "{:.0%}".format) for run in runs])
 
 
 def _rate_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:

@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainauto.reporting.run_course import NO_END, Course, end_of, starts_of
+from trainauto.reporting.run_course import NO_END, Course, Start, end_of, starts_of
+from trainauto.reporting.run_totals import totals_of
 from trainauto.storage.run_directory import RunDirectory
 
 ACCURACY_FILE = "accuracy.json"
@@ -81,6 +82,16 @@ class RunFigures:
     limit_bytes: int | None = None
     metrics: Sequence[Metric] = ()
 
+    @property
+    def share_done(self) -> float | None:
+        """How much of its length lies behind, 0 to 1; ``None`` where nobody says how long it is."""
+        return (self.steps if self.unit == "steps" else self.samples) / self.total if self.total else None
+
+    @property
+    def share_of_limit(self) -> float | None:
+        """Its memory as a share of what it may use; ``None`` where one of them is not known."""
+        return self.memory_bytes / self.limit_bytes if self.memory_bytes is not None and self.limit_bytes else None
+
 
 def figures_of(run: RunDirectory) -> RunFigures:
     """Read what a run has come to.
@@ -92,32 +103,61 @@ def figures_of(run: RunDirectory) -> RunFigures:
     for start in starts:
         for record in start.steps():
             course.add(record)
-    validations = [line for start in starts for line in start.validations()]
-    log = _object_in(run.of_steps.log_object)
-    status, reason = how_it_ended(run)
-    return RunFigures(
-        path=str(run.path.resolve()),
-        options=flat(_object_in(run.config)),
-        status=status,
-        reason=reason,
+    return replace(
+        _without_steps(run, starts),
         steps=course.last.step if course.last is not None else 0,
-        total=log.get("total"),
-        unit=str(log.get("unit", "steps")),
         samples=course.samples,
         seconds=course.seconds,
         learning_rates=course.last.learning_rates if course.last is not None else {},
-        training_loss=_training_loss(log, course),
+        training_loss=_training_loss(object_in(run.of_steps.log_object), course),
         ooms=course.ooms,
-        validation_ooms=sum(line.get("ooms", 0) for line in validations),  # not in lines of earlier versions
         memory_bytes=course.typical_bytes,
         limit_bytes=course.limit_bytes,
-        metrics=[*metrics_of(validations), *accuracies_of(_object_in(run.path / ACCURACY_FILE))],
+    )
+
+
+def quick_figures_of(run: RunDirectory) -> RunFigures:
+    """Read what a run has come to, from its small files: not its last rates and loss.
+
+    Raises:
+        InputError: the long log has to be read, and a line of it holds no step that this version can read.
+    """
+    starts = starts_of(run)
+    figures = _without_steps(run, starts)
+    if not starts:
+        return figures
+    totals, ooms = totals_of(starts, [object_in(start.folder.log_object) for start in starts])
+    return replace(
+        figures,
+        steps=totals.step,
+        samples=totals.samples,
+        seconds=totals.seconds,
+        ooms=ooms,
+        memory_bytes=totals.typical_bytes,
+        limit_bytes=totals.limit_bytes,
+    )
+
+
+def _without_steps(run: RunDirectory, starts: Sequence[Start]) -> RunFigures:
+    """Return the figures of a run that its steps do not tell."""
+    validations = [line for start in starts for line in start.validations()]
+    log = object_in(run.of_steps.log_object)
+    status, reason = how_it_ended(run)
+    return RunFigures(
+        path=str(run.path.resolve()),
+        options=flat(object_in(run.config)),
+        status=status,
+        reason=reason,
+        total=log["total"] if isinstance(log.get("total"), int) else None,  # a person may have edited it
+        unit=str(log.get("unit", "steps")),
+        validation_ooms=sum(line.get("ooms", 0) for line in validations),  # not in lines of earlier versions
+        metrics=[*metrics_of(validations), *accuracies_of(object_in(run.path / ACCURACY_FILE))],
     )
 
 
 def how_it_ended(run: RunDirectory) -> tuple[str, str]:
     """Return how a run ended, or that it has not, and why: as its log says, else by its process."""
-    return end_of(run, _object_in(run.of_steps.log_object), _newest_owner(run.path))
+    return end_of(run, object_in(run.of_steps.log_object), _newest_owner(run.path))
 
 
 def flat(value: Any, above: str = "") -> dict[str, Any]:
@@ -167,10 +207,10 @@ def _training_loss(log: Mapping[str, Any], course: Course) -> float | None:
 
 def _newest_owner(folder: Path) -> dict[str, Any]:
     files = sorted(folder.glob("owner_*.json"), key=lambda file: (len(file.name), file.name))  # 9 before 10
-    return _object_in(files[-1]) if files else {}
+    return object_in(files[-1]) if files else {}
 
 
-def _object_in(file: Path) -> dict[str, Any]:
+def object_in(file: Path) -> dict[str, Any]:
     """Return what a file of one JSON object holds; nothing where it cannot be read."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

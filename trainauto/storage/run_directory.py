@@ -228,7 +228,7 @@ def _point(link: Path, target: str) -> None:
 def _keep_until(path: Path, step: int) -> None:
     """Cut from the end of a file of JSON lines what belongs to a later step than ``step``."""
     size_bytes = path.stat().st_size if path.exists() else 0
-    kept_bytes = _bytes_until(path, step) if size_bytes else 0
+    kept_bytes = length_until(path, step)
     if kept_bytes == size_bytes:
         return
 
@@ -242,11 +242,13 @@ def _keep_until(path: Path, step: int) -> None:
     write_atomically(path, write)
 
 
-def _bytes_until(path: Path, step: int) -> int:
-    """Return the length of the part that stays.
+def length_until(path: Path, step: int) -> int:
+    """Return the bytes of a file of JSON lines that hold what belongs to ``step`` or an earlier one; 0 without a file.
 
-    Steps ascend within a file, so only the lines to be dropped are read, from the last one backwards.
+    Steps ascend within a file, so only the lines after that are read, from the last one backwards.
     """
+    if not path.exists() or not path.stat().st_size:
+        return 0
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = text.rfind(b"\n") + 1  # a line that was cut short has no newline
         while end:
