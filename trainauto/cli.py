@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from trainauto.commands import doctor, export, plan, replay, report, schema, test, train, upscale, validate
 from trainauto.commands import list as list_known
 from trainauto.core.errors import TrainautoError
+from trainauto.core.words import visible, visible_lines
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
 
@@ -32,12 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError as error:
         return _nobody_reads(error)
     except TrainautoError as error:
-        print(f"\n{error}\n", file=sys.stderr)
+        print(f"\n{visible_lines(str(error))}\n", file=sys.stderr)
         return error.exit_code
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        where = f" for {error.filename}" if error.filename else ""
+        where = f" for {visible(str(error.filename))}" if error.filename else ""
         then = "resume with --auto_resume" if hasattr(parsed, "auto_resume") else "try again"
         print(f"\nno room on the disk{where}\n  Make room, then {then}.\n", file=sys.stderr)
         return 1

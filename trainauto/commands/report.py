@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainauto.commands.common_arguments import Commands
+from trainauto.core.json_text import terminal_json
+from trainauto.core.words import visible_lines
 
 
 def add_to(commands: Commands) -> None:
@@ -33,11 +35,12 @@ def _run(parsed: argparse.Namespace) -> int:
 
     runs: list[Path] = parsed.runs
     if parsed.list or (len(runs) == 1 and is_folder_of_runs(runs[0])):
-        print(_listing(runs, parsed.json))
+        text = _listing(runs, parsed.json)
     elif len(runs) > 1:
-        print(_comparison(runs, parsed.json))
+        text = _comparison(runs, parsed.json)
     else:
-        print(_report(runs[0], parsed.json))
+        text = _report(runs[0], parsed.json)
+    print(terminal_json(text) if parsed.json else visible_lines(text))
     return 0
 
 

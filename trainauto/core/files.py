@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 _NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -63,6 +63,14 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def found_at(path: Path) -> Literal["folder", "file", ""]:
+    """Return what there is at a path; nothing where its name is longer than any disk takes, of which others raise."""
+    try:
+        return "folder" if path.is_dir() else "file" if path.exists() else ""
+    except OSError:
+        return ""
 
 
 def nearest_folder(path: Path) -> tuple[Path, str]:

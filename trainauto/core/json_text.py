@@ -21,6 +21,13 @@ def to_json(value: Any) -> str:
         return _encoder.encode(_finite(value))
 
 
+def terminal_json(text: str) -> str:
+    """Return the same JSON with everything escaped that a terminal might act on instead of showing it."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
+
+
 def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines; lines that a killed writer left unfinished are passed over.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainauto.core.json_text import to_json
 from trainauto.core.units import size_text
-from trainauto.core.words import counted
+from trainauto.core.words import counted, visible
 from trainauto.reporting.comparison_layout import Row, longest_name, tables
 from trainauto.reporting.formatting import WIDTH, duration, wrapped
 from trainauto.reporting.run_comparison import ComparedMetric, Comparison
@@ -44,12 +44,14 @@ def _course(run: RunFigures) -> dict[str, Any]:
 
 def _names(comparison: Comparison) -> list[str]:
     paths = [run.path for run in comparison.runs]
-    return names_of(paths, longest_name(len(paths)))
+    return list(map(visible, names_of(paths, longest_name(len(paths)))))
 
 
 def as_text(comparison: Comparison) -> str:
     """Return a comparison in lines of at most 80 columns; only a path may make a longer one."""
-    options = [Row(key, [_option_text(value) for value in values]) for key, values in comparison.options.items()]
+    options = [
+        Row(visible(key), [_option_text(value) for value in values]) for key, values in comparison.options.items()
+    ]
     course = list(_course_rows(comparison.runs))
     metrics = [row for metric in comparison.metrics for row in _metric_rows(metric)]
     names = _names(comparison)
@@ -76,13 +78,14 @@ def _paths(names: Sequence[str], runs: Sequence[RunFigures]) -> Iterator[str]:
 
 def _from_here(path: str) -> str:
     """Return a path as seen from the working directory, where it lies below that."""
-    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+    is_below = Path(path).is_relative_to(Path.cwd())
+    return visible(str(Path(path).relative_to(Path.cwd())) if is_below else path)
 
 
 def _option_text(value: Any) -> str:
     if value is None:
         return NONE
-    return value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False)
+    return visible(value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False))
 
 
 def _course_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
@@ -122,7 +125,7 @@ def _ends(names: Sequence[str], runs: Sequence[RunFigures]) -> Iterator[str]:
 
 
 def _metric_rows(metric: ComparedMetric) -> Iterator[Row]:
-    label = f"{metric.dataset} {metric.name}"
+    label = visible(f"{metric.dataset} {metric.name}")
     direction = {True: ", higher is better", False: ", lower is better", None: ""}[metric.better_is_higher]
     yield Row(f"{label}{direction}", list(_values(metric.last, metric.best_last)))
     if any(best is not None for best in metric.best):

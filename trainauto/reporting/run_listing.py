@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.files import found_at
 from trainauto.reporting.run_figures import RunFigures, object_in, quick_figures_of
 from trainauto.storage.run_directory import CURRENT, TRAINER_RUNS, RunDirectory
 
@@ -43,9 +44,11 @@ class ListedRun:
 
 def is_folder_of_runs(path: Path) -> bool:
     """Whether a folder is no run itself, nor leads to a newest one, but has runs below."""
+    if found_at(path) != "folder":
+        return False
     if (path / "config.json").is_file() or any((path / at / CURRENT).exists() for at in ("", TRAINER_RUNS)):
         return False
-    return path.is_dir() and next(_folders(path), None) is not None
+    return next(_folders(path), None) is not None
 
 
 def list_runs(paths: Sequence[Path]) -> list[ListedRun]:
@@ -56,9 +59,9 @@ def list_runs(paths: Sequence[Path]) -> list[ListedRun]:
     """
     folders: dict[Path, Path] = {}
     for path in paths:
-        found = list(_folders(path)) if path.is_dir() else []
+        found = list(_folders(path))
         if not found:
-            message = f"{path} has no runs below it" if path.is_dir() else f"{path} is no folder"
+            message = f"{path} has no runs below it" if found_at(path) == "folder" else f"{path} is no folder"
             raise InputError(Problem(message, advice="Name a folder of runs: experiments, or experiments/NAME."))
         folders |= {folder.resolve(): folder for folder in found}
     return sorted((_listed(folder) for folder in folders.values()), key=lambda run: (-run.started, run.path))

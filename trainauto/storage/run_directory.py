@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import write_atomically, write_json_atomically, write_text_atomically
+from trainauto.core.files import found_at, write_atomically, write_json_atomically, write_text_atomically
 from trainauto.core.json_text import step_of_line
 
 CURRENT = "current"
@@ -81,8 +81,9 @@ class RunDirectory:
         Raises:
             InputError: there is no run.
         """
-        if not path.is_dir():
-            reason = "is a file" if path.exists() else "does not exist"
+        found = found_at(path)
+        if found != "folder":
+            reason = "is a file" if found else "does not exist"
             raise InputError(Problem(f"{path} {reason}", advice="Name the folder of a run, e.g. experiments/NAME."))
         run = cls(path.resolve()) if (path / "config.json").is_file() else cls.current(path.parent, path.name)
         if run is None and (path / TRAINER_RUNS / CURRENT).exists():

@@ -42,7 +42,7 @@ def test_a_terminal_gets_a_bar_and_lines_above_it(live: LiveConsole, monkeypatch
     assert shown.count("plan -> batch_size 16") == 1
     assert " 7/20  loss 0.0714   5 it/s       data 10%  4x48   mem 25%  ETA 2.6s" in shown
     assert "saved checkpoint 20" in shown
-    assert shown.rstrip().endswith("checkpoint  checkpoints/20")
+    assert shown.rstrip().endswith("OOM         none")
     assert is_given_back(live)
 
 
