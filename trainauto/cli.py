@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 is success, 1 a failed run, 2 input that cannot be used, 130 and 143 a run stopped by SIGINT and SIGTERM.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for ends nothing
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.execute(parsed)

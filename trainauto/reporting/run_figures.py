@@ -119,6 +119,8 @@ def figures_of(run: RunDirectory) -> RunFigures:
 def quick_figures_of(run: RunDirectory) -> RunFigures:
     """Read what a run has come to, from its small files: not its last rates and loss.
 
+    Its memory is the median since the last plan was taken up, or since a Trainer was resumed.
+
     Raises:
         InputError: the long log has to be read, and a line of it holds no step that this version can read.
     """

@@ -1,5 +1,6 @@
 """Which runs there are below a folder, and how a listing of them reads."""
 
+import io
 import json
 import os
 import sys
@@ -151,6 +152,16 @@ def test_names_that_would_act_on_a_terminal_are_shown(experiments: Path) -> None
     assert r"experiments/\x1b[31mred\n\u202e" in lines
     assert max(map(len, lines[:-1])) <= 80
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_terminal_without_the_letters_of_a_name_gets_their_numbers(
+    experiments: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(experiments / "\N{ROCKET}" / "20250401_000000", 2.0e9)
+    printed = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    assert main(["report", str(experiments)]) == 0
+    assert rb"experiments/\U0001f680" in printed.getvalue()
 
 
 def test_what_is_a_folder_of_runs(experiments: Path) -> None:
