@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainauto.core.run_events import DETAIL
-from trainauto.core.words import visible
+from trainauto.core.words import visible, visible_lines
 from trainauto.reporting.reporter import LOGGER_NAME, Reporter
 
 
@@ -43,6 +43,7 @@ class StartupLog(logging.Handler):
         self._logger.setLevel(self._level)
         for record in self._records:
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+                record.msg, record.args = visible_lines(record.getMessage()), None
                 logging.lastResort.handle(record)
 
     def pass_on(self, reporter: Reporter, log: Path) -> None:

@@ -16,6 +16,7 @@ from trainauto.core.decisions import Stop
 from trainauto.core.run_events import RunEnd
 from trainauto.reporting.console import LiveConsole, PlainConsole
 from trainauto.reporting.jsonl import JsonLines
+from trainauto.reporting.startup_log import StartupLog
 from trainauto.reporting.summary_json import SummaryJson
 from trainauto.reporting.text_log import TextSink, TrainingLog
 from trainauto.storage.resumes import CHANGED, resumes_of
@@ -113,3 +114,9 @@ def test_reports_comparisons_and_listings_show_it(
         json.loads(shown)
     assert main(["report", f"experiments/lost{text}"]) == 2
     assert not ACTS.search(capsys.readouterr().err)
+
+
+def test_what_is_said_before_a_run_that_cannot_be_built(capsys: pytest.CaptureFixture[str]) -> None:
+    with StartupLog():
+        logging.getLogger("trainauto.data").warning("%s and\nanother line", "\x1b[31mred.png")
+    assert capsys.readouterr().err == "\\x1b[31mred.png and\nanother line\n"
