@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainauto.commands.common_arguments import Commands
+from trainauto.core.errors import InputError
 from trainauto.core.json_text import terminal_json
 from trainauto.core.words import visible_lines
 
@@ -26,22 +27,42 @@ def add_to(commands: Commands) -> None:
         help="folder of a run, experiments/NAME for its newest, or experiments",
     )
     parser.add_argument("--list", action="store_true", help="list all runs below, of experiments/NAME as well")
-    parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print JSON, in bytes")
+    how.add_argument(
+        "--html", action="store_true", help="write the page: dashboard.html of a run, comparison.html of several"
+    )
+    how.add_argument(
+        "--serve", action="store_true", help="show the page to browsers of this machine, live, until Ctrl-C"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --html: where to write it")
+    parser.add_argument("--port", type=int, help="with --serve: the port; else a free one from 6010 on")
+    parser.add_argument("--open", action="store_true", help="show the page in a browser")
     parser.set_defaults(execute=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from trainauto.reporting.run_listing import is_folder_of_runs
+    if parsed.html or parsed.serve:
+        if parsed.list:
+            raise InputError("--list prints a table: leave out --html and --serve, or --list")
+        from trainauto.commands.report_page import serve, write_html
 
-    runs: list[Path] = parsed.runs
-    if parsed.list or (len(runs) == 1 and is_folder_of_runs(runs[0])):
-        text = _listing(runs, parsed.json)
-    elif len(runs) > 1:
-        text = _comparison(runs, parsed.json)
-    else:
-        text = _report(runs[0], parsed.json)
+        if parsed.serve:
+            serve(parsed.runs, parsed.port, opens=parsed.open)
+        else:
+            write_html(parsed.runs, parsed.out, opens=parsed.open)
+        return 0
+    text = _text(parsed.runs, lists=parsed.list, is_json=parsed.json)
     print(terminal_json(text) if parsed.json else visible_lines(text))
     return 0
+
+
+def _text(runs: Sequence[Path], *, lists: bool, is_json: bool) -> str:
+    from trainauto.reporting.run_listing import is_folder_of_runs
+
+    if lists or (len(runs) == 1 and is_folder_of_runs(runs[0])):
+        return _listing(runs, is_json)
+    return _comparison(runs, is_json) if len(runs) > 1 else _report(runs[0], is_json)
 
 
 def _listing(paths: Sequence[Path], is_json: bool) -> str:

@@ -10,7 +10,7 @@ from trainauto.core.json_text import to_json
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
 from trainauto.reporting.comparison_layout import Row, longest_name, tables
-from trainauto.reporting.formatting import WIDTH, duration, wrapped
+from trainauto.reporting.formatting import MARK, WIDTH, duration, wrapped
 from trainauto.reporting.run_comparison import ComparedMetric, Comparison
 from trainauto.reporting.run_figures import RunFigures, Value
 from trainauto.reporting.run_names import names_of
@@ -18,13 +18,12 @@ from trainauto.reporting.run_names import names_of
 NONE = "-"
 """Stands where a run has none of what another has."""
 
-_MARK = "* "
 _COMPLETED = "completed"
 
 
 def as_json(comparison: Comparison) -> str:
     """Return a comparison as JSON: sizes in bytes, times in seconds, lists in the order of the runs."""
-    names = _names(comparison)
+    names = names_in(comparison)
     runs = [{"name": name, **_course(run)} for name, run in zip(names, comparison.runs, strict=True)]
     metrics = [
         {
@@ -42,19 +41,18 @@ def _course(run: RunFigures) -> dict[str, Any]:
     return {name: value for name, value in vars(run).items() if name not in ("options", "metrics")}
 
 
-def _names(comparison: Comparison) -> list[str]:
+def names_in(comparison: Comparison) -> list[str]:
+    """Return a short name for each run, which no other has."""
     paths = [run.path for run in comparison.runs]
     return list(map(visible, names_of(paths, longest_name(len(paths)))))
 
 
 def as_text(comparison: Comparison) -> str:
     """Return a comparison in lines of at most 80 columns; only a path may make a longer one."""
-    options = [
-        Row(visible(key), [_option_text(value) for value in values]) for key, values in comparison.options.items()
-    ]
-    course = list(_course_rows(comparison.runs))
-    metrics = [row for metric in comparison.metrics for row in _metric_rows(metric)]
-    names = _names(comparison)
+    options = [Row(visible(key), list(map(option_text, values))) for key, values in comparison.options.items()]
+    course = list(course_rows(comparison.runs))
+    metrics = [row for metric in comparison.metrics for row in metric_rows(metric)]
+    names = names_in(comparison)
     option_lines, course_lines, metric_lines = tables(names, [options, course, metrics])
     head = f"{counted(len(names), 'run')} compared; {NONE} stands where a run has none"
     blocks = [
@@ -82,13 +80,15 @@ def _from_here(path: str) -> str:
     return visible(str(Path(path).relative_to(Path.cwd())) if is_below else path)
 
 
-def _option_text(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """Return the value of an option as a table has it."""
     if value is None:
         return NONE
     return visible(value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False))
 
 
-def _course_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
+def course_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
+    """Yield how runs went, a row a figure."""
     yield Row("status", [run.status for run in runs])
     yield Row("of its length", [_known(run.share_done, "{:.0%}".format) for run in runs])
     yield Row("steps", [str(run.steps) for run in runs])
@@ -124,7 +124,8 @@ def _ends(names: Sequence[str], runs: Sequence[RunFigures]) -> Iterator[str]:
             yield from wrapped(f"{name}: {run.reason}", WIDTH)
 
 
-def _metric_rows(metric: ComparedMetric) -> Iterator[Row]:
+def metric_rows(metric: ComparedMetric) -> Iterator[Row]:
+    """Yield what validations found of a metric, the best marked."""
     label = visible(f"{metric.dataset} {metric.name}")
     direction = {True: ", higher is better", False: ", lower is better", None: ""}[metric.better_is_higher]
     yield Row(f"{label}{direction}", list(_values(metric.last, metric.best_last)))
@@ -136,7 +137,7 @@ def _metric_rows(metric: ComparedMetric) -> Iterator[Row]:
 
 def _values(values: Sequence[Value | None], won: Sequence[int]) -> Iterator[str]:
     for number, value in enumerate(values):
-        yield NONE if value is None else f"{_MARK if number in won else ''}{_metric_text(value.value)}"
+        yield NONE if value is None else f"{MARK if number in won else ''}{_metric_text(value.value)}"
 
 
 def _metric_text(value: float) -> str:
@@ -146,7 +147,7 @@ def _metric_text(value: float) -> str:
 
 def _metric_head(comparison: Comparison) -> Iterator[str]:
     is_marked = any(metric.best_last or metric.best_best for metric in comparison.metrics)
-    yield "validation: the last value of each metric, and the best" + (f"; {_MARK}the best run" if is_marked else "")
+    yield "validation: the last value of each metric, and the best" + (f"; {MARK}the best run" if is_marked else "")
 
 
 def _doubts(comparison: Comparison) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from typing import TextIO
 
 from trainauto.reporting.console import console_sink
+from trainauto.reporting.dashboard.dashboard_sink import Dashboard
 from trainauto.reporting.jsonl import JsonLines
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.summary_json import SummaryJson
@@ -36,6 +37,7 @@ def default_sinks(
         JsonLines(run),
         SummaryJson(run.log_object, print_freq),
         TrainingLog(run.log, print_freq),
+        Dashboard(run),
         *([console_sink(print_freq, stream)] if console else []),
         *([TensorBoard(run.tensorboard, curves_every)] if tensorboard else []),
     ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BATCH_SIZE, Plan
-from trainauto.core.records import Progress, ValidationRecord
+from trainauto.core.records import MicrobatchSplit, Progress, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
@@ -18,6 +18,12 @@ from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.reporting.step_stats import StepFigures, error_text, gain_over_baseline
 
 WIDTH = 80
+MARK = "* "
+"""Begins the best of some values."""
+
+IMAGE_SIZE = "lq_size"
+"""What plans of images have; parts and tiles of others have no sides."""
+
 _LABEL_WIDTH = 12
 MOST_PLANS = 8
 """Rows of the table of predictions at the end of a run."""
@@ -225,6 +231,13 @@ def plan_text(plan: Plan) -> str:
     if len(plan.values) == 2 and BATCH_SIZE in plan:
         return f"{plan.batch_size}{pieces}x{plan.size}"
     return " ".join(f"{name} {value}{pieces if name == BATCH_SIZE else ''}" for name, value in plan.values)
+
+
+def parts_text(split: MicrobatchSplit, plan: Plan) -> str:
+    """Return how many parts a pass ran in; of images, of which side."""
+    if IMAGE_SIZE in plan:
+        return f"{split.micro_batches} of {split.extent} px"
+    return counted(split.micro_batches, "part")
 
 
 def duration(seconds: float) -> str:

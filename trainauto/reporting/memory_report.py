@@ -15,10 +15,12 @@ from trainauto.core.records import MicrobatchSplit
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
 from trainauto.reporting.formatting import (
+    IMAGE_SIZE,
     WIDTH,
     decision_lines,
     oom_text,
     pairs_lines,
+    parts_text,
     plan_text,
     prediction_cells,
     table,
@@ -31,9 +33,6 @@ from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
 
 PHASES = ("forward", "backward", "optimizer")
-
-_IMAGE_SIZE = "lq_size"
-"""What plans of images have; parts and tiles of others have no sides."""
 
 
 @dataclass(frozen=True)
@@ -306,7 +305,7 @@ def _validated(rows: Sequence[Validated], plan: Plan) -> list[str]:
 
 
 def _has_tiles(rows: Sequence[Validated], plan: Plan) -> bool:
-    return _IMAGE_SIZE in plan or any(row.tile_px for row in rows)
+    return IMAGE_SIZE in plan or any(row.tile_px for row in rows)
 
 
 def _shortages(rows: Sequence[Shortage]) -> list[str]:
@@ -314,16 +313,9 @@ def _shortages(rows: Sequence[Shortage]) -> list[str]:
         return ["memory never ran out in training"]
     cells = [["step", "plan", "times", "ran in the end in"]]
     for row in rows:
-        ran = ", ".join(f"{name} {_parts(split, row.plan)}" for name, split in row.pieces.items())
+        ran = ", ".join(f"{name} {parts_text(split, row.plan)}" for name, split in row.pieces.items())
         cells.append([str(row.step), plan_text(row.plan), str(row.ooms), ran or "a smaller batch"])
     return ["out of memory", *table(cells)]
-
-
-def _parts(split: MicrobatchSplit, plan: Plan) -> str:
-    """Return how many parts a pass ran in; of images, of which side."""
-    if _IMAGE_SIZE in plan:
-        return f"{split.micro_batches} of {split.extent} px"
-    return counted(split.micro_batches, "part")
 
 
 def _resumes(resumes: Sequence[Resume], width: int) -> list[str]:

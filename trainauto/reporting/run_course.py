@@ -65,6 +65,19 @@ class Course:
         rows, _ = self._peaks.rows()
         return rows[0].typical_bytes if rows else None
 
+    def recent_rate(self, unit: str) -> float:
+        """Return ``steps`` or ``samples`` a second over the last steps, waits for data included; 0 before the first."""
+        seconds = sum(record.data_seconds + record.step_seconds for record in self._recent)
+        done = len(self._recent) if unit == "steps" else sum(record.shape.samples for record in self._recent)
+        return done / seconds if seconds > 0 else 0.0
+
+    @property
+    def recent_waiting(self) -> float:
+        """Share of the time of the last steps spent waiting for data, 0 to 1."""
+        waited = sum(record.data_seconds for record in self._recent)
+        seconds = waited + sum(record.step_seconds for record in self._recent)
+        return waited / seconds if seconds > 0 else 0.0
+
     @property
     def latest_loss(self) -> float | None:
         """Mean loss of the last steps; ``None`` before there is one."""

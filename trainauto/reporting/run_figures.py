@@ -109,7 +109,7 @@ def figures_of(run: RunDirectory) -> RunFigures:
         samples=course.samples,
         seconds=course.seconds,
         learning_rates=course.last.learning_rates if course.last is not None else {},
-        training_loss=_training_loss(object_in(run.of_steps.log_object), course),
+        training_loss=_training_loss(read_object(run.of_steps.log_object), course),
         ooms=course.ooms,
         memory_bytes=course.typical_bytes,
         limit_bytes=course.limit_bytes,
@@ -128,7 +128,7 @@ def quick_figures_of(run: RunDirectory) -> RunFigures:
     figures = _without_steps(run, starts)
     if not starts:
         return figures
-    totals, ooms = totals_of(starts, [object_in(start.folder.log_object) for start in starts])
+    totals, ooms = totals_of(starts, [read_object(start.folder.log_object) for start in starts])
     return replace(
         figures,
         steps=totals.step,
@@ -143,23 +143,23 @@ def quick_figures_of(run: RunDirectory) -> RunFigures:
 def _without_steps(run: RunDirectory, starts: Sequence[Start]) -> RunFigures:
     """Return the figures of a run that its steps do not tell."""
     validations = [line for start in starts for line in start.validations()]
-    log = object_in(run.of_steps.log_object)
+    log = read_object(run.of_steps.log_object)
     status, reason = how_it_ended(run)
     return RunFigures(
         path=str(run.path.resolve()),
-        options=flat(object_in(run.config)),
+        options=flat(read_object(run.config)),
         status=status,
         reason=reason,
         total=log["total"] if isinstance(log.get("total"), int) else None,  # a person may have edited it
         unit=str(log.get("unit", "steps")),
         validation_ooms=sum(line.get("ooms", 0) for line in validations),  # not in lines of earlier versions
-        metrics=[*metrics_of(validations), *accuracies_of(object_in(run.path / ACCURACY_FILE))],
+        metrics=[*metrics_of(validations), *accuracies_of(read_object(run.path / ACCURACY_FILE))],
     )
 
 
 def how_it_ended(run: RunDirectory) -> tuple[str, str]:
     """Return how a run ended, or that it has not, and why: as its log says, else by its process."""
-    return end_of(run, object_in(run.of_steps.log_object), _newest_owner(run.path))
+    return end_of(run, read_object(run.of_steps.log_object), _newest_owner(run.path))
 
 
 def flat(value: Any, above: str = "") -> dict[str, Any]:
@@ -209,10 +209,10 @@ def _training_loss(log: Mapping[str, Any], course: Course) -> float | None:
 
 def _newest_owner(folder: Path) -> dict[str, Any]:
     files = sorted(folder.glob("owner_*.json"), key=lambda file: (len(file.name), file.name))  # 9 before 10
-    return object_in(files[-1]) if files else {}
+    return read_object(files[-1]) if files else {}
 
 
-def object_in(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
     """Return what a file of one JSON object holds; nothing where it cannot be read."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

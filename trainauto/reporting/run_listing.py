@@ -11,7 +11,7 @@ from typing import Any
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import found_at
-from trainauto.reporting.run_figures import RunFigures, object_in, quick_figures_of
+from trainauto.reporting.run_figures import RunFigures, quick_figures_of, read_object
 from trainauto.storage.run_directory import CURRENT, TRAINER_RUNS, RunDirectory
 
 _DEEPEST = 4
@@ -109,7 +109,7 @@ def _listed(folder: Path) -> ListedRun:
 def _started(run: RunDirectory) -> float:
     """Return when a run began: as its log says, else its name, else its folder."""
     with suppress(ValueError, TypeError, KeyError):
-        return datetime.fromisoformat(object_in(run.of_steps.log_object)["started"]).timestamp()
+        return datetime.fromisoformat(read_object(run.of_steps.log_object)["started"]).timestamp()
     return _time_in_name(run.path) or run.path.stat().st_mtime
 
 

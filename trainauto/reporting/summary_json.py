@@ -13,6 +13,7 @@ from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
 from trainauto.core.records import Progress, StepRecord
 from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.reporting.environment import environment
 from trainauto.reporting.run_totals import KEY, Totals
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
@@ -29,7 +30,8 @@ class SummaryJson(Sink):
     ``losses`` holds one entry a logging step: ``epoch`` (passes through the training set so far), ``step``, ``loss``
     (mean of the sum of the terms since the entry before), ``lr`` (of the first optimizer) and ``time`` (seconds since
     1970). At 1000 entries every second one is dropped and from then on only every second logging step is kept, and so
-    on: the file stays small, however long the run. training_log.jsonl has every step.
+    on: the file stays small, however long the run. training_log.jsonl has every step. ``about`` holds what is known
+    before the first one: network, device, memory, environment.
 
     ``totals`` is what the steps up to ``step`` add up to, see :class:`~trainauto.reporting.run_totals.Totals`.
 
@@ -66,6 +68,7 @@ class SummaryJson(Sink):
             "step": summary.progress.steps,
             "total": summary.total,
             "unit": summary.unit,
+            "about": about_run(summary),
         }
         self._write()
 
@@ -116,6 +119,21 @@ def _totals_in(before: Mapping[str, Any], progress: Progress, run: RunDirectory)
         totals = Totals(since=progress.steps)
     totals.resume(progress)
     return totals
+
+
+def about_run(summary: RunSummary) -> dict[str, Any]:
+    """Return what is known of a run before its first step, for those who read of it later; sizes in bytes."""
+    return {
+        "device": summary.device,
+        "network": summary.network,
+        "parameters": summary.parameters,
+        "precision": summary.precision,
+        "samples": dict(summary.samples),
+        "memory_target_bytes": summary.memory_target_bytes,
+        "memory_limit_bytes": summary.memory_limit_bytes,
+        "facts": [list(fact) for fact in summary.facts],
+        "environment": environment(),
+    }
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -108,6 +108,11 @@ class RunDirectory:
         return self.path / "options.yml"
 
     @property
+    def whole(self) -> "RunDirectory":
+        """The folder of the run that this one is a start of: of a Trainer's start, that around; else itself."""
+        return RunDirectory(self.path.parents[1]) if self.path.parent.name == TRAINER_RUNS else self
+
+    @property
     def given(self) -> Path:
         """The options as given, with what the command line set: an option file like any other."""
         return self.path / "given.yml"
@@ -158,6 +163,11 @@ class RunDirectory:
     def decisions(self) -> Path:
         """One line a decision."""
         return self.path / "decisions.jsonl"
+
+    @property
+    def dashboard(self) -> Path:
+        """The page of the run, one file that opens from disk; a Trainer's starts share one."""
+        return self.whole.path / "dashboard.html"
 
     @property
     def forecast(self) -> Path:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,13 @@ from trainauto.core.files import write_text_atomically
 from trainauto.data.dynamic_dataset import DynamicDataset
 from trainauto.distributed.rendezvous import launch_of_now
 from trainauto.options.load import LoadedOptions
+from trainauto.options.lookup import field_at
 from trainauto.options.run_options import FileOptions, RunOptions
+from trainauto.options.source_locations import KeyPath, dotted
 from trainauto.storage.run_directory import RunDirectory
+
+CHANGED = "changed"
+"""Key of origin.json with the options that are not at their defaults."""
 
 CURVES = "tensorboard"
 """Key of config.json that says where the event files are, seen from the run's folder."""
@@ -128,7 +133,7 @@ def keep_options(
     texts = {
         directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
         directory.given: as_yaml(loaded.tree),
-        directory.origin: json.dumps(origin, indent=2, ensure_ascii=False) + "\n",
+        directory.origin: json.dumps({**origin, CHANGED: written_options(loaded)}, indent=2, ensure_ascii=False) + "\n",
     }
     for file, text in texts.items():
         until = directory.until_step(file, step)
@@ -140,6 +145,35 @@ def keep_options(
     if curves is not None:
         config[CURVES] = Path(os.path.relpath(curves, directory.path)).as_posix()
     directory.write_config(config)
+
+
+def written_options(loaded: LoadedOptions[FileOptions]) -> list[list[str]]:
+    """Return the options that were given and are not what they would be otherwise: key, value and default of each.
+
+    Where there is no default, since the option must be given or is an argument of some part, it is empty.
+    """
+    model = type(loaded.options)
+    found = []
+    for path, value in _leaves(loaded.tree):
+        field = field_at(model, path)
+        has_default = field is not None and not field.is_required()
+        default = field.get_default(call_default_factory=True) if field is not None and has_default else None
+        if has_default and default == value:
+            continue
+        found.append([dotted(path), json.dumps(value, ensure_ascii=False, default=str), _text_of(default, has_default)])
+    return found
+
+
+def _text_of(default: Any, has_default: bool) -> str:
+    return json.dumps(default, ensure_ascii=False, default=str) if has_default else ""
+
+
+def _leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            yield from _leaves(child, (*path, key))
+    else:
+        yield path, value
 
 
 class _Plain(yaml.SafeDumper):

@@ -193,3 +193,5 @@ def test_the_command_lists_and_says_that_there_are_more(experiments: Path, capsy
     assert capsys.readouterr().out.startswith("3 runs, the newest first")
     assert main(["report", str(experiments / "old"), str(experiments / "loop"), "--list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 4
+    assert main(["report", str(experiments), "--list", "--html"]) == 2
+    assert "--list prints a table" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from tests.integration.commands import tiny_options
 from trainauto.options.load import LoadedOptions, load_options
 from trainauto.options.yaml_file import parse_yaml
 from trainauto.storage.run_directory import RunDirectory
-from trainauto.storage.run_metadata import as_yaml, changed_options
+from trainauto.storage.run_metadata import as_yaml, changed_options, written_options
 
 PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Co", "Cn")), max_size=20)
 WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)
@@ -92,3 +92,14 @@ def test_what_nobody_wrote_is_no_option_that_was_changed(tmp_path: Path) -> None
     run.write_config(resolved(tmp_path, d=4).options.model_dump(mode="json"))
     run.origin.unlink()
     assert changed_options(run, before) == []
+
+
+def test_options_away_from_their_defaults(tmp_path: Path) -> None:
+    """D25: what a person would name who is asked what is special about a run."""
+    file = tmp_path / "a.yml"
+    file.write_text(as_yaml(tiny_options(tmp_path, scale=2, logger={"print_freq": 100}, val={"val_freq": 6})))
+    found = {key: (value, default) for key, value, default in written_options(load_options(file))}
+    assert found["scale"] == ("2", "4")
+    assert found["train.optim_g.lr"] == ("0.001", "")  # an argument of a part: it has none that the options know
+    assert found["name"] == ('"tiny"', "")
+    assert "logger.print_freq" not in found  # written, and as it would be anyway

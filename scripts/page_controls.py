@@ -1,0 +1,134 @@
+"""Uses the controls of a page as a person does, by real keys and mouse events, and says which do nothing."""
+
+from collections.abc import Iterator
+
+from devtools import Tab
+
+
+def control_faults(tab: Tab) -> Iterator[str]:
+    """Try each kind of control that the page has once."""
+    for selector, use in (
+        (".plot canvas", chart_faults),
+        ("button.series", lambda tab: pressed_faults(tab, "button.series", "a button of a series")),
+        (".filters:not([hidden]) .filter", lambda tab: pressed_faults(tab, ".filter", "a filter of events")),
+        ("details.values", table_faults),
+        (".picture-set input:enabled", slider_faults),
+        (".events button", event_faults),
+    ):
+        if tab.value(f"document.querySelector({selector!r}) !== null"):
+            yield from use(tab)
+    yield from tab_key_faults(tab)
+
+
+def chart_faults(tab: Tab) -> Iterator[str]:
+    """Move the cursor by keys, zoom by keys and by dragging, go back by Escape and by a double click."""
+    focus(tab, ".plot:has(canvas)")
+    tab.press("End")
+    last = tab.value(READOUT)
+    tab.press("ArrowLeft")
+    if not last or tab.value(READOUT) == last:
+        yield "ArrowLeft in a chart does not move its cursor"
+    tab.press("+")
+    if not tab.value(IS_ZOOMED):
+        yield "'+' in a chart does not zoom"
+    tab.press("Escape")
+    if tab.value(IS_ZOOMED):
+        yield "Escape in a zoomed chart does not show the whole run"
+    box = tab.value(
+        f"({PLOT}.scrollIntoView({{block: 'center', behavior: 'instant'}}), {PLOT}.getBoundingClientRect().toJSON())"
+    )
+    y = box["top"] + box["height"] / 2
+    drag(tab, box["left"] + box["width"] * 0.3, box["left"] + box["width"] * 0.6, y)
+    if not tab.value(IS_ZOOMED):
+        yield "dragging in a chart does not zoom"
+    for count in (1, 2):
+        mouse(tab, "mousePressed", box["left"] + box["width"] / 2, y, count)
+        mouse(tab, "mouseReleased", box["left"] + box["width"] / 2, y, count)
+    if tab.value(IS_ZOOMED):
+        yield "a double click does not show the whole run"
+
+
+PLOT = "document.querySelector('.plot .u-over')"
+READOUT = "document.querySelector('.chart:has(canvas) .readout').textContent"
+IS_ZOOMED = "!document.querySelector('.chart:has(canvas) .reset').classList.contains('away')"
+
+
+def drag(tab: Tab, start: float, end: float, y: float) -> None:
+    """Press the button at one place, release it at another."""
+    mouse(tab, "mouseMoved", start, y)
+    mouse(tab, "mousePressed", start, y, 1)
+    for part in (0.3, 0.7, 1.0):
+        mouse(tab, "mouseMoved", start + (end - start) * part, y, 1)
+    mouse(tab, "mouseReleased", end, y, 1)
+
+
+def mouse(tab: Tab, kind: str, x: float, y: float, clicks: int = 0) -> None:
+    """One event of the mouse at a place of the window."""
+    tab.call(
+        "Input.dispatchMouseEvent",
+        type=kind,
+        x=x,
+        y=y,
+        button="left" if clicks else "none",
+        buttons=int(kind != "mouseReleased" and clicks > 0),
+        clickCount=clicks,
+    )
+
+
+def pressed_faults(tab: Tab, selector: str, name: str) -> Iterator[str]:
+    """Switch a button off and on again with the space bar."""
+    focus(tab, selector)
+    state = f"document.querySelector({selector!r}).getAttribute('aria-pressed')"
+    before = tab.value(state)
+    tab.press("Space")
+    if tab.value(state) == before:
+        yield f"the space bar does nothing on {name}"
+    tab.press("Space")
+
+
+def table_faults(tab: Tab) -> Iterator[str]:
+    """Open the table of a chart."""
+    focus(tab, "details.values summary")
+    tab.press("Enter")
+    tab.value("new Promise((done) => setTimeout(done, 50))")  # 'toggle' is an event of its own
+    if not tab.value("document.querySelector('details.values').textContent.length > 30"):
+        yield "Enter does not open the table of a chart"
+
+
+def slider_faults(tab: Tab) -> Iterator[str]:
+    """Go one picture back."""
+    focus(tab, ".picture-set input")
+    place = "document.querySelector('.picture-set output').textContent"
+    before = tab.value(place)
+    tab.press("ArrowLeft")
+    if tab.value(place) == before:
+        yield "ArrowLeft on a slider of pictures does not show another picture"
+
+
+def event_faults(tab: Tab) -> Iterator[str]:
+    """Go to the step of an event."""
+    focus(tab, ".events li:not([hidden]) button")
+    tab.press("Enter")
+    if not tab.value("document.getElementById('said').textContent"):
+        yield "Enter on an event does not show its step"
+
+
+def tab_key_faults(tab: Tab) -> Iterator[str]:
+    """Go through everything that can have the focus, and look for a trap or for what is left out."""
+    wanted = tab.value(FOCUSABLE)
+    tab.value("(document.activeElement.blur(), window.reached = new Set())")
+    for _ in range(min(wanted, 400) + 5):
+        tab.press("Tab")
+        tab.value("(reached.add(document.activeElement), 0)")
+    reached = tab.value("[...reached].filter((one) => one !== document.body).length")
+    if reached < min(wanted, 400):
+        yield f"the Tab key reaches {reached} of {wanted} controls; does one of them hold the focus?"
+
+
+FOCUSABLE = """[...document.querySelectorAll("a[href], button, input:enabled, summary, [tabindex='0']")]
+  .filter((one) => one.checkVisibility({visibilityProperty: true})).length"""
+
+
+def focus(tab: Tab, selector: str) -> None:
+    """Give an element the focus, as the Tab key would."""
+    tab.value(f"document.querySelector({selector!r}).focus()")

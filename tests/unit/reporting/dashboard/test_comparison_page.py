@@ -1,0 +1,66 @@
+"""The page of several runs: over steps where a step is worth the same in all, else over samples."""
+
+from typing import Any
+
+from tests.unit.reporting.builders import a_step, a_validation
+from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.record_json import validation_to_dict
+from trainauto.reporting.dashboard.comparison_page import comparison_page
+from trainauto.reporting.dashboard.run_history import RunHistory
+from trainauto.reporting.run_comparison import compare
+from trainauto.reporting.run_figures import RunFigures, metrics_of
+
+
+def a_run(name: str, batch_size: int, psnr: float) -> tuple[RunHistory, RunFigures]:
+    history = RunHistory()
+    plan = Plan.of(batch_size=batch_size, lq_size=48)
+    for step in range(1, 11):
+        shape = BatchShape(batch_size, 48, images=batch_size)
+        history.step(a_step(step, plan=plan, drawn=plan, shape=shape, losses={"l1": psnr / step}), None)
+    history.validation(validation_to_dict(a_validation(5, metrics={"psnr": psnr})))
+    options = {"train.lr": psnr}
+    return history, RunFigures(f"experiments/{name}/1", options, "completed", metrics=metrics_of(history.lines))
+
+
+def shown(*batches: int) -> dict[str, Any]:
+    runs = [a_run(f"run{number}", batch, 28 + number) for number, batch in enumerate(batches)]
+    return comparison_page(compare([figures for _, figures in runs]), [history for history, _ in runs], 0.0)
+
+
+def series(page: dict[str, Any], ident: str) -> list[dict[str, Any]]:
+    blocks = (block for section in page["sections"] for block in section["blocks"])
+    return next(block["series"] for block in blocks if block["id"] == ident)
+
+
+def test_like_batches_are_compared_over_steps() -> None:
+    page = shown(4, 4)
+    assert (page["x_name"], page["title"]) == ("step", "run0 against run1")
+    assert [one["x"] for one in series(page, "loss")] == [list(range(1, 11))] * 2
+    assert [one["run"] for one in series(page, "loss")] == [0, 1]
+
+
+def test_unlike_batches_are_compared_over_samples() -> None:
+    page = shown(4, 8, 2)
+    assert page["x_name"] == "sample"
+    assert "over samples" in page["subtitle"]
+    assert [one["x"][-1] for one in series(page, "loss")] == [40, 80, 20]
+    assert [one["x"] for one in series(page, "metric-val-psnr")] == [[20], [40], [10]]  # after step 5
+    assert [one["y"] for one in series(page, "plan-batch_size")] == [[4, 4], [8, 8], [2, 2]]
+
+
+def test_the_best_is_marked_and_what_differs_is_told() -> None:
+    page = shown(4, 4)
+    tables = {block["id"]: block for section in page["sections"] for block in section["blocks"]}
+    assert tables["options"]["rows"] == [["train.lr", "28", "29"]]
+    metrics = tables["metrics"]
+    assert [0, 2] in metrics["marked"]
+    assert metrics["rows"][0] == ["val psnr, higher is better", "28.0000", "29.0000"]
+    assert page["tiles"][0]["value"] == "run1"
+
+
+def test_a_run_without_steps_has_its_place() -> None:
+    history, figures = a_run("long", 4, 28.0)
+    empty = RunFigures("experiments/short/1", {}, "failed", "no room")
+    page = comparison_page(compare([figures, empty]), [history, RunHistory()], 0.0)
+    assert [one["run"] for one in series(page, "loss")] == [0]
+    assert page["title"] == "long against short"

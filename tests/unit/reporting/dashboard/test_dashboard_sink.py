@@ -1,0 +1,99 @@
+"""The page of a run is written as often as may cost 0.2 % of its time, and survives resumes."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.unit.reporting.builders import a_picture, a_progress, a_step, a_summary, a_validation
+from trainauto.core.decisions import Stop
+from trainauto.core.records import Progress
+from trainauto.core.run_events import RunEnd
+from trainauto.reporting.dashboard import dashboard_sink
+from trainauto.reporting.dashboard.dashboard_sink import Dashboard
+from trainauto.reporting.dashboard.page_file import page_in
+from trainauto.reporting.default_sinks import default_sinks
+from trainauto.reporting.jsonl import JsonLines
+from trainauto.reporting.reporter import Reporter
+from trainauto.storage.run_directory import RunDirectory
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    directory = RunDirectory.create(tmp_path, "demo")
+    directory.write_config({"name": "demo", "scale": 2})
+    return directory
+
+
+@pytest.mark.parametrize(("cost_s", "pause_s"), [(0.1, 50.0), (0.001, 2.0)])
+def test_the_page_waits_as_long_as_its_cost_asks(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, cost_s: float, pause_s: float
+) -> None:
+    clock, written_s = Clock(), []
+    write = dashboard_sink.write_page
+
+    def slow(*arguments: object) -> None:
+        write(*arguments)
+        written_s.append(clock.now_s)
+        clock.now_s += cost_s
+
+    monkeypatch.setattr(dashboard_sink, "write_page", slow)
+    sink = Dashboard(run, clock=clock)
+    sink.start(a_summary())
+    for step in range(1, 2001):
+        clock.now_s += 0.2
+        sink.step(a_step(step), (), a_progress(step))
+    pauses = [after - before - cost_s for before, after in itertools.pairwise(written_s)]
+    assert min(pauses) >= pause_s - 1e-6
+    assert max(pauses) <= pause_s + 0.2 + 1e-6
+    assert cost_s * len(written_s) / (clock.now_s - 100) <= 0.003
+
+
+def test_a_resumed_run_keeps_its_curves_and_pictures(run: RunDirectory) -> None:
+    def train(first: int, last: int) -> None:
+        with Reporter([JsonLines(run), Dashboard(run)]) as reporter:
+            reporter.start(a_summary(progress=Progress(steps=first - 1)))
+            for step in range(first, last + 1):
+                reporter.step(a_step(step), (), a_progress(step))
+                reporter.validation(a_validation(step), [a_picture()])
+            reporter.end(RunEnd("interrupted", "Ctrl-C", a_progress(last)))
+
+    train(1, 6)
+    run.rewind(4)
+    train(5, 8)
+    page = page_in(run.dashboard)
+    assert page["grid"] == list(range(1, 9))
+    (pictures,) = [one for section in page["sections"] for one in section["blocks"] if one["type"] == "pictures"]
+    assert pictures["sets"][0]["steps"] == list(range(1, 9))
+    assert page["status"]["word"] == "interrupted"
+
+
+def test_the_end_is_on_the_page(run: RunDirectory) -> None:
+    sink = Dashboard(run)
+    sink.start(a_summary())
+    assert page_in(run.dashboard)["status"]["word"] == "running"
+    sink.step(a_step(1), [Stop("enough")], a_progress(1))
+    sink.end(RunEnd("stopped", "enough", a_progress(1)))
+    page = page_in(run.dashboard)
+    assert page["status"] == {"word": "stopped", "tone": "good", "text": "enough"}
+    assert page["grid"] == [1]
+
+
+def test_a_page_that_cannot_be_written_ends_no_run(run: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
+    run.dashboard.mkdir()
+    with Reporter(default_sinks(run, 10, tensorboard=False, console=False)) as reporter:
+        reporter.start(a_summary())
+        reporter.step(a_step(1), (), a_progress(1))
+        reporter.end(RunEnd("completed", "done", a_progress(1)))
+    assert len(run.records.read_text().splitlines()) == 1
+    assert "Dashboard failed and is left out" in run.log.read_text()

@@ -1,0 +1,60 @@
+"""What ``report --html`` and ``report --serve`` do: the page of a run or of several, as a file or served."""
+
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainauto.core.words import visible
+from trainauto.reporting.dashboard.live_page import LivePage
+from trainauto.reporting.dashboard.page_file import write_page
+from trainauto.reporting.dashboard.server import PageServer
+from trainauto.reporting.run_comparison import find_runs
+
+COMPARISON = Path("comparison.html")
+"""Where the page of several runs goes; that of one lies in its folder."""
+
+
+def write_html(paths: Sequence[Path], file: Path | None, *, opens: bool) -> None:
+    """Write the page of runs as their logs have them now, and say where it is.
+
+    Args:
+        paths: the runs.
+        file: where to; ``None`` is dashboard.html in the folder of a run, or comparison.html here.
+        opens: whether to show it in a browser.
+
+    Raises:
+        InputError: there is no run, or a log cannot be read.
+        OSError: the file cannot be written.
+    """
+    runs = find_runs(paths)
+    file = file or (runs[0].dashboard if len(runs) == 1 else COMPARISON)
+    page, _ = LivePage(runs).page()
+    write_page(file, page)
+    print(file)
+    if opens:
+        webbrowser.open(file.resolve().as_uri())
+
+
+def serve(paths: Sequence[Path], port: int | None, *, opens: bool) -> None:
+    """Serve the page of runs until the person stops it; the runs hear nothing of it.
+
+    Args:
+        paths: the runs.
+        port: to listen at; ``None`` takes a free one.
+        opens: whether to show it in a browser.
+
+    Raises:
+        InputError: there is no run, a log cannot be read, or the port is taken.
+    """
+    runs = find_runs(paths)
+    live = LivePage(runs)
+    live.page()  # what is wrong with the runs is said here, not in a browser
+    with PageServer(live, runs[0].whole.path if len(runs) == 1 else None, port) as server:
+        shown = visible(", ".join(map(str, paths)))
+        print(f"{server.address} shows {shown} as it is now.\nCtrl-C ends this, not the run.", flush=True)
+        if opens:
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            print("\nended; the run is left as it is")

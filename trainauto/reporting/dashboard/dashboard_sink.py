@@ -1,0 +1,102 @@
+"""Keeps the page of a run up to date while it trains."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from trainauto.core.decisions import Decision
+from trainauto.core.record_json import validation_to_dict
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
+from trainauto.core.run_events import Picture, RunEnd, RunSummary
+from trainauto.reporting.dashboard.about_run import about
+from trainauto.reporting.dashboard.page_file import page_in, write_page
+from trainauto.reporting.dashboard.pictures import Pictures, pictures_of
+from trainauto.reporting.dashboard.run_history import RunHistory
+from trainauto.reporting.dashboard.run_page import page_of
+from trainauto.reporting.dashboard.run_reader import read_run
+from trainauto.reporting.run_course import RUNNING
+from trainauto.reporting.sinks import Sink
+from trainauto.storage.run_directory import RunDirectory
+
+MOST_COST = 0.002
+"""Share of the run's time that the page may cost; with all other sinks it stays below half a percent."""
+
+_SHORTEST_PAUSE_S = 2.0
+
+
+class Dashboard(Sink):
+    """Writes dashboard.html: at the start, at the end, and in between as often as costs 0.2 % of the time.
+
+    How long the last writing took says how long the page is left alone: reloading it shows the newest. The steps of a
+    run that is resumed are read from its logs, its pictures from the page before.
+
+    Args:
+        run: the run's folder; its logs are written before this sink hears of anything.
+        clock: returns seconds that only grow, to measure by.
+        now: returns the time of day in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        clock: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._run = run
+        self._clock, self._now = clock, now
+        self._history = RunHistory()
+        self._pictures = Pictures()
+        self._next_s = 0.0
+
+    def start(self, summary: RunSummary) -> None:
+        """Write the page, with what the run that is resumed has come to."""
+        if summary.resumed:
+            self._history = read_run(self._run.whole)
+            self._history.status, self._history.reason = RUNNING, ""
+            self._pictures = Pictures(pictures_of(page_in(self._run.dashboard)), summary.progress.steps)
+        self._about = about(self._run.whole)
+        self._write()
+
+    def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
+        """Take the step in, and write the page where it is time to."""
+        now = self._now()
+        for decision in decisions:
+            if decision.early:
+                self._history.decision(record.step, decision, now)
+        self._history.step(record, now)
+        for decision in decisions:
+            if not decision.early:
+                self._history.decision(record.step, decision, now)
+        if self._clock() >= self._next_s:
+            self._write()
+
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:
+        """Take the validation and its pictures in."""
+        now = self._now()
+        self._history.validation({**validation_to_dict(record), "time": now})
+        for decision in decisions:
+            self._history.decision(record.step, decision, now)
+        began_s = self._clock()
+        self._pictures.add(record, pictures, self._files(record, pictures))
+        self._next_s = max(self._next_s, began_s) + (self._clock() - began_s) / MOST_COST
+
+    def end(self, summary: RunEnd) -> None:
+        """Write how it ended."""
+        self._history.status, self._history.reason = summary.status, summary.reason
+        self._write()
+
+    def _write(self) -> None:
+        began_s = self._clock()
+        write_page(self._run.dashboard, page_of(self._history, self._about, self._pictures.blocks(), self._now()))
+        ended_s = self._clock()
+        self._next_s = ended_s + max(_SHORTEST_PAUSE_S, (ended_s - began_s) / MOST_COST)
+
+    def _files(self, record: ValidationRecord, pictures: Sequence[Picture]) -> Mapping[str, str]:
+        """Return where the full size of each picture lies, seen from the page."""
+        folder = self._run.validation / record.dataset
+        found = {}
+        for picture in pictures:
+            for file in (folder / picture.name / f"{record.step:08d}.png", folder / f"{picture.name}.png"):
+                if file.is_file():
+                    found[picture.name] = file.relative_to(self._run.dashboard.parent).as_posix()
+                    break
+        return found

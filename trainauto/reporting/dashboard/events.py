@@ -1,0 +1,118 @@
+"""What happened in a run, each thing once, with its reason: plans, failures, resumes, the end."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
+from trainauto.core.records import StepRecord
+from trainauto.core.units import size_text
+from trainauto.core.words import counted, visible
+from trainauto.reporting.formatting import parts_text, plan_text
+from trainauto.reporting.step_stats import error_text
+
+FIRST_EVENTS, LAST_EVENTS = 100, 400
+"""Events that a page shows of a run with more: how it began, and what it did of late."""
+
+LONGEST_REASON = 400
+"""Characters of a reason: that of a foreign error may be a page long."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        step: after which step, or at which.
+        kind: ``plan``, ``oom``, ``resume``, ``rate``, ``stop``, ``fail`` or ``note``.
+        title: what, in a few words.
+        text: why.
+        time: when, in seconds since 1970; ``None`` where nobody has written it down.
+    """
+
+    step: int
+    kind: str
+    title: str
+    text: str = ""
+    time: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as the page has it; text from outside harms no reader."""
+        shown = {"title": visible(self.title, LONGEST_REASON), "text": visible(self.text, LONGEST_REASON)}
+        return {"step": self.step, "time": self.time, "kind": self.kind, **shown}
+
+    def to_mark(self) -> dict[str, Any]:
+        """Return the line that stands for it in curves."""
+        text = f"{self.title}: {self.text}" if self.text else self.title
+        return {"x": self.step, "kind": self.kind, "text": visible(text, LONGEST_REASON)}
+
+
+class Events:
+    """The events of a run in their order; of very many, the first and the last."""
+
+    def __init__(self) -> None:
+        self._first: list[Event] = []
+        self._last: deque[Event] = deque(maxlen=LAST_EVENTS)
+        self._count = 0
+
+    def add(self, event: Event) -> None:
+        """Keep one more."""
+        self._count += 1
+        if len(self._first) < FIRST_EVENTS:
+            self._first.append(event)
+        else:
+            self._last.append(event)
+
+    def __iter__(self) -> Iterator[Event]:
+        yield from self._first
+        yield from self._last
+
+    @property
+    def left_out(self) -> int:
+        """How many are not kept."""
+        return self._count - len(self._first) - len(self._last)
+
+    def count(self, kind: str) -> int:
+        """Return how many of a kind are kept."""
+        return sum(event.kind == kind for event in self)
+
+
+def event_of(step: int, decision: Decision, time: float | None) -> Event:
+    """Return a decision as an event."""
+    match decision:
+        case PlanChange(plan=plan):
+            figures = "; ".join(_expected(decision))
+            return Event(step, "plan", f"plan → {plan}", f"{decision.reason}{f' ({figures})' if figures else ''}", time)
+        case KeepPlan(plan=plan):
+            return Event(step, "plan", f"plan stays {plan}", decision.reason, time)
+        case RateFactor(factor=factor):
+            return Event(step, "rate", f"learning rate → {factor:.4g} × schedule", decision.reason, time)
+        case ClipAt(max_norm=None):
+            return Event(step, "rate", "clipping of gradients off", decision.reason, time)
+        case ClipAt(max_norm=max_norm):
+            return Event(step, "rate", f"gradients clipped at norm {max_norm:.4g}", decision.reason, time)
+        case Stop():
+            return Event(step, "stop", "asked to stop", decision.reason, time)
+
+
+def shortage_of(record: StepRecord, time: float | None) -> Event:
+    """Return the event of a step in which memory ran out."""
+    ran = ", ".join(f"{name} in {parts_text(split, record.plan)}" for name, split in record.pieces.items())
+    end = f"trained all the same: {ran}" if ran else "trained as a smaller batch"
+    title = f"out of memory, {counted(record.ooms, 'time')}, under {plan_text(record.plan)}"
+    return Event(record.step, "oom", title, end, time)
+
+
+def marks_of(events: Events, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the lines in curves that stand for events of some kinds."""
+    return [event.to_mark() for event in events if event.kind in kinds]
+
+
+def _expected(change: PlanChange) -> Iterator[str]:
+    if change.predicted is not None:
+        yield f"predicted {size_text(change.predicted)}"
+    if change.measured is not None:
+        yield f"the plan before measured {size_text(change.measured)}"
+        if change.predicted_before is not None:
+            yield f"its prediction was off by {error_text(change.predicted_before, change.measured)}"

@@ -1,0 +1,163 @@
+"""The page of one run, in the order in which a person asks: is it going well, is the machine used, what did it do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainauto.core.words import visible
+from trainauto.reporting.dashboard import run_history as names
+from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, line, pairs, points, ratio, section, table
+from trainauto.reporting.dashboard.events import marks_of
+from trainauto.reporting.dashboard.headline import status_of, tiles_of
+from trainauto.reporting.dashboard.run_history import BASELINE, About, RunHistory, baseline_name
+from trainauto.reporting.formatting import prediction_cells
+from trainauto.reporting.run_figures import Value, metrics_of
+
+_MOST_PLANS = 40
+_MOST_TERMS = 24
+"""Series of a chart: of more losses or rates, the first."""
+
+
+def page_of(history: RunHistory, about: About, pictures: Sequence[Block], written_s: float) -> dict[str, Any]:
+    """Return the page of a run as page.js takes it.
+
+    Args:
+        history: its course.
+        about: what is known beside it.
+        pictures: blocks of pictures.
+        written_s: the time of day, in seconds since 1970.
+    """
+    status = status_of(history)
+    return {
+        "title": visible(about.name, LONGEST_TEXT),
+        "subtitle": visible(about.folder, LONGEST_TEXT),
+        "status": {**status, "text": visible(status["text"], LONGEST_TEXT)},
+        "written": round(written_s, 3),
+        "tiles": tiles_of(history, about),
+        "grid": list(history.curves.steps),
+        "sections": [
+            *section("well", "Is it going well?", _learning(history), _metrics(history), pictures, _rates(history)),
+            *section("machine", "Is the machine used?", _memory(history, about), _speed(history), _plans(history)),
+            *section("why", "What did it do, and why?", _plan(history), _events(history)),
+            *section("what", "With what?", _what(about)),
+        ],
+    }
+
+
+def _learning(history: RunHistory) -> list[Block]:
+    terms = _beginning(history, names.TERM)
+    series = [line("sum" if terms else "loss", history.curves, names.LOSS)]
+    series += [line(name.removeprefix(names.TERM), history.curves, name) for name in terms]
+    marks = marks_of(history.events, ("resume", "fail"))
+    return chart("loss", "Loss", series, scale="auto", marks=marks)
+
+
+def _metrics(history: RunHistory) -> list[Block]:
+    blocks: list[Block] = []
+    metrics = metrics_of(history.lines)
+    for name in dict.fromkeys(metric.name for metric in metrics):
+        series = []
+        for dataset, curves in history.validations.items():
+            x = list(curves.steps)
+            series.append(line(dataset, curves, name, x=x))
+            costless = f"{dataset}, {_baseline_of_set(history, dataset)}"
+            series.append(line(costless, curves, f"{name}/{BASELINE}", x=x, style="dash"))
+        better = next(metric.better_is_higher for metric in metrics if metric.name == name)
+        note = {True: "higher is better", False: "lower is better", None: ""}[better]
+        blocks += chart(f"metric-{name}", f"Validation: {name}", series, note=note)
+    rows = []
+    for metric in metrics:
+        best = metric.best or Value(metric.last.value, None)
+        after = "-" if best.step is None else str(best.step)
+        rows.append([f"{metric.dataset}: {metric.name}", f"{metric.last.value:.4f}", f"{best.value:.4f}", after])
+    return blocks + table("metrics", "Validation in figures", ["set: metric", "last", "best", "after step"], rows)
+
+
+def _baseline_of_set(history: RunHistory, dataset: str) -> str:
+    lines = (line for line in reversed(history.lines) if line.get("dataset") == dataset)
+    return baseline_name(next(lines, {})) or BASELINE
+
+
+def _rates(history: RunHistory) -> list[Block]:
+    rates = [line(name.removeprefix(names.RATE), history.curves, name) for name in _beginning(history, names.RATE)]
+    norms = [line(name.removeprefix(names.NORM), history.curves, name) for name in _beginning(history, names.NORM)]
+    changed = marks_of(history.events, ("rate", "resume"))
+    return [
+        *chart("rate", "Learning rate", rates, from_zero=True, marks=changed),
+        *chart("norm", "Gradient norm", norms, scale="auto", note="before clipping", marks=changed),
+    ]
+
+
+def _memory(history: RunHistory, about: About) -> list[Block]:
+    curves = history.curves
+    series = [
+        line("peak", curves, names.PEAK, highest=True),
+        line("predicted peak", curves, names.PREDICTED, style="steps"),
+        line("reserved", curves, names.RESERVED, highest=True),
+        line("current", curves, names.CURRENT, highest=True),
+        line("in use on the device", curves, names.DEVICE, highest=True),
+        line("limit", curves, names.LIMIT, style="dash"),
+    ]
+    if about.target_bytes and curves.steps:
+        ends = [curves.steps[0], curves.steps[-1]]
+        series.append(points("target", ends, [about.target_bytes] * 2, "dash"))
+    marks = marks_of(history.events, ("plan", "oom", "resume"))
+    note = "of each step: the highest; lines across are plans, memory that ran out, resumes"
+    return chart("memory", "Memory", series, unit="bytes", from_zero=True, note=note, marks=marks)
+
+
+def _speed(history: RunHistory) -> list[Block]:
+    curves = history.curves
+    rates = [
+        chart(f"{count}-rate", f"{count.capitalize()} a second", [ratio(f"{count}/s", curves, count, names.SECONDS)],
+              unit="rate", from_zero=True)
+        for count in (names.SAMPLES, names.TOKENS, names.STEPS)
+    ]  # fmt: skip
+    spent = [line("training", curves, names.COMPUTE), line("wait for data", curves, names.DATA)]
+    padding = [line("padding", curves, names.PADDING)]
+    return [
+        *(block for blocks in rates for block in blocks),
+        *chart("seconds", "Time of a step", spent, unit="seconds", scale="auto", from_zero=True),
+        *chart("padding", "Padding", padding, unit="percent", from_zero=True, note="tokens that are no text"),
+    ]
+
+
+def _plans(history: RunHistory) -> list[Block]:
+    rows = [prediction_cells(row) for row in history.plans.rows(_MOST_PLANS)[0]]
+    heads = ["plan", "steps", "predicted", "typical peak", "highest peak", "error of the prediction"]
+    return table("plans", "Memory by plan: predicted before its first step, measured in whole steps", heads, rows)
+
+
+def _plan(history: RunHistory) -> list[Block]:
+    marks = marks_of(history.events, ("plan", "oom"))
+    steady = [name for name, changes in history.plan.items() if set(changes.points()[1]) == {1}]  # never in parts
+    return [
+        block
+        for name, changes in history.plan.items()
+        if name not in steady or name == "batch_size"
+        for block in chart(
+            f"plan-{name}", f"Plan: {name}", [points(name, *changes.points(), "steps")], unit="count", from_zero=True,
+            marks=marks,
+        )
+    ]  # fmt: skip
+
+
+def _events(history: RunHistory) -> list[Block]:
+    items = [event.to_dict() for event in (*history.events, *history.ending())]
+    head = {"type": "events", "id": "events", "title": "Decisions, failures, resumes"}
+    return [{**head, "left_out": history.events.left_out, "items": items}] if items else []
+
+
+def _what(about: About) -> list[Block]:
+    heads = ["option", "value", "default"]
+    changed = [[key, value, default] for key, value, default in about.changed]
+    options = [(key, str(value)) for key, value in about.options.items()]
+    return [
+        *table("changed", "Options with other values than their defaults", heads, changed, has_figures=False),
+        *pairs("facts", "The run", about.facts),
+        *pairs("environment", "Environment", about.environment),
+        *pairs("options", "All options", options, folded=bool(changed)),
+    ]
+
+
+def _beginning(history: RunHistory, start: str) -> list[str]:
+    return [name for name in history.curves.names if name.startswith(start)][:_MOST_TERMS]

@@ -1,0 +1,132 @@
+"""Shows the page of a run to the browsers of this machine while it trains."""
+
+import errno
+import json
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from trainauto.core.errors import InputError, Problem
+from trainauto.reporting.dashboard.live_page import LivePage
+from trainauto.reporting.dashboard.page_file import page_json, page_text
+
+HOST = "127.0.0.1"
+FIRST_PORT = 6010
+"""Above those of TensorBoard; where it is taken, one of the next."""
+
+_PORTS_TRIED = 20
+_NAMES = (HOST, "localhost")
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",  # the page itself says the rest
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves a page, what it shows as ``data.json``, and the pictures beside it; to this machine alone.
+
+    A web page that a person visits elsewhere may ask a browser to send requests here: what does not name this server as
+    its host, or comes from another page, is refused.
+
+    Args:
+        live: the page.
+        folder: of the run, whose pictures may be asked for; ``None`` where several are compared.
+        port: to listen at; ``None`` takes the first free one from 6010 on, 0 any.
+
+    Raises:
+        InputError: the port is taken.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, live: LivePage, folder: Path | None, port: int | None = None) -> None:
+        self.live, self.folder = live, folder
+        tried = range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED) if port is None else [port]
+        for number in tried:
+            try:
+                super().__init__((HOST, number), _Answer)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EADDRINUSE, errno.EACCES) and not isinstance(error, PermissionError):
+                    raise
+        else:
+            where = f"port {port} is" if port is not None else f"ports {tried[0]} to {tried[-1]} are"
+            raise InputError(Problem(f"{where} taken", advice="Name a free one with --port."))
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds the page."""
+        return f"http://{HOST}:{self.server_address[1]}/"
+
+
+class _Answer(BaseHTTPRequestHandler):
+    """Answers one connection."""
+
+    server: PageServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "trainauto", ""
+    timeout = 30
+
+    def do_GET(self) -> None:
+        """Answer with the page, its data or a picture."""
+        if not self._is_ours():
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"this page is for browsers on this machine\n")
+            return
+        path = unquote(urlsplit(self.path).path)
+        try:
+            if path in ("/", "/data.json"):
+                self._send_page(is_data=path != "/")
+            elif (picture := self._picture(path)) is not None:
+                self._send(HTTPStatus.OK, "image/png", picture)
+            else:
+                self._send(HTTPStatus.NOT_FOUND, "text/plain", b"not found\n")
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # the browser has gone
+        except InputError as error:
+            text = json.dumps({"error": str(error)}).encode()
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "application/json", text)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing of requests: the terminal is the person's."""
+
+    def _is_ours(self) -> bool:
+        port = self.server.server_address[1]
+        hosts = [f"{name}:{port}" for name in _NAMES]
+        origin = self.headers.get("Origin")
+        return self.headers.get("Host") in hosts and (origin is None or origin in [f"http://{host}" for host in hosts])
+
+    def _send_page(self, *, is_data: bool) -> None:
+        page, version = self.server.live.page()
+        tag = f'"{version}"'
+        if is_data and self.headers.get("If-None-Match") == tag:
+            self._send(HTTPStatus.NOT_MODIFIED, "application/json", b"", tag)
+        elif is_data:
+            self._send(HTTPStatus.OK, "application/json", page_json(page).encode(), tag)
+        else:
+            self._send(HTTPStatus.OK, "text/html; charset=utf-8", page_text(page).encode())
+
+    def _picture(self, path: str) -> bytes | None:
+        """Return a picture of the run's validations; ``None`` for all else, wherever a path leads to."""
+        folder = self.server.folder
+        if folder is None or "\0" in path or not path.startswith("/validation/") or not path.endswith(".png"):
+            return None
+        inside = (folder / "validation").resolve()
+        file = (folder / path.removeprefix("/")).resolve()
+        return file.read_bytes() if file.is_relative_to(inside) and file.is_file() else None
+
+    def _send(self, status: HTTPStatus, kind: str, body: bytes, tag: str = "") -> None:
+        self.send_response(status)
+        headers = {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(body)), **({"ETag": tag} if tag else {})}
+        if status == HTTPStatus.NOT_MODIFIED:
+            del headers["Content-Length"]
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
