@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from trainauto.commands import doctor, export, plan, replay, report, schema, test, train, upscale, validate
 from trainauto.commands import list as list_known
 from trainauto.core.errors import TrainautoError
+from trainauto.core.words import visible, visible_lines
 
 # Nothing here may import torch at the top: options are checked, and the environment set, before it is loaded.
 
@@ -25,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 is success, 1 a failed run, 2 input that cannot be used, 130 and 143 a run stopped by SIGINT and SIGTERM.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for ends nothing
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.execute(parsed)
@@ -32,12 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError as error:
         return _nobody_reads(error)
     except TrainautoError as error:
-        print(f"\n{error}\n", file=sys.stderr)
+        print(f"\n{visible_lines(str(error))}\n", file=sys.stderr)
         return error.exit_code
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        where = f" for {error.filename}" if error.filename else ""
+        where = f" for {visible(str(error.filename))}" if error.filename else ""
         then = "resume with --auto_resume" if hasattr(parsed, "auto_resume") else "try again"
         print(f"\nno room on the disk{where}\n  Make room, then {then}.\n", file=sys.stderr)
         return 1

@@ -70,3 +70,18 @@ def test_what_cannot_be_compared_is_refused(here: Path) -> None:
     alone = command("report", "experiments/slow", cwd=here)
     assert alone.returncode == 0, alone.stderr
     assert blocks(alone.stdout)[1].startswith("training, by plan")
+
+
+def test_all_runs_of_a_folder(here: Path) -> None:
+    done, as_json = command("report", "experiments", cwd=here), command("report", "experiments", "--json", cwd=here)
+    assert (done.returncode, as_json.returncode) == (0, 0), done.stderr + as_json.stderr
+    runs = json.loads(as_json.stdout)["runs"]
+    latest = {name: run_directory(here / f"{name}.yml", name) for name in ("fast", "slow")}
+    assert [run["path"] for run in runs] == [str(path.relative_to(here)) for path in latest.values()]
+    for run, path in zip(runs, latest.values(), strict=True):
+        assert (run["status"], run["steps"], run["samples"]) == ("completed", 12, 48)
+        assert run["metrics"][0]["best"]["value"] == max(line["metrics"]["psnr"] for line in validations(str(path)))
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == f"    python -m trainauto report {runs[0]['path']}"
+    assert [line.split()[1:5] for line in lines if line.startswith("  2")] == [["completed", "12", "100%", "psnr"]] * 2

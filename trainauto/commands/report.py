@@ -1,23 +1,32 @@
-"""``report``: say what was predicted of a run's memory and what was measured; of several runs, compare them."""
+"""``report``: say what was predicted of a run's memory and what was measured; compare several, list many."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from trainauto.commands.common_arguments import Commands
+from trainauto.core.errors import InputError
+from trainauto.core.json_text import terminal_json
+from trainauto.core.words import visible_lines
 
 
 def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "report",
-        help="say what was predicted of a run's memory and what was measured, or compare runs",
+        help="say what was predicted of a run's memory and what was measured, compare runs, or list them",
         description="Say what was predicted of a run's memory and what was measured, by phase; also while it trains. "
-        "Of several runs, say which options differ, how each went, and which validates best.",
+        "Of several runs, say which options differ, how each went, and which validates best. "
+        "Of a folder with runs below, list them.",
     )
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or experiments/NAME for its newest"
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="folder of a run, experiments/NAME for its newest, or experiments",
     )
+    parser.add_argument("--list", action="store_true", help="list all runs below, of experiments/NAME as well")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON, in bytes")
     how.add_argument(
@@ -34,6 +43,8 @@ def add_to(commands: Commands) -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.html or parsed.serve:
+        if parsed.list:
+            raise InputError("--list prints a table: leave out --html and --serve, or --list")
         from trainauto.commands.report_page import serve, write_html
 
         if parsed.serve:
@@ -41,16 +52,34 @@ def _run(parsed: argparse.Namespace) -> int:
         else:
             write_html(parsed.runs, parsed.out, opens=parsed.open)
         return 0
-    print(_comparison(parsed.runs, parsed.json) if len(parsed.runs) > 1 else _report(parsed.runs[0], parsed.json))
+    text = _text(parsed.runs, lists=parsed.list, is_json=parsed.json)
+    print(terminal_json(text) if parsed.json else visible_lines(text))
     return 0
 
 
+def _text(runs: Sequence[Path], *, lists: bool, is_json: bool) -> str:
+    from trainauto.reporting.run_listing import is_folder_of_runs
+
+    if lists or (len(runs) == 1 and is_folder_of_runs(runs[0])):
+        return _listing(runs, is_json)
+    return _comparison(runs, is_json) if len(runs) > 1 else _report(runs[0], is_json)
+
+
+def _listing(paths: Sequence[Path], is_json: bool) -> str:
+    from trainauto.reporting.listing_text import as_json, as_text
+    from trainauto.reporting.run_listing import list_runs
+
+    runs = list_runs(paths)
+    return as_json(runs) if is_json else as_text(runs)
+
+
 def _report(path: Path, is_json: bool) -> str:
+    from trainauto.reporting.listing_text import others_text
     from trainauto.reporting.memory_report import as_json, as_text, memory_report
     from trainauto.storage.run_directory import RunDirectory
 
     report = memory_report(RunDirectory.find(path))
-    return as_json(report) if is_json else as_text(report)
+    return as_json(report) if is_json else as_text(report) + others_text(path)
 
 
 def _comparison(paths: Sequence[Path], is_json: bool) -> str:

@@ -15,7 +15,7 @@ from trainauto.commands.common_arguments import named_network
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.process import without_memory_limit
 from trainauto.core.units import size_text
-from trainauto.core.words import counted
+from trainauto.core.words import counted, visible, visible_lines
 from trainauto.memory.tracing.fake_tensors import warm_up
 from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES, images_below
 from trainauto.tasks.sr.data.large_images import ImageWriter, read_picture
@@ -149,12 +149,12 @@ def _enlarge_all(
             if job.target.exists() and not overwrite:
                 tally.skipped += 1
                 continue
-            task = bar.add_task(f"{number}/{len(jobs)} {job.name[-30:]}", total=None)
+            task = bar.add_task(visible(f"{number}/{len(jobs)} {job.name[-30:]}"), total=None)
             try:
                 console.print(_enlarge(job, upscaler, trained, tally, bar, task))
             except InputError as error:
                 tally.failed += 1
-                console.print(f"error: {job.name}: {error}", style="red")
+                console.print(visible_lines(f"error: {visible(job.name)}: {error}"), style="red")
             bar.remove_task(task)
 
 
@@ -175,7 +175,7 @@ def _enlarge(job: Job, upscaler: Upscaler, trained: LoadedNetwork, tally: Tally,
     tally.pictures += 1
     tally.pixels += height * width
     seconds = time.perf_counter() - start
-    return f"{job.name}: {width}x{height} to {size[1]}x{size[0]} in {seconds:.1f} s"
+    return f"{visible(job.name)}: {width}x{height} to {size[1]}x{size[0]} in {seconds:.1f} s"
 
 
 def _device(word: str) -> torch.device:
@@ -189,7 +189,7 @@ def _network_in_words(trained: LoadedNetwork) -> str:
     step = "" if trained.step is None else f", step {trained.step}"
     kind = trained.loaded.options.network_g.type
     average = ", averaged weights" if trained.is_average else ""
-    return f"{trained.name}: {kind} x{trained.scale}{step}{average}"
+    return f"{visible(trained.name)}: {kind} x{trained.scale}{step}{average}"
 
 
 def _summary(tally: Tally, figures: TileFigures, limit_bytes: int | None) -> list[str]:

@@ -5,14 +5,19 @@ import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 _NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """What a flush says where the system has taken bytes that it then found no place for."""
+
+
+_LONGEST_PART_BYTES = 200
+"""Of a folder's or a file's name: disks take 255, of which extensions and temporary files need some."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -65,6 +70,35 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
         raise
 
 
+def place_below(folder: Path, name: str) -> Path:
+    """Return where something of a name is kept below a folder: never outside of it, and never too long for a disk.
+
+    Args:
+        folder: which.
+        name: may have slashes. Parts that lead up or nowhere are dropped; of one that is too long the beginning stays,
+            with a checksum, so that no two names share a place.
+    """
+    parts = [_short_enough(part) for part in name.split("/") if part not in ("", ".", "..")]
+    return folder.joinpath(*(parts or ["unnamed"]))
+
+
+def _short_enough(part: str) -> str:
+    part = part.replace("\0", "")
+    encoded = part.encode(errors="surrogateescape")
+    if len(encoded) <= _LONGEST_PART_BYTES:
+        return part or "unnamed"
+    beginning = encoded[: _LONGEST_PART_BYTES - 9].decode(errors="ignore")
+    return f"{beginning}~{zlib.crc32(encoded):08x}"
+
+
+def found_at(path: Path) -> Literal["folder", "file", ""]:
+    """Return what there is at a path; nothing where its name is longer than any disk takes, of which others raise."""
+    try:
+        return "folder" if path.is_dir() else "file" if path.exists() else ""
+    except OSError:
+        return ""
+
+
 def nearest_folder(path: Path) -> tuple[Path, str]:
     """Return the nearest there is of ``path`` and the folders above it, and why nothing can be made in it.
 
@@ -91,7 +125,8 @@ def remove_leftovers(folder: Path) -> None:
 
 def _temporary_beside(path: Path) -> Path:
     # tempfile's own functions would make it private to the user; a checkpoint should follow the umask.
-    return path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    # At 50 characters no alphabet makes the name longer than disks take.
+    return path.with_name(f".{path.name[:50]}.{uuid4().hex}.tmp")
 
 
 def _flush(path: Path) -> None:

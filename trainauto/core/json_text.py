@@ -21,11 +21,24 @@ def to_json(value: Any) -> str:
         return _encoder.encode(_finite(value))
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of JSON lines; lines that a killed writer left unfinished are passed over."""
+def terminal_json(text: str) -> str:
+    """Return the same JSON with everything escaped that a terminal might act on instead of showing it."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
+
+
+def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines; lines that a killed writer left unfinished are passed over.
+
+    Args:
+        path: the file; without it there are no lines.
+        start: byte at which the first line begins.
+    """
     if not path.exists():
         return
     with path.open("rb") as file:
+        file.seek(start)
         for line in file:
             entry = _object_of(line)
             if entry is not None:

@@ -27,6 +27,11 @@ def visible(text: str, longest: int | None = None) -> str:
     return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
 
 
+def visible_lines(text: str) -> str:
+    """Return text whose line breaks are its writer's own: each line made harmless by :func:`visible`."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def _shown(character: str) -> str:
     if character == _JOINER or unicodedata.category(character) not in _HIDDEN_CATEGORIES:
         return character

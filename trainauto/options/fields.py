@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 
 def whole(value: Any) -> Any:
@@ -16,7 +16,18 @@ PositiveInt = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Roots = str | list[str]
-FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.\- ]*$")]
+_LONGEST_NAME_BYTES = 200
+
+
+def _of_a_folder(name: str) -> str:
+    """Refuse a name that is longer than the names of files and folders made of it may be."""
+    size = len(name.encode())
+    if size > _LONGEST_NAME_BYTES:
+        raise ValueError(f"a name of {size} bytes is too long for a folder: {_LONGEST_NAME_BYTES} at most")
+    return name
+
+
+FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.\- ]*$"), AfterValidator(_of_a_folder)]
 """A name that is also that of a folder, on every file system."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainauto.core.json_text import to_json
 from trainauto.core.units import size_text
-from trainauto.core.words import counted
+from trainauto.core.words import counted, visible
 from trainauto.reporting.comparison_layout import Row, longest_name, tables
 from trainauto.reporting.formatting import MARK, WIDTH, duration, wrapped
 from trainauto.reporting.run_comparison import ComparedMetric, Comparison
@@ -44,12 +44,12 @@ def _course(run: RunFigures) -> dict[str, Any]:
 def names_in(comparison: Comparison) -> list[str]:
     """Return a short name for each run, which no other has."""
     paths = [run.path for run in comparison.runs]
-    return names_of(paths, longest_name(len(paths)))
+    return list(map(visible, names_of(paths, longest_name(len(paths)))))
 
 
 def as_text(comparison: Comparison) -> str:
     """Return a comparison in lines of at most 80 columns; only a path may make a longer one."""
-    options = [Row(key, [option_text(value) for value in values]) for key, values in comparison.options.items()]
+    options = [Row(visible(key), list(map(option_text, values))) for key, values in comparison.options.items()]
     course = list(course_rows(comparison.runs))
     metrics = [row for metric in comparison.metrics for row in metric_rows(metric)]
     names = names_in(comparison)
@@ -76,20 +76,21 @@ def _paths(names: Sequence[str], runs: Sequence[RunFigures]) -> Iterator[str]:
 
 def _from_here(path: str) -> str:
     """Return a path as seen from the working directory, where it lies below that."""
-    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+    is_below = Path(path).is_relative_to(Path.cwd())
+    return visible(str(Path(path).relative_to(Path.cwd())) if is_below else path)
 
 
 def option_text(value: Any) -> str:
     """Return the value of an option as a table has it."""
     if value is None:
         return NONE
-    return value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False)
+    return visible(value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False))
 
 
 def course_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
     """Yield how runs went, a row a figure."""
     yield Row("status", [run.status for run in runs])
-    yield Row("of its length", [f"{_done(run):.0%}" if run.total else NONE for run in runs])
+    yield Row("of its length", [_known(run.share_done, "{:.0%}".format) for run in runs])
     yield Row("steps", [str(run.steps) for run in runs])
     yield Row("samples trained", [str(run.samples) for run in runs])
     yield Row("time trained", [duration(run.seconds) for run in runs])
@@ -100,15 +101,7 @@ def course_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
         yield Row("out of memory, validation", [str(run.validation_ooms) for run in runs])
     yield Row("memory peak", [_known(run.memory_bytes, size_text) for run in runs])
     if any(run.limit_bytes for run in runs):
-        yield Row("of its limit", [_known(_share_of_limit(run), "{:.0%}".format) for run in runs])
-
-
-def _done(run: RunFigures) -> float:
-    return (run.steps if run.unit == "steps" else run.samples) / (run.total or 1)
-
-
-def _share_of_limit(run: RunFigures) -> float | None:
-    return run.memory_bytes / run.limit_bytes if run.memory_bytes is not None and run.limit_bytes else None
+        yield Row("of its limit", [_known(run.share_of_limit, "{:.0%}".format) for run in runs])
 
 
 def _rate_rows(runs: Sequence[RunFigures]) -> Iterator[Row]:
@@ -133,7 +126,7 @@ def _ends(names: Sequence[str], runs: Sequence[RunFigures]) -> Iterator[str]:
 
 def metric_rows(metric: ComparedMetric) -> Iterator[Row]:
     """Yield what validations found of a metric, the best marked."""
-    label = f"{metric.dataset} {metric.name}"
+    label = visible(f"{metric.dataset} {metric.name}")
     direction = {True: ", higher is better", False: ", lower is better", None: ""}[metric.better_is_higher]
     yield Row(f"{label}{direction}", list(_values(metric.last, metric.best_last)))
     if any(best is not None for best in metric.best):

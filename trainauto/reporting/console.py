@@ -58,6 +58,11 @@ class LiveConsole(TextSink):
         self._recent = StepWindow()
         self._drawn_s = 0.0
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal as it is now: people resize it."""
+        return self.console.width
+
     def write(self, line: str, level: int = logging.INFO) -> None:
         """Print one line above the bar."""
         style = "red" if level >= logging.ERROR else "yellow" if level >= logging.WARNING else ""
@@ -107,6 +112,7 @@ class LiveConsole(TextSink):
             self._live = None
 
     def _bar(self, figures: StepFigures, summary: RunSummary, progress: Progress) -> Group:
-        line = standing_line(figures, summary, progress, self.console.width)
+        left_s = self.time_left.seconds(summary.done(progress)) if self.time_left is not None else None
+        line = standing_line(figures, summary, progress, left_s, self.width)
         bar = ProgressBar(total=summary.total, completed=summary.done(progress))
         return Group(Text(line), bar)  # the bar last: it does not end its line

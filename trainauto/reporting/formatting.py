@@ -13,7 +13,7 @@ from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import MicrobatchSplit, Progress, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.core.units import size_text
-from trainauto.core.words import counted
+from trainauto.core.words import counted, visible
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.reporting.step_stats import StepFigures, error_text, gain_over_baseline
 
@@ -41,7 +41,7 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
         ("device", f"{summary.device}, {summary.precision}"),
         ("data", ", ".join(_samples(summary))),
-        ("plan", f"{_plan_words(summary.plan)}{_OPEN if summary.plan_is_open else ''}"),
+        ("plan", f"{plan_words(summary.plan)}{_OPEN if summary.plan_is_open else ''}"),
         *summary.facts,
     ]
     if summary.resumed:
@@ -49,7 +49,7 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
     return pairs_lines(pairs, width)
 
 
-def _plan_words(plan: Plan) -> str:
+def plan_words(plan: Plan) -> str:
     """Return a plan in full, and as later lines write it where that is shorter."""
     short = plan_text(plan)
     return f"{plan} ({short})" if short != str(plan) else short
@@ -62,8 +62,10 @@ def _samples(summary: RunSummary) -> Iterator[str]:
         yield f"{name} {number}{smallest}"
 
 
-def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, width: int) -> list[str]:
-    """Return how the run stands, usually in one line."""
+def step_lines(
+    figures: StepFigures, summary: RunSummary, progress: Progress, left_s: float | None, width: int
+) -> list[str]:
+    """Return how the run stands, usually in one line; ``left_s`` are the seconds it still takes, where known."""
     parts = [f"{summary.done(progress)}/{summary.total}"]
     if summary.unit != "steps":
         parts = [f"step {figures.last.step}", f"{parts[0]} {summary.unit}"]
@@ -78,7 +80,6 @@ def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, wi
     parts.append(plan_text(figures.last.plan))
     if figures.memory_share is not None:
         parts.append(f"mem {figures.memory_share:.0%}")
-    left_s = remaining_s(figures, summary, progress)
     if left_s is not None:
         parts.append(f"ETA {duration(left_s)}")
     if figures.skipped:
@@ -88,12 +89,14 @@ def step_lines(figures: StepFigures, summary: RunSummary, progress: Progress, wi
     return _join(parts, width)
 
 
-def standing_line(figures: StepFigures, summary: RunSummary, progress: Progress, width: int) -> str:
+def standing_line(
+    figures: StepFigures, summary: RunSummary, progress: Progress, left_s: float | None, width: int
+) -> str:
     """Return how the run stands in one line of at most ``width`` columns, for a place that is drawn again and again.
 
     Columns have the width of what they may hold, so that nothing moves; what there is no room for is left out, always.
     """
-    done, left_s = summary.done(progress), remaining_s(figures, summary, progress)
+    done = summary.done(progress)
     rates = figures.last.learning_rates
     # How soon each is left out (the last first), its text, and its columns.
     cells = [
@@ -120,12 +123,6 @@ def _in_seven(value: float) -> str:
     """Return a number in seven columns at most."""
     is_plain = value == 0 or 0.001 <= abs(value) < 10_000
     return f"{value:.4f}"[:6] if is_plain else f"{value:.1e}"
-
-
-def remaining_s(figures: StepFigures, summary: RunSummary, progress: Progress) -> float | None:
-    """Return the seconds of training that are left at the present rate, validation not counted."""
-    rate = figures.steps_per_s if summary.unit == "steps" else figures.samples_per_s
-    return max(0, summary.total - summary.done(progress)) / rate if rate > 0 else None
 
 
 def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
@@ -275,7 +272,8 @@ def pairs_lines(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:
 
 
 def wrapped(text: str, width: int, indent: str = _INDENT) -> list[str]:
-    """Return a text in lines of at most ``width`` columns; 0 leaves it as it is."""
+    """Return a text in lines of at most ``width`` columns, what a terminal would act on written out; 0 is one line."""
+    text = visible(text)
     if not width or len(text) <= width:
         return [text]
     return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -283,8 +281,9 @@ def wrapped(text: str, width: int, indent: str = _INDENT) -> list[str]:
 
 def _join(parts: Sequence[str], width: int) -> list[str]:
     """Set parts apart by two spaces and break lines only between them."""
-    lines = [parts[0]]
-    for part in parts[1:]:
+    first, *others = map(visible, parts)
+    lines = [first]
+    for part in others:
         if width and len(lines[-1]) + 2 + len(part) > width:
             lines.append(_INDENT + part)
         else:
@@ -294,6 +293,7 @@ def _join(parts: Sequence[str], width: int) -> list[str]:
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows in columns: the first to the left, all others to the right."""
+    rows = [list(map(visible, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])

@@ -13,7 +13,7 @@ from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.units import size_text
-from trainauto.core.words import counted
+from trainauto.core.words import counted, visible
 from trainauto.reporting.formatting import (
     IMAGE_SIZE,
     WIDTH,
@@ -324,7 +324,7 @@ def _resumes(resumes: Sequence[Resume], width: int) -> list[str]:
     lines = []
     for resume in resumes:
         changed = "; ".join(resume.changes) or "no option was changed"
-        text = f"after step {resume.after_step}, {resume.time}: {changed}"
+        text = visible(f"after step {resume.after_step}, {resume.time}: {changed}")
         lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
     return ["resumes", *lines]
 

@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainauto.reporting.run_course import NO_END, Course, end_of, starts_of
+from trainauto.reporting.run_course import NO_END, Course, Start, end_of, starts_of
+from trainauto.reporting.run_totals import totals_of
 from trainauto.storage.run_directory import RunDirectory
 
 ACCURACY_FILE = "accuracy.json"
@@ -81,6 +82,16 @@ class RunFigures:
     limit_bytes: int | None = None
     metrics: Sequence[Metric] = ()
 
+    @property
+    def share_done(self) -> float | None:
+        """How much of its length lies behind, 0 to 1; ``None`` where nobody says how long it is."""
+        return (self.steps if self.unit == "steps" else self.samples) / self.total if self.total else None
+
+    @property
+    def share_of_limit(self) -> float | None:
+        """Its memory as a share of what it may use; ``None`` where one of them is not known."""
+        return self.memory_bytes / self.limit_bytes if self.memory_bytes is not None and self.limit_bytes else None
+
 
 def figures_of(run: RunDirectory) -> RunFigures:
     """Read what a run has come to.
@@ -92,6 +103,45 @@ def figures_of(run: RunDirectory) -> RunFigures:
     for start in starts:
         for record in start.steps():
             course.add(record)
+    return replace(
+        _without_steps(run, starts),
+        steps=course.last.step if course.last is not None else 0,
+        samples=course.samples,
+        seconds=course.seconds,
+        learning_rates=course.last.learning_rates if course.last is not None else {},
+        training_loss=_training_loss(read_object(run.of_steps.log_object), course),
+        ooms=course.ooms,
+        memory_bytes=course.typical_bytes,
+        limit_bytes=course.limit_bytes,
+    )
+
+
+def quick_figures_of(run: RunDirectory) -> RunFigures:
+    """Read what a run has come to, from its small files: not its last rates and loss.
+
+    Its memory is the median since the last plan was taken up, or since a Trainer was resumed.
+
+    Raises:
+        InputError: the long log has to be read, and a line of it holds no step that this version can read.
+    """
+    starts = starts_of(run)
+    figures = _without_steps(run, starts)
+    if not starts:
+        return figures
+    totals, ooms = totals_of(starts, [read_object(start.folder.log_object) for start in starts])
+    return replace(
+        figures,
+        steps=totals.step,
+        samples=totals.samples,
+        seconds=totals.seconds,
+        ooms=ooms,
+        memory_bytes=totals.typical_bytes,
+        limit_bytes=totals.limit_bytes,
+    )
+
+
+def _without_steps(run: RunDirectory, starts: Sequence[Start]) -> RunFigures:
+    """Return the figures of a run that its steps do not tell."""
     validations = [line for start in starts for line in start.validations()]
     log = read_object(run.of_steps.log_object)
     status, reason = how_it_ended(run)
@@ -100,17 +150,9 @@ def figures_of(run: RunDirectory) -> RunFigures:
         options=flat(read_object(run.config)),
         status=status,
         reason=reason,
-        steps=course.last.step if course.last is not None else 0,
-        total=log.get("total"),
+        total=log["total"] if isinstance(log.get("total"), int) else None,  # a person may have edited it
         unit=str(log.get("unit", "steps")),
-        samples=course.samples,
-        seconds=course.seconds,
-        learning_rates=course.last.learning_rates if course.last is not None else {},
-        training_loss=_training_loss(log, course),
-        ooms=course.ooms,
         validation_ooms=sum(line.get("ooms", 0) for line in validations),  # not in lines of earlier versions
-        memory_bytes=course.typical_bytes,
-        limit_bytes=course.limit_bytes,
         metrics=[*metrics_of(validations), *accuracies_of(read_object(run.path / ACCURACY_FILE))],
     )
 

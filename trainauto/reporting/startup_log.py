@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainauto.core.run_events import DETAIL
+from trainauto.core.words import visible, visible_lines
 from trainauto.reporting.reporter import LOGGER_NAME, Reporter
 
 
@@ -42,6 +43,7 @@ class StartupLog(logging.Handler):
         self._logger.setLevel(self._level)
         for record in self._records:
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+                record.msg, record.args = visible_lines(record.getMessage()), None
                 logging.lastResort.handle(record)
 
     def pass_on(self, reporter: Reporter, log: Path) -> None:
@@ -55,7 +57,7 @@ class StartupLog(logging.Handler):
         said_before = "".join(_text_of(file) for file in (log, self._repeated_log) if file is not None)
         for record in self._records:
             text, level = record.getMessage(), record.levelno
-            reporter.message(text, DETAIL if level == logging.WARNING and text in said_before else level)
+            reporter.message(text, DETAIL if level == logging.WARNING and visible(text) in said_before else level)
         self._records.clear()
 
 

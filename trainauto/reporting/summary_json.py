@@ -2,19 +2,23 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from trainauto.core.decisions import Decision
+from trainauto.core.errors import InputError
 from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
 from trainauto.core.records import Progress, StepRecord
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.reporting.environment import environment
+from trainauto.reporting.run_totals import KEY, Totals
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
+from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import steps_after
 
 MOST_ENTRIES = 1000
 _SHORTEST_PAUSE_S = 1.0
@@ -28,6 +32,8 @@ class SummaryJson(Sink):
     1970). At 1000 entries every second one is dropped and from then on only every second logging step is kept, and so
     on: the file stays small, however long the run. training_log.jsonl has every step. ``about`` holds what is known
     before the first one: network, device, memory, environment.
+
+    ``totals`` is what the steps up to ``step`` add up to, see :class:`~trainauto.reporting.run_totals.Totals`.
 
     Args:
         path: the file.
@@ -44,6 +50,7 @@ class SummaryJson(Sink):
         self._stride = print_freq
         self._losses: list[dict[str, Any]] = []
         self._train_samples = 0
+        self._totals = Totals()
         self._written_s = float("-inf")
 
     def start(self, summary: RunSummary) -> None:
@@ -51,6 +58,7 @@ class SummaryJson(Sink):
         before = _read(self._path) if summary.resumed else {}
         self._stride = max(int(before.get("stride", 0)), self._print_freq)
         self._losses = [entry for entry in before.get("losses", []) if entry["step"] <= summary.progress.steps]
+        self._totals = _totals_in(before, summary.progress, RunDirectory(self._path.parent))
         self._train_samples = summary.samples.get(summary.train_set, 0)
         started = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="seconds")
         self._head = {
@@ -67,6 +75,7 @@ class SummaryJson(Sink):
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
         """Keep an entry every so many steps."""
         self._window.add(record)
+        self._totals.add(record)
         self._head["step"] = record.step
         if record.step % self._stride == 0:
             self._keep(record, progress)
@@ -95,10 +104,21 @@ class SummaryJson(Sink):
             self._losses = self._losses[1::2]
 
     def _write(self) -> None:
-        write_text_atomically(
-            self._path, to_json({**self._head, "stride": self._stride, "losses": self._losses}) + "\n"
-        )
+        entry = {**self._head, KEY: self._totals.to_dict(), "stride": self._stride, "losses": self._losses}
+        write_text_atomically(self._path, to_json(entry) + "\n")
         self._written_s = self._clock()
+
+
+def _totals_in(before: Mapping[str, Any], progress: Progress, run: RunDirectory) -> Totals:
+    """Return the totals that a run begins with: none, or where it is resumed, those of its checkpoint."""
+    try:
+        totals = Totals.from_dict(before[KEY], int(before["step"]))
+        for record in steps_after(run, totals.step):  # a killed run had trained more than was written here
+            totals.add(record)
+    except (InputError, KeyError, TypeError, ValueError, AttributeError):
+        totals = Totals(since=progress.steps)
+    totals.resume(progress)
+    return totals
 
 
 def about_run(summary: RunSummary) -> dict[str, Any]:

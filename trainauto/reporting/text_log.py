@@ -9,6 +9,8 @@ from trainauto.core.decisions import Decision, PlanChange
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
+from trainauto.core.words import visible
+from trainauto.reporting.final_table import FinalMetrics, memory_facts
 from trainauto.reporting.formatting import (
     decision_lines,
     end_lines,
@@ -22,6 +24,7 @@ from trainauto.reporting.formatting import (
 from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
+from trainauto.reporting.time_left import TimeLeft
 
 
 class TextSink(Sink):
@@ -36,18 +39,29 @@ class TextSink(Sink):
     least_level = logging.INFO
     """Messages below are left out."""
 
+    continuation = ""
+    """What every line of a message but the first begins with, after the prefix of its level."""
+
     def __init__(self, print_freq: int, width: int) -> None:
         self.print_freq = print_freq
-        self.width = width
+        self._width = width
         self.summary: RunSummary | None = None
+        self.time_left: TimeLeft | None = None
+        self._last: StepRecord | None = None
+        self._metrics = FinalMetrics()
         self._window = StepWindow()
         self._peaks = PlanPeaks()
         self._plan: Plan | None = None
         self._ooms = 0
         self._ooms_in_validation = 0
 
+    @property
+    def width(self) -> int:
+        """Columns to wrap at; 0 never wraps."""
+        return self._width
+
     def write(self, line: str, level: int = logging.INFO) -> None:
-        """Put down one line."""
+        """Put down one line, in which nothing is left that a terminal would act on."""
 
     def prefix(self, level: int) -> str:
         """Return what a line of a level begins with."""
@@ -55,7 +69,7 @@ class TextSink(Sink):
 
     def start(self, summary: RunSummary) -> None:
         """Write the start-up block."""
-        self.summary = summary
+        self.summary, self.time_left = summary, TimeLeft(summary)
         self._write_all(summary_lines(summary, self.width))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
@@ -64,8 +78,10 @@ class TextSink(Sink):
         In the order in which things came about: what was decided before the step, the plan it is the first to be
         trained with, the step, what was decided upon it.
         """
-        if self.summary is None:
+        if self.summary is None or self.time_left is None:
             return
+        self._last = record
+        self.time_left.step(record)
         self._window.add(record)
         self._peaks.add(record)
         self._ooms += record.ooms
@@ -75,7 +91,8 @@ class TextSink(Sink):
         self._plan = record.plan
         first = progress.steps == self.summary.progress.steps + 1
         if first or record.step % self.print_freq == 0:
-            self.write_standing(step_lines(self._window.figures(), self.summary, progress, self.width))
+            left_s = self.time_left.seconds(self.summary.done(progress))
+            self.write_standing(step_lines(self._window.figures(), self.summary, progress, left_s, self.width))
             self._window.clear()
         self._write_decisions(record.step, [decision for decision in decisions if not decision.early])
 
@@ -86,6 +103,9 @@ class TextSink(Sink):
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
         """Write the table of a validation, then what was decided upon it."""
         self._ooms_in_validation += record.ooms
+        self._metrics.add(record)
+        if self.time_left is not None:
+            self.time_left.validation(record)
         self._write_all(validation_lines(record, self.width))
         self._write_decisions(record.step, decisions)
 
@@ -93,19 +113,23 @@ class TextSink(Sink):
         """Write a message, wrapped; a block of several lines stays as it is, so that it can be copied."""
         if level < self.least_level:
             return
-        lines = text.splitlines()
-        if len(lines) == 1:
-            for line in wrapped(self.prefix(level) + lines[0], self.width):
-                self.write(line, level)
+        first, *others = text.rstrip("\r\n").replace("\r\n", "\n").split("\n")
+        if others:
+            self._write_all([first, *(self.continuation + line for line in others)], level)
         else:
-            self._write_all(lines, level)
+            for line in wrapped(self.prefix(level) + first, self.width):
+                self.write(line, level)
 
     def end(self, summary: RunEnd) -> None:
-        """Write what was predicted of the plans of this run, and the last block."""
+        """Write what was predicted of the plans of this run, what its validations found, and the last block."""
+        since = ", since it was resumed" if self.summary is not None and self.summary.resumed else ""
         self._write_all(prediction_lines(self._peaks, self.width))
-        if ooms := oom_text(self._ooms, self._ooms_in_validation):
-            since = ", since it was resumed" if self.summary is not None and self.summary.resumed else ""
-            summary = replace(summary, facts=(*summary.facts, ("OOM", f"{ooms}{since}")))
+        self._write_all(self._metrics.lines(self.width, since))
+        ooms = oom_text(self._ooms, self._ooms_in_validation)
+        memory = list(memory_facts(self._last, self._peaks)) if self._last is not None else []
+        if memory or ooms:
+            memory.append(("OOM", f"{ooms or 'none'}{since}"))
+        summary = replace(summary, facts=(*memory, *summary.facts))
         level = logging.ERROR if summary.status == "failed" else logging.INFO
         self._write_all(end_lines(summary, self.width and self.width - len(self.prefix(level))), level)
 
@@ -117,13 +141,14 @@ class TextSink(Sink):
 
     def _write_all(self, lines: Iterable[str], level: int = logging.INFO) -> None:
         for line in lines:
-            self.write(self.prefix(level) + line, level)
+            self.write(visible(self.prefix(level) + line), level)
 
 
 class TrainingLog(TextSink):
     """Appends every line to training.log after the time (and the level where it is not INFO), unwrapped and plain."""
 
     least_level = DETAIL
+    continuation = "    "  # what a message quotes in a line of its own is told from a line of the run
 
     def __init__(self, path: Path, print_freq: int) -> None:
         super().__init__(print_freq, width=0)

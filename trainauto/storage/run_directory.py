@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.files import write_atomically, write_json_atomically, write_text_atomically
+from trainauto.core.files import found_at, write_atomically, write_json_atomically, write_text_atomically
 from trainauto.core.json_text import step_of_line
 
 CURRENT = "current"
@@ -81,8 +81,9 @@ class RunDirectory:
         Raises:
             InputError: there is no run.
         """
-        if not path.is_dir():
-            reason = "is a file" if path.exists() else "does not exist"
+        found = found_at(path)
+        if found != "folder":
+            reason = "is a file" if found else "does not exist"
             raise InputError(Problem(f"{path} {reason}", advice="Name the folder of a run, e.g. experiments/NAME."))
         run = cls(path.resolve()) if (path / "config.json").is_file() else cls.current(path.parent, path.name)
         if run is None and (path / TRAINER_RUNS / CURRENT).exists():
@@ -238,7 +239,7 @@ def _point(link: Path, target: str) -> None:
 def _keep_until(path: Path, step: int) -> None:
     """Cut from the end of a file of JSON lines what belongs to a later step than ``step``."""
     size_bytes = path.stat().st_size if path.exists() else 0
-    kept_bytes = _bytes_until(path, step) if size_bytes else 0
+    kept_bytes = length_until(path, step)
     if kept_bytes == size_bytes:
         return
 
@@ -252,11 +253,13 @@ def _keep_until(path: Path, step: int) -> None:
     write_atomically(path, write)
 
 
-def _bytes_until(path: Path, step: int) -> int:
-    """Return the length of the part that stays.
+def length_until(path: Path, step: int) -> int:
+    """Return the bytes of a file of JSON lines that hold what belongs to ``step`` or an earlier one; 0 without a file.
 
-    Steps ascend within a file, so only the lines to be dropped are read, from the last one backwards.
+    Steps ascend within a file, so only the lines after that are read, from the last one backwards.
     """
+    if not path.exists() or not path.stat().st_size:
+        return 0
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = text.rfind(b"\n") + 1  # a line that was cut short has no newline
         while end:

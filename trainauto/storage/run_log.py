@@ -9,7 +9,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import read_lines
 from trainauto.core.record_json import step_from_dict
 from trainauto.core.records import StepRecord
-from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_directory import RunDirectory, length_until
 
 Entry = TypeVar("Entry")
 
@@ -20,7 +20,17 @@ def logged_steps(run: RunDirectory) -> Iterator[StepRecord]:
     Raises:
         InputError: a line holds no step that this version can read.
     """
-    yield from _read(run.records, step_from_dict)
+    yield from read_entries(run.records, step_from_dict)
+
+
+def steps_after(run: RunDirectory, step: int) -> Iterator[StepRecord]:
+    """Yield the steps after ``step``; only the end of the log is read.
+
+    Raises:
+        InputError: a line holds no step that this version can read.
+    """
+    if run.records.is_file():
+        yield from read_entries(run.records, step_from_dict, length_until(run.records, step))
 
 
 def logged_decisions(run: RunDirectory) -> Iterator[tuple[int, Decision]]:
@@ -29,7 +39,7 @@ def logged_decisions(run: RunDirectory) -> Iterator[tuple[int, Decision]]:
     Raises:
         InputError: a line holds no decision that this version can read.
     """
-    yield from _read(run.decisions, lambda line: (int(line["step"]), decision_from_dict(line)))
+    yield from read_entries(run.decisions, lambda line: (int(line["step"]), decision_from_dict(line)))
 
 
 def validated_sets(run: RunDirectory, step: int) -> dict[str, Mapping[str, Any]]:
@@ -37,11 +47,17 @@ def validated_sets(run: RunDirectory, step: int) -> dict[str, Mapping[str, Any]]
     return {str(line.get("dataset")): line for line in read_lines(run.validations) if line.get("step") == step}
 
 
-def _read(path: Path, parse: Callable[[Mapping[str, Any]], Entry]) -> Iterator[Entry]:
-    for number, line in enumerate(read_lines(path), 1):
+def read_entries(path: Path, parse: Callable[[Mapping[str, Any]], Entry], start: int = 0) -> Iterator[Entry]:
+    """Yield what ``parse`` makes of each line of a log, from the byte ``start`` on.
+
+    Raises:
+        InputError: it cannot read one.
+    """
+    for number, line in enumerate(read_lines(path, start), 1):
         try:
             yield parse(line)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            message = f"{path}: entry {number} cannot be read: {lacks}"
+            where = f"entry {number}" + (f" after byte {start}" if start else "")
+            message = f"{path}: {where} cannot be read: {lacks}"
             raise InputError(Problem(message, advice="Was it written by another version, or edited?")) from error

@@ -219,3 +219,27 @@ def test_what_was_probably_meant(problems: Reporter, text: str, what: str, advic
     assert advice in problem.advice
     assert problem.place is not None
     assert problem.place.line > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x" * 201, "a name of 201 bytes is too long for a folder: 200 at most"),
+        ("\N{CJK UNIFIED IDEOGRAPH-65E5}" * 67, "a name of 201 bytes"),
+        ("../up", "text that matches"),
+        ("a/b", "text that matches"),
+        ('"\\e[31mred"', "text that matches"),
+        ('"\\u202Eabc"', "text that matches"),
+        ("\N{ROCKET}", "text that matches"),
+    ],
+)
+@pytest.mark.parametrize("of_set", [False, True])
+def test_a_name_that_is_no_folders_is_refused_in_words(tmp_path: Path, name: str, words: str, of_set: bool) -> None:
+    file = tmp_path / "options.yml"
+    val = f"  val: {{name: {name}, type: GTImageDataset, dataroot_gt: a}}\nnetwork_g"
+    file.write_text(MINIMAL.replace("network_g", val) if of_set else MINIMAL.replace("minimal", name), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_options(file)
+    assert words in caught.value.problems[0].message
+    assert "\x1b" not in str(caught.value)
+    assert "\u202e" not in str(caught.value)

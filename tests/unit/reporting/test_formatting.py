@@ -37,7 +37,7 @@ def test_what_is_drawn_again_and_again_has_one_line_whose_columns_stay(total: in
         plan = Plan.of(batch_size=batch, lq_size=48)
         rates = {"g": 0.003 / step}
         window.add(a_step(step, data_seconds=data_s, step_seconds=step_s, plan=plan, learning_rates=rates))
-        lines.append(standing_line(window.figures(), summary, a_progress(step), 80))
+        lines.append(standing_line(window.figures(), summary, a_progress(step), (data_s + step_s) * (total - step), 80))
     assert max(map(len, lines)) <= 80
     assert len({line.index("loss ") for line in lines}) == 1
     assert len({line.index("data ") for line in lines}) == 1

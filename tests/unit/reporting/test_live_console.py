@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.unit.reporting.builders import a_summary
+from tests.unit.reporting.builders import a_progress, a_step, a_summary
 from tests.unit.reporting.shown_runs import run_through
-from trainauto.core.run_events import DETAIL
+from trainauto.core.run_events import DETAIL, RunEnd
 from trainauto.reporting.console import LiveConsole, PlainConsole, console_sink
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.text_log import TrainingLog
@@ -42,7 +42,7 @@ def test_a_terminal_gets_a_bar_and_lines_above_it(live: LiveConsole, monkeypatch
     assert shown.count("plan -> batch_size 16") == 1
     assert " 7/20  loss 0.0714   5 it/s       data 10%  4x48   mem 25%  ETA 2.6s" in shown
     assert "saved checkpoint 20" in shown
-    assert shown.rstrip().endswith("checkpoint  checkpoints/20")
+    assert shown.rstrip().endswith("OOM         none")
     assert is_given_back(live)
 
 
@@ -50,6 +50,20 @@ def test_a_terminal_is_redrawn_seldom_and_ends_with_the_last_step(live: LiveCons
     run_through(live, total=20)
     assert "7/20" not in shown_by(live)
     assert "20/20" in shown_by(live)
+
+
+def test_lines_follow_a_terminal_that_is_resized(live: LiveConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainauto.reporting.console._REDRAW_S", 0.0)
+    live.start(a_summary(total=20))
+    live.console.width = 50
+    before = len(shown_by(live))
+    live.message("word " * 30, logging.INFO)
+    live.step(a_step(1), (), a_progress(1))
+    live.end(RunEnd("completed", "all " * 30, a_progress(1)))
+    live.close()
+    lines = shown_by(live)[before:].replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= 50
+    assert any(line.startswith(" 1/20  loss 0.5000") for line in lines)
 
 
 def test_a_terminal_is_given_back_when_the_run_breaks_off(live: LiveConsole) -> None:

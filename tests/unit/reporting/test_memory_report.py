@@ -10,6 +10,7 @@ import pytest
 from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_validation
 from trainauto.cli import main
 from trainauto.core.decisions import KeepPlan, PlanChange, RateFactor
+from trainauto.core.errors import InputError
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import MicrobatchSplit, PeakReading
 from trainauto.reporting.jsonl import JsonLines
@@ -153,13 +154,14 @@ def test_what_is_no_run_is_refused_in_words(tmp_path: Path, capsys: pytest.Captu
     cases = {
         tmp_path / "nowhere": "nowhere does not exist",
         file: "notes.txt is a file",
-        tmp_path / "experiments": "Experiments in it: broken, demo.",
         made.path: "is no run",
         broken.path: "entry 1 cannot be read: it lacks 'samples'",
     }
     for path, words in cases.items():
         assert main(["report", str(path)]) == 2
         assert words in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"Experiments in it: broken, demo\."):
+        RunDirectory.find(tmp_path / "experiments")  # as commands for one run ask
     made.write_config({})
     assert main(["report", str(made.path)]) == 2
     assert "has no steps yet" in capsys.readouterr().err

@@ -57,21 +57,21 @@ def test_a_loss_of_zero_is_shown_as_it_is() -> None:
     for loss, text in ((0.0, "0.0000"), (-0.0625, "-0.062"), (0.0004, "4.0e-04"), (12345.0, "1.2e+04")):
         window = StepWindow()
         window.add(a_step(1, losses={"l1": loss}))
-        line = standing_line(window.figures(), a_summary(), a_progress(1), 80)
+        line = standing_line(window.figures(), a_summary(), a_progress(1), None, 80)
         assert f"  loss {text} " in line
 
 
 @pytest.mark.parametrize(
     ("in_training", "in_validation", "text"),
     [
-        (0, 0, None),
+        (0, 0, "none"),
         (3, 0, "3 passes of training did not fit"),
         (1, 1, "1 pass of training, 1 tile of validation did not fit"),
         (0, 2, "2 tiles of validation did not fit"),
     ],
 )
 def test_the_end_counts_as_the_report_does_how_often_memory_ran_out(
-    tmp_path: Path, in_training: int, in_validation: int, text: str | None
+    tmp_path: Path, in_training: int, in_validation: int, text: str
 ) -> None:
     """Also what happened after the last line on how the run stands."""
     run = RunDirectory.create(tmp_path, "demo")
@@ -85,7 +85,7 @@ def test_the_end_counts_as_the_report_does_how_often_memory_ran_out(
         sink.end(RunEnd("completed", "done", a_progress(2)))
         sink.close()
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("OOM")]
-    assert lines == ([f"OOM         {text}"] if text else [])
+    assert lines == [f"OOM         {text}"]
     reported = [line for line in as_text(memory_report(run)).splitlines() if line.startswith("OOM")]
     assert reported == (lines or ["OOM         none"])
 

@@ -37,7 +37,7 @@ def test_training_log_is_appended_to_and_closed(tmp_path: Path) -> None:
         sink.close()
     assert [line[24:] for line in path.read_text(encoding="utf-8").splitlines()] == [
         "WARNING first",
-        "WARNING second",
+        "WARNING     second",
         "WARNING third größer",
     ]
 

@@ -18,6 +18,9 @@ from trainauto.options.schema import Component, Datasets, ValDataset
 from trainauto.tasks.sr.models.tiles import TiledEnlarger
 from trainauto.tasks.sr.models.validation import Validator
 
+_LONGEST_NAME = 50
+"""Characters of a set that is called as its folder is: that many are no more bytes than folders take."""
+
 
 def network_to_measure(loaded: LoadedOptions, device: torch.device) -> nn.Module:
     """Return the network of a test file with its weights, in evaluation mode.
@@ -80,7 +83,7 @@ def with_images(loaded: LoadedOptions, gt: str, lq: str | None) -> LoadedOptions
 
     A run without metrics is measured by those that everybody prints.
     """
-    name = re.sub(r"[^\w.-]", "_", Path(gt).resolve().name) or "images"
+    name = re.sub(r"[^\w.-]", "_", Path(gt).resolve().name).lstrip(".-")[:_LONGEST_NAME] or "images"
     kind = "GTImageDataset" if lq is None else "PairedImageDataset"
     chosen = ValDataset(type=kind, name=name, dataroot_gt=gt, dataroot_lq=lq)
     options = loaded.options

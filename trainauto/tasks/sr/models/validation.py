@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainauto.core.files import write_atomically
+from trainauto.core.files import place_below, write_atomically
 from trainauto.core.process import Limited, without_memory_limit
 from trainauto.core.records import ImageScore, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture
@@ -170,7 +170,7 @@ class Validator:
                 if judged.output is None:
                     continue
                 if self._pictures is not None:
-                    _write_picture(self._pictures / self._file(judged.score.name, step), judged.output)
+                    _write_picture(self._file(self._pictures, judged.score.name, step), judged.output)
                 if len(shown) < SHOWN_PICTURES:
                     shown.append(Picture(judged.score.name, judged.output, judged.bicubic, judged.reference))
         record = ValidationRecord(
@@ -200,8 +200,9 @@ class Validator:
             return None
         return judges.meet(mine)
 
-    def _file(self, name: str, step: int) -> str:
-        return f"{name}/{step:08d}.png" if self._by_step else f"{name}.png"
+    def _file(self, folder: Path, name: str, step: int) -> Path:
+        place = place_below(folder, name)
+        return place / f"{step:08d}.png" if self._by_step else place.with_name(f"{place.name}.png")
 
     @property
     def overlap_px(self) -> int:

@@ -1,0 +1,55 @@
+"""How long a run still takes."""
+
+import math
+
+from trainauto.core.records import StepRecord, ValidationRecord
+from trainauto.core.run_events import RunSummary
+
+_MEMORY_S = 60.0
+"""Seconds of training that the rate is mostly of: long enough not to jump, short enough to follow a change of plan."""
+
+_LEAST_KEPT = 0.95
+"""Share of what was before that a step keeps, however long it took: about twenty steps count."""
+
+
+class TimeLeft:
+    """Tells the seconds that are left, by the rate of the last minute of training and the time that validations take.
+
+    The rate is one of steps, or of samples where these are what the run's length is counted in: batches may grow. What
+    a resumed run had done before counts for what is left, and not for the rate. The first step is left out of it: it
+    loads libraries and chooses algorithms.
+
+    Args:
+        summary: of the run.
+    """
+
+    def __init__(self, summary: RunSummary) -> None:
+        self._summary = summary
+        self._steps = 0
+        self._recent = 0.0
+        self._recent_s = 0.0
+        self._trained_s = 0.0
+        self._validated_s = 0.0
+        self._trained_at_validation_s = 0.0
+
+    def step(self, record: StepRecord) -> None:
+        """Take in a step."""
+        seconds = record.data_seconds + record.step_seconds
+        kept = max(_LEAST_KEPT, math.exp(-seconds / _MEMORY_S)) if self._steps > 1 else 0.0
+        done = 1 if self._summary.unit == "steps" else record.shape.samples
+        self._recent, self._recent_s = self._recent * kept + done, self._recent_s * kept + seconds
+        self._trained_s += seconds
+        self._steps += 1
+
+    def validation(self, record: ValidationRecord) -> None:
+        """Take in a validation; one before the first step says nothing of how often there will be one."""
+        if self._trained_s > 0:
+            self._validated_s += record.seconds
+            self._trained_at_validation_s = self._trained_s
+
+    def seconds(self, done: int) -> float | None:
+        """Return the seconds that are left when ``done`` of the run's length lies behind; ``None`` if nobody knows."""
+        if self._recent_s <= 0:
+            return None
+        left_s = max(0, self._summary.total - done) * self._recent_s / self._recent
+        return left_s * (1 + self._validated_s / self._trained_at_validation_s if self._validated_s else 1.0)
