@@ -65,6 +65,9 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "WANDB_CACHE_DIR": str(tmp_path / "wandb-cache"),
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "HF_HUB_OFFLINE": "1",
+        "WANDB_MODE": "online",  # the file decides, and nothing else
+        "TRACKIO_SPACE_ID": "somebody/elsewhere",
+        "TRACKIO_WEBHOOK_URL": "http://127.0.0.1:9",
     }.items():
         monkeypatch.setenv(name, value)
     if needs("trackio").args[0] is False:
@@ -229,6 +232,18 @@ def test_what_trackio_says_stays_off_the_terminal(tmp_path: Path, write_images: 
     assert ended.returncode == 0
     assert "Trackio" not in ended.stdout + ended.stderr
     assert "trackio on this machine" in ended.stdout
+
+
+@needs("trackio")
+def test_a_replay_tells_nobody(tmp_path: Path, write_images: Callable[..., Path], at_home: Path) -> None:
+    options = options_with(write_images("gt", 3, (60, 60)), {"trackio": {"project": "demo"}}, train={"total_iter": 4})
+    file = write_options(tmp_path / "x.yml", options)
+    assert train(file).returncode == 0
+    ended = command("replay", "experiments/tiny", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "trackio" not in ended.stdout
+    assert len({row[0] for row in trackio_rows(at_home / "trackio", "demo", "run_name", "metrics")}) == 1
+    assert not RunDirectory.find(tmp_path / "experiments" / "tiny_replay").trackers.exists()
 
 
 @needs("mlflow")

@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -121,18 +122,28 @@ class Trackers(Sink):
     def _finish(self, end: End, longest_s: float) -> None:
         self._tell_of(self._progress.steps, "end", f"{end.status}: {end.reason}")
         self._tell(end)
-        slow = wait_for_all(self._threads, min(_SAID_AFTER_S, longest_s))
-        if slow:
-            logger.info("waiting up to %.0f s for %s", longest_s, " and ".join(thread.name for thread in slow))
-            slow = wait_for_all(slow, longest_s - _SAID_AFTER_S)
+        start_s = time.monotonic()
+        slow = self._waited(longest_s)
         self._say_notes()
         for thread in self._threads:
             if thread in slow:
+                thread.leave()
                 what = "had not taken %d reports after %.0f s; the run ends without it, and its own files have them"
-                logger.warning(f"%s {what}", thread.name, thread.left, longest_s)
+                logger.warning(f"%s {what}", thread.name, thread.left, time.monotonic() - start_s)
             elif thread.left:
                 logger.warning("%s has not taken %d reports; the run's own files have them", thread.name, thread.left)
         self._threads = []
+
+    def _waited(self, longest_s: float) -> list[TrackerThread]:
+        """Wait for the trackers, and return those that are not done; Ctrl-C ends the wait, for the run is over."""
+        slow = self._threads
+        with suppress(KeyboardInterrupt):
+            slow = wait_for_all(slow, min(_SAID_AFTER_S, longest_s))
+            if slow:
+                names = " and ".join(thread.name for thread in slow)
+                logger.info("waiting up to %.0f s for %s; Ctrl-C ends the wait", longest_s, names)
+                slow = wait_for_all(slow, longest_s - _SAID_AFTER_S)
+        return slow
 
     def _described(self, summary: RunSummary) -> TrackedRun:
         facts: dict[str, Any] = {

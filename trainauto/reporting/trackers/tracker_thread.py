@@ -50,7 +50,7 @@ class TrackerThread:
         self._notes: list[str] = []
         self._said: set[str] = set()
         self._ending = threading.Event()
-        self._is_over = self._is_busy = False
+        self._is_over = self._is_busy = self._is_left = False
         self._failures = self._lost = 0
         self._thread = threading.Thread(target=self._work, name=f"trainauto-{tracker.name}", daemon=True)
 
@@ -80,6 +80,10 @@ class TrackerThread:
         """Wait for the thread to end; return whether it has."""
         self._thread.join(max(0.0, timeout_s))
         return not self._thread.is_alive()
+
+    def leave(self) -> None:
+        """Call the tracker no more once the call under way is over, which nobody waits for."""
+        self._is_left = True
 
     @property
     def left(self) -> int:
@@ -152,6 +156,8 @@ class TrackerThread:
     def _is_done(self, call: Callable[[], None]) -> bool:
         """Try a call a few times; once the run has ended, as often but without pauses."""
         for _ in range(ATTEMPTS):
+            if self._is_left:
+                break
             try:
                 call()
             except Exception as error:

@@ -9,7 +9,8 @@ from trainauto.reporting.trackers.tracker import End, Event, Point, TrackedRun, 
 from trainauto.reporting.trackers.tracker_ids import TrackerIds
 
 _DECISIONS = "decisions"
-_FINISH_TIMEOUT_S = 30.0
+_INIT_TIMEOUT_S = 20.0
+_FINISH_TIMEOUT_S = 20.0
 """For uploads at the end, here and when the process exits: without it wandb waits for a network as long as it takes."""
 
 
@@ -53,7 +54,9 @@ class WandbTracker(Tracker):
             mode="online" if self._is_online else "offline",
             config=dict(run.config),
             # The console is ours, and what it shows is in training.log; nothing may be asked of whoever sits there.
-            settings=wandb.Settings(console="off", silent=True, finish_timeout=_FINISH_TIMEOUT_S),
+            settings=wandb.Settings(
+                console="off", silent=True, init_timeout=_INIT_TIMEOUT_S, finish_timeout=_FINISH_TIMEOUT_S
+            ),
         )
         self._table = wandb.Table(columns=["step", "kind", "text"], log_mode="INCREMENTAL")
 

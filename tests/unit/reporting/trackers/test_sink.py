@@ -1,5 +1,7 @@
 import json
 import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -128,9 +130,27 @@ def test_a_tracker_that_hangs_slows_no_step_and_the_end_for_a_while(run: RunDire
     assert 1.0 < end_s < 3.0
     assert works.told[-1] == End("completed", "done")
     assert said[0] == "WARNING a list is slower than the run: fewer points of curves reach it, and every decision"
-    assert "INFO waiting up to 2 s for a list" in said
+    assert "INFO waiting up to 2 s for a list; Ctrl-C ends the wait" in said
     assert said[-1].startswith("WARNING a list had not taken ")
     assert said[-1].endswith(" reports after 2 s; the run ends without it, and its own files have them")
+
+
+def test_ctrl_c_ends_the_wait_and_not_the_run(run: RunDirectory, said: list[str]) -> None:
+    is_open = threading.Event()
+    with Reporter([a_sink(run, ListTracker(is_open=is_open), longest_wait_s=5.0)]) as reporter:
+        reporter.start(a_summary())
+        interrupt = threading.Timer(1.2, os.kill, (os.getpid(), signal.SIGINT))
+        interrupt.start()
+        start = time.perf_counter()
+        reporter.end(END)
+        end_s = time.perf_counter() - start
+        interrupt.join()
+    is_open.set()
+    assert 1.0 < end_s < 3.0
+    assert (
+        said[-1]
+        == "WARNING a list had not taken 2 reports after 1 s; the run ends without it, and its own files have them"
+    )
 
 
 @pytest.mark.parametrize("error", [OSError("away"), MemoryError(), SystemExit(1), KeyError("x")])
