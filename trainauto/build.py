@@ -14,6 +14,7 @@ from trainauto.builders.model import build_schedule, load_compiler
 from trainauto.builders.resume import take_up
 from trainauto.builders.run_parts import RunParts, build_parts
 from trainauto.builders.summary import run_summary
+from trainauto.builders.trackers import check_trackers, tracker_sinks
 from trainauto.core.worker_process import WorkerProcess
 from trainauto.data import DynamicDataset
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -76,6 +77,7 @@ def build_run(
         CheckpointError: it cannot be read.
     """
     loaded = runs_of_the_engine(given, "this command")
+    check_trackers(loaded, loaded.options.logger)
     with StartupLog(repeated_log) as startup_log, RunLock() as lock:
         earlier, checkpoints, checkpoint = earlier_run(
             loaded.options, ranks, lock, auto_resume=auto_resume, restarted=restarted
@@ -194,7 +196,9 @@ def _assembled(
 def _sinks(options: RunOptions, directory: RunDirectory, ranks: Communicator) -> Sequence[Sink]:
     if not ranks.is_first:
         return ()
-    return default_sinks(directory, options.logger.print_freq, tensorboard=options.logger.use_tb_logger)
+    every, root = options.logger.print_freq, Path(options.path.experiments_root)
+    sinks = default_sinks(directory, every, tensorboard=options.logger.use_tb_logger)
+    return [*sinks, *tracker_sinks(options.logger, directory, root, options.name, every)]
 
 
 def _write_metadata(run: Run, parts: RunParts, start: WarmStart, directory: RunDirectory) -> None:

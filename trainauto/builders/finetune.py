@@ -21,6 +21,7 @@ from trainauto.builders.finetune_words import (
     step_words,
     trained_words,
 )
+from trainauto.builders.trackers import tracker_sinks, tracker_words
 from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
@@ -126,6 +127,7 @@ class FinetuneRun(TrainerRun):
             ("steps", step_words(options.training)),
             ("rates", rate_words(options.training)),
             ("memory", memory_words(budget_bytes, self._precision)),
+            ("trackers", tracker_words(options.logger, self.place.root)),
         )
 
     def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
@@ -137,6 +139,9 @@ class FinetuneRun(TrainerRun):
         """
         start = time.monotonic()
         trainer = self._trainer(self._arguments(self.checkpoints(directory)), directory)
+        options = self._loaded.options
+        every = options.training.logging_steps
+        trainer.own_sinks = tracker_sinks(options.logger, directory, self.place.root, options.name, every)
         epochs = EpochModels(directory.checkpoints, trainer, self.write_model)
         trainer.add_callback(epochs)
         trainer.add_callback(SayChanges(self.changes))

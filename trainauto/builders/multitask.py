@@ -11,6 +11,7 @@ from torch import nn
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.multitask_schedule import ScheduledTrainer
 from trainauto.builders.schedules import build_shape
+from trainauto.builders.trackers import tracker_sinks, tracker_words
 from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
@@ -25,6 +26,7 @@ from trainauto.optim.precision import Precision
 from trainauto.options.load import LoadedOptions
 from trainauto.options.multitask_options import MultitaskOptions, MultitaskTraining
 from trainauto.reporting.formatting import duration, in_thousands
+from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import TRAINER_RUNS, RunDirectory
 from trainauto.tasks.multitask import digits, digits_model
 from trainauto.tasks.multitask.accuracy import accuracy_by_task, accuracy_text
@@ -116,6 +118,7 @@ class MultitaskRun(TrainerRun):
             ("tokenizer", f"{len(self._tokenizer)} tokens"),
             ("steps", _step_words(options)),
             ("memory", f"{size_text(budget_bytes)}{filled}" if budget_bytes else f"all there is{filled}"),
+            ("trackers", tracker_words(options.logger, self.place.root)),
         )
 
     def train(self, directory: RunDirectory, signals: StopSignals, *, resumes: bool) -> Sequence[Pair]:
@@ -131,6 +134,7 @@ class MultitaskRun(TrainerRun):
         monitor = DynamicBatchingMonitor(directory.path, tensorboard=self._loaded.options.logger.use_tb_logger)
         try:
             trainer = self._trainer(directory, monitor)
+            trainer.own_sinks = self._tracker_sinks(directory)
             trainer.add_callback(SayChanges(self.changes))
             trainer.add_callback(StopOnSignal(signals))
             trainer.train(resume_from_checkpoint=True if resumes else None)
@@ -152,6 +156,10 @@ class MultitaskRun(TrainerRun):
             ("metrics", str(monitor.folder)),
             ("model", str(folder)),
         )
+
+    def _tracker_sinks(self, directory: RunDirectory) -> Sequence[Sink]:
+        options = self._loaded.options
+        return tracker_sinks(options.logger, directory, self.place.root, options.name, options.logger.print_freq)
 
     def try_steps(self, folder: Path, steps: int) -> Sequence[Pair]:
         """Train a few steps, and measure on the first validation set."""

@@ -1,12 +1,14 @@
 """What a run says of itself before its first step."""
 
 import os
+from pathlib import Path
 
 import torch
 
 from trainauto.builders.memory import preset_for, with_memory
 from trainauto.builders.run_parts import RunParts
 from trainauto.builders.task_parts import TaskParts
+from trainauto.builders.trackers import tracker_words
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunSummary
 from trainauto.core.units import GIB
@@ -55,6 +57,7 @@ def _facts(
         *task.facts(),
         ("seed", f"{options.manual_seed}, torch {torch.__version__}, {', '.join(processes)}"),
         ("curves", str(directory.tensorboard) if options.logger.use_tb_logger else ""),
+        ("trackers", tracker_words(options.logger, Path(options.path.experiments_root))),
     )
 
 

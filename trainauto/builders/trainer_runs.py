@@ -11,6 +11,7 @@ from trainauto.builders.components import locate_errors
 from trainauto.builders.distributed_setup import new_folder
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.model import choose_precision
+from trainauto.builders.trackers import check_trackers
 from trainauto.builders.trainer_run import Pair, TrainerRun
 from trainauto.core.errors import InputError, Problem
 from trainauto.engine.random_state import seed_everything
@@ -98,6 +99,8 @@ def build_trainer_run(loaded: LoadedOptions[FileOptions]) -> TrainerRun:
         InputError: options, data or packages cannot be used.
     """
     check_packages(loaded)
+    if isinstance(loaded.options, MultitaskOptions | FinetuneOptions):
+        check_trackers(loaded, loaded.options.logger)
     load_plugins(loaded)
     precision = choose_precision(loaded)
     seed_everything(loaded.options.manual_seed)

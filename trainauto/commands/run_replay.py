@@ -17,6 +17,7 @@ from trainauto.core.run_events import RunSummary
 from trainauto.core.words import counted
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.options.schema import Options
+from trainauto.options.tracker_options import TRACKERS
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
 
@@ -63,13 +64,14 @@ class Part:
             raise InputError(Problem(f"{origin} cannot be read: {error!r}", advice="Each run writes it.")) from None
 
     def load(self, overrides: Sequence[str]) -> LoadedOptions:
-        """Return the options as they are to be here: no automations, and a budget only if asked for.
+        """Return the options as they are to be here: no automations, and a budget or trackers only if asked for.
 
         Raises:
             InputError: they cannot be used, or would give other samples.
         """
         then = super_resolution_only(load_options(self.given), "replay", RESUME_INSTEAD)
-        here = ["memory:budget=null", "memory:cpu_budget=null", f"name={then.options.name}{SUFFIX}", *overrides]
+        alone = [f"{key}=null" for key in ("memory:budget", "memory:cpu_budget", *(f"logger:{t}" for t in TRACKERS))]
+        here = [*alone, f"name={then.options.name}{SUFFIX}", *overrides]
         changed = load_options(self.given, [*here, "training_automations={}"])
         loaded = super_resolution_only(changed, "replay", RESUME_INSTEAD)
         _refuse_other_samples(then.options, loaded.options)

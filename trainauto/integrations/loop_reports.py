@@ -16,6 +16,7 @@ from trainauto.integrations.loop_model import LoopModel
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.formatting import WIDTH, wrapped
 from trainauto.reporting.reporter import Reporter
+from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class LoopReports:
         on_console: whether steps are told on the console, too; without it, only what is said in words is.
         curves_every: steps between points of curves.
         print_freq: steps between lines of the log.
+        more_sinks: further ones, besides those of every run directory.
 
     Attributes:
         folder: that of this run; empty without one.
@@ -51,9 +53,10 @@ class LoopReports:
         on_console: bool = True,
         curves_every: int = 1,
         print_freq: int = LOGGED_EVERY,
+        more_sinks: Sequence[Sink] = (),
     ) -> None:
         self._on_console, self._curves_every, self._print_freq = on_console, curves_every, print_freq
-        self._directory = directory
+        self._directory, self._more_sinks = directory, more_sinks
         self._root = Path(root) if root is not None else None
         self._reporter: Reporter | None = None
         self._progress = Progress()
@@ -75,7 +78,7 @@ class LoopReports:
             return
         self.folder = str(directory.path)
         sinks = default_sinks(directory, self._print_freq, console=self._on_console, curves_every=self._curves_every)
-        self._reporter = Reporter(sinks)
+        self._reporter = Reporter([*sinks, *self._more_sinks])
         self._reporter.start(replace(summary, run_directory=self.folder))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:

@@ -7,6 +7,7 @@ from trainauto.options.source_locations import KeyPath
 _LENGTH = "Write num_train_epochs or max_steps under training."
 _PRECISION = "Write use_amp: true at the top level: forward and loss then run in bfloat16."
 _DATA = "Write it as path under dataset."
+_TRACKERS = "Write logger: {wandb: {project: NAME}} at the top level; mlflow and trackio stand there, too."
 
 _HINTS = {
     "model_name": "Write it as name under model.",
@@ -28,7 +29,11 @@ _HINTS = {
     "scheduler": "Write lr_scheduler_type under training, e.g. cosine.",
     "grad_clip": "Write max_grad_norm under training.",
     "train": "Write training: files of fine-tuning call it so.",
-    "logger": "Write logging_steps and save_steps under training.",
+    "print_freq": "Write logging_steps under training.",
+    "save_checkpoint_freq": "Write save_steps under training.",
+    "use_tb_logger": "Remove it: curves are always written.",
+    "report_to": _TRACKERS,
+    "wandb_project": _TRACKERS,
     "path": "Write output_dir under training.",
     "datasets": "Write dataset: {path: ...}.",
     "data": "Write dataset: {path: ...}.",

@@ -8,6 +8,7 @@ from trainauto.options.fields import FolderName, Fraction, NonNegativeInt, Posit
 from trainauto.options.resource_options import MemoryOptions
 from trainauto.options.run_options import FileOptions
 from trainauto.options.text_options import LoraOptions
+from trainauto.options.tracker_options import TrackerOptions
 
 Positive = Annotated[float, Field(gt=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
@@ -170,6 +171,10 @@ class FinetuneMemory(MemoryOptions):
     )
 
 
+class FinetuneLogger(TrackerOptions):
+    """Experiment trackers; how often there is a line, and a point of theirs, says logging_steps under training."""
+
+
 class FinetuneOptions(FileOptions):
     """One run of fine-tuning a vision-language model."""
 
@@ -180,6 +185,7 @@ class FinetuneOptions(FileOptions):
     dataset: FinetuneDataset = option(..., "Conversations, e.g. `{path: chats.jsonl}`.")
     training: FinetuneTraining = option(..., "Batches, rates, length.")
     memory: FinetuneMemory = option(FinetuneMemory(), "Memory budget.")
+    logger: FinetuneLogger = option(FinetuneLogger(), "Experiment trackers.")
 
 
 def step_conversations(training: FinetuneTraining) -> int:

@@ -15,6 +15,7 @@ from trainauto.options.fields import (
     whole,
 )
 from trainauto.options.resource_options import MemoryOptions
+from trainauto.options.tracker_options import TrackerOptions
 
 
 class RunPaths(Section):
@@ -23,7 +24,7 @@ class RunPaths(Section):
     experiments_root: str = option("experiments", "Folder of runs, relative to the working directory.")
 
 
-class RunLogger(Section):
+class RunFiles(Section):
     """What is written, and how often."""
 
     print_freq: PositiveInt = option(100, "Steps between lines on the console.", unit="optimizer steps")
@@ -34,6 +35,10 @@ class RunLogger(Section):
         3, "Newest checkpoints to keep, beside the best.", unit="checkpoints", reason="room for one that went wrong"
     )
     use_tb_logger: bool = option(True, "Write TensorBoard curves.")
+
+
+class RunLogger(TrackerOptions, RunFiles):
+    """What is written, and how often, and who is told of it besides."""
 
 
 class RunTraining(Section):

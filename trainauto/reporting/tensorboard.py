@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trainauto.core.decisions import Decision, PlanChange
-from trainauto.core.records import PeakReading, Progress, StepRecord, ValidationRecord
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
+from trainauto.reporting.curves import Unit, oom_words, step_curves, unit_at_start, unit_for, validation_curves
 from trainauto.reporting.formatting import decision_lines
 from trainauto.reporting.sinks import Sink
-from trainauto.reporting.step_stats import StepFigures, StepWindow, gain_over_baseline
-from trainauto.reporting.tensorboard_page import EXPLAINED, UNITS, Unit, charts, memory_tag, unit_for, unit_in
+from trainauto.reporting.step_stats import StepWindow
+from trainauto.reporting.tensorboard_page import EXPLAINED, charts, unit_in
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -52,11 +53,7 @@ class TensorBoard(Sink):
         unit = unit_in(self._folder) if begun_before else None
         self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=_FLUSH_S)
         self._summary = summary
-        target, limit = summary.memory_target_bytes, summary.memory_limit_bytes
-        if unit is None and target is not None:
-            unit = unit_for(target)
-        elif unit is None and limit is not None and unit_for(limit) == "MiB":
-            unit = "MiB"
+        unit = unit or unit_at_start(summary)
         if unit is not None:
             self._show_memory_in(unit)
 
@@ -74,7 +71,7 @@ class TensorBoard(Sink):
         """Add a point to every curve, every so many steps, and say what happened at once."""
         self._window.add(record)
         if record.ooms:
-            self._say("oom", f"memory ran out {_times(record.ooms)} under {record.plan}", record.step)
+            self._say("oom", oom_words(record), record.step)
         self._say_adjustments(decisions, record.step)
         if len(self._window) >= self._every:
             self._write_steps()
@@ -83,19 +80,13 @@ class TensorBoard(Sink):
         """Add the means of a validation, the gains over what costs nothing, and pictures."""
         if self._writer is None:
             return
-        for metric, value in record.metrics.items():
-            tag = f"validation/{record.dataset}/{metric}"
+        if record.peak is not None:
+            self._show_memory_in(unit_for(record.peak.allocated))
+        for tag, value in validation_curves(record, self._unit).items():
             self._writer.add_scalar(tag, value, record.step)
-            gain = gain_over_baseline(record, metric)
-            if gain is not None:
-                self._writer.add_scalar(f"{tag}_gain_over_{record.baseline_name}", gain, record.step)
         for picture in pictures[:MOST_PICTURES]:
             tag = f"{record.dataset}/{picture.name} (bicubic, output, reference)"
             self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
-        if record.peak is not None:
-            self._show_memory_in(unit_for(record.peak.allocated))
-            for tag, value in _in(self._unit, {"validation_peak": record.peak.allocated}).items():
-                self._writer.add_scalar(tag, value, record.step)
         self._say_adjustments(decisions, record.step)
         self._writer.flush()
 
@@ -128,12 +119,7 @@ class TensorBoard(Sink):
             return
         if figures.peak is not None:
             self._show_memory_in(unit_for(figures.peak.allocated))
-        curves = (
-            scalars(figures, self._unit)
-            | _bounds(figures.peak, self._summary, self._unit)
-            | marks(figures, adjusted=self._adjusted)
-        )
-        curves |= _prediction(figures.last, self._unit)
+        curves = step_curves(figures, self._summary, self._unit, adjusted=self._adjusted)
         self._adjusted = False
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
@@ -141,22 +127,6 @@ class TensorBoard(Sink):
         points = [Summary.Value(tag=tag, simple_value=value) for tag, value in curves.items()]
         file_writer: Any = self._writer.file_writer  # typed as None, but open since the writer was made
         file_writer.add_summary(Summary(value=points), figures.last.step)
-
-
-def scalars(figures: StepFigures, unit: Unit | None) -> dict[str, float]:
-    """Return the points of all curves by tag; memory in ``unit``, none of it where that is not settled."""
-    return {
-        **{f"loss/{name}": value for name, value in figures.losses.items()},
-        "loss/total": figures.loss,
-        **{f"lr/{name}": value for name, value in figures.last.learning_rates.items()},
-        **{f"grad_norm/{name}": value for name, value in figures.grad_norms.items()},
-        "speed/iterations_per_s": figures.steps_per_s,
-        "speed/samples_per_s": figures.samples_per_s,
-        "speed/data_s": figures.data_s,
-        "speed/step_s": figures.step_s,
-        **{f"plan/{name}": value for name, value in figures.last.plan.to_dict().items()},
-        **(_memory(figures.peak, unit) if figures.peak else {}),
-    }
 
 
 def side_by_side(picture: Picture) -> ImageArray:
@@ -175,37 +145,3 @@ def _middle(panel: ImageArray, height: int, width: int, channels: int) -> ImageA
     top, left = (panel.shape[0] - height) // 2, (panel.shape[1] - width) // 2
     cut = panel[top : top + height, left : left + width]
     return cut if cut.shape[2] == channels else np.repeat(cut, channels, axis=2)
-
-
-def marks(figures: StepFigures, *, adjusted: bool) -> dict[str, float]:
-    """Return 1 for what happened and 0 for what did not: curves of spikes, since TensorBoard knows no marks."""
-    return {"events/adjustment": float(adjusted), "events/oom": float(figures.ooms > 0)}
-
-
-def _memory(peak: PeakReading, unit: Unit | None) -> dict[str, float]:
-    return _in(unit, {"current": peak.current, "peak": peak.allocated, "reserved": peak.reserved})
-
-
-def _bounds(peak: PeakReading | None, summary: RunSummary, unit: Unit | None) -> dict[str, float]:
-    limit = peak.limit if peak is not None and peak.limit is not None else summary.memory_limit_bytes
-    return _in(unit, {"target": summary.memory_target_bytes, "limit": limit})
-
-
-def _prediction(record: StepRecord, unit: Unit | None) -> dict[str, float]:
-    if record.predicted is None:
-        return {}
-    curves = _in(unit, {"predicted": record.predicted})
-    if record.peak is not None and record.peak.allocated and record.is_whole:
-        error = (record.predicted - record.peak.allocated) / record.peak.allocated
-        curves["memory/prediction_error_percent"] = 100 * error
-    return curves
-
-
-def _in(unit: Unit | None, sizes: dict[str, int | None]) -> dict[str, float]:
-    if unit is None:
-        return {}
-    return {memory_tag(name, unit): size / UNITS[unit] for name, size in sizes.items() if size is not None}
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"

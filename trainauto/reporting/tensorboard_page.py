@@ -1,14 +1,9 @@
-"""TensorBoard's page "Custom scalars": its charts, what its curves are called, and the unit that memory is shown in."""
+"""TensorBoard's page "Custom scalars": its charts, what its lines are, and the unit that its files show memory in."""
 
 import re
 from pathlib import Path
-from typing import Literal
 
-from trainauto.core.units import GIB, MIB
-
-Unit = Literal["MiB", "GiB"]
-
-UNITS: dict[Unit, int] = {"MiB": MIB, "GiB": GIB}
+from trainauto.reporting.curves import Unit, memory_tag
 
 
 # A tag is a pattern that is matched from its beginning.
@@ -44,16 +39,6 @@ curves unless `Smoothing` at the left is set to 0: do that for plans and events.
 | `plan/lq_size`, `plan/batch_size` | crop in px of the low-quality image, and samples of a step |
 | `events/adjustment`, `events/oom` | 1 where the plan changed, or memory ran out; **Text** has the words |
 """
-
-
-def memory_tag(name: str, unit: Unit) -> str:
-    """Return the tag of a curve of memory, e.g. ``memory/peak_gib``."""
-    return f"memory/{name}_{unit.lower()}"
-
-
-def unit_for(size_bytes: int) -> Unit:
-    """Return the unit in which a size of this order reads well."""
-    return "MiB" if size_bytes < GIB else "GiB"
 
 
 def unit_in(folder: Path) -> Unit | None:

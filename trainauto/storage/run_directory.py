@@ -185,6 +185,11 @@ class RunDirectory:
         return within if within.is_dir() else self.path.parent / "tb" / self.path.name
 
     @property
+    def trackers(self) -> Path:
+        """What the run is called by experiment trackers; not there where none is told."""
+        return self.path / "trackers.json"
+
+    @property
     def validation(self) -> Path:
         """Folder of validation pictures."""
         return self.path / "validation"

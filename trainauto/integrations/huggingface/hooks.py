@@ -1,6 +1,6 @@
 """Where classes of memory-aware Trainers add what they keep of their own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from trainauto.core.plan import BatchShape
@@ -12,6 +12,7 @@ from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.samples import NestedSamples
 from trainauto.optim.schedules import RateSchedule
+from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import RunDirectory
 
 
@@ -37,11 +38,13 @@ class TrainingHooks:
         batch_parts: divides and measures batches of evaluations in which the first dimension of some tensor is not the
             sample; ``None`` where it is of all.
         own_run_directory: folder that is there already, for logs, curves and decisions; ``None`` makes one.
+        own_sinks: further sinks of what is reported of the run.
     """
 
     weighing: Weighing | None = None
     batch_parts: BatchParts | None = None
     own_run_directory: RunDirectory | None = None
+    own_sinks: Sequence[Sink] = ()
 
     def own_workload(self, one: Mapping[str, Any]) -> NestedSamples | None:
         """Return how batches are divided, where the first dimension of some tensor is not the sample.

@@ -79,6 +79,7 @@ class MemorySession:
         own: dict[str, Any] = {}
         if directory is not None:
             own = {"directory": directory, "name": args.run_name, "print_freq": int(args.logging_steps)}
+        own["more_sinks"] = trainer.own_sinks
         self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=_curves_every(args), **own)
         self._pending: PendingStep | None = None
         self._grad_norm: Any = None

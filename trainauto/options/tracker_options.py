@@ -1,0 +1,61 @@
+"""Experiment trackers that a run tells of itself: keys of the section ``logger`` of every option file."""
+
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
+
+from trainauto.options.fields import FolderName, Section, option
+
+ExperimentName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
+
+
+class WandbOptions(Section):
+    """Weights & Biases; needs `pip install 'trainauto[wandb]'`."""
+
+    project: FolderName | None = option(..., "Project that the run belongs to; null is off, as in files of BasicSR.")
+    mode: Literal["offline", "online"] = option(
+        "offline",
+        "online uploads while the run goes, after `wandb login`; offline writes to the folder wandb beside the runs, "
+        "which `wandb sync` uploads.",
+        reason="nothing leaves the machine unless the file says so",
+    )
+
+
+class MlflowOptions(Section):
+    """MLflow; needs `pip install 'trainauto[mlflow]'`."""
+
+    experiment: ExperimentName = option(..., "Experiment that the run belongs to; made where there is none.")
+    tracking_uri: str | None = option(
+        None,
+        "Where it goes: the address of a server (http://..., databricks), or of a database (sqlite:///FILE).",
+        reason="null: mlflow.db beside the runs; nothing leaves the machine unless the file says so",
+    )
+
+
+class TrackioOptions(Section):
+    """trackio; needs `pip install 'trainauto[trackio]'`."""
+
+    project: FolderName = option(..., "Project that the run belongs to.")
+    server: str | None = option(
+        None,
+        "Where it goes: a Space of Hugging Face (USER/NAME), or the address of a trackio server (https://...).",
+        reason="null: trackio's own folder; nothing leaves the machine unless the file says so",
+    )
+
+
+class TrackerOptions(Section):
+    """Experiment trackers; each is told in a thread of its own, which never slows or ends a run."""
+
+    wandb: WandbOptions | None = option(
+        None, "Tell Weights & Biases of the run, e.g. `{project: NAME}`.", reason="null: off"
+    )
+    mlflow: MlflowOptions | None = option(
+        None, "Tell MLflow of the run, e.g. `{experiment: NAME}`.", reason="null: off"
+    )
+    trackio: TrackioOptions | None = option(
+        None, "Tell trackio of the run, e.g. `{project: NAME}`.", reason="null: off"
+    )
+
+
+TRACKERS = tuple(TrackerOptions.model_fields)
+"""Keys of the trackers."""

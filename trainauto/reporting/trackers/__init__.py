@@ -1,0 +1,1 @@
+"""Experiment trackers: what a run tells them, the threads that do, and one module for each."""
