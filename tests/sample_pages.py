@@ -110,14 +110,14 @@ def learning(grid: list[int], marks: list[Block]) -> list[Block]:
     rate = [2e-4 * 0.5 ** (step // 25_000) for step in grid]
     smooth: Block = {"name": "mean of 1,000 steps", "style": "line", "x": "grid", "y": level}
     return [
-        chart("Loss", "number", [series("l1", loss) | {"low": low, "high": high}, smooth], marks, scale="auto"),
+        chart("Loss", "number", [series("l1", loss) | {"low": low, "high": high}, smooth], marks, axis="auto"),
         chart(
             "PSNR (Y) on validation",
             "number",
             [series("EDSR", psnr, steps), series("bicubic", [28.51, 28.51], [50, 100_000], "dash")],
             note="In dB, 4 pixels of border left out.",
         ),
-        chart("Learning rate", "number", [series("generator", rate, style="steps")], scale="log"),
+        chart("Learning rate", "number", [series("generator", rate, style="steps")], axis="log"),
     ]
 
 
@@ -151,7 +151,7 @@ def machine(grid: list[int], marks: list[Block]) -> list[Block]:
             "Throughput",
             "rate",
             [series("samples", [36 * value / GIB for value in peak]), series("steps", [12.0 for _ in grid])],
-            scale="auto",
+            axis="auto",
         ),
         chart(
             "Tokens",
@@ -305,7 +305,7 @@ def hostile() -> Page:
             marks,
             note=bad[6],
             id="hostile-chart",
-            scale="auto",
+            axis="auto",
         ),
         {"type": "events", "id": "events", "title": bad[1], "left_out": 0, "items": items},
         {"type": "pictures", "id": "pictures", "title": bad[5], "sets": sets},
@@ -351,7 +351,7 @@ def many_charts(charts: int = 25, points: int = 2000) -> Page:
         band = {"low": [round(value * 0.8, 4) for value in y], "high": [round(value * 1.3, 4) for value in y]}
         loss = series("loss", [round(value, 4) for value in y])
         lines = [loss | band if number % 2 else loss, series("mean", [round(value + 0.05, 4) for value in y])]
-        blocks.append(chart(f"Loss of task {number + 1}", "number", lines, sample_marks(), scale="auto"))
+        blocks.append(chart(f"Loss of task {number + 1}", "number", lines, sample_marks(), axis="auto"))
     page["sections"] = [section("Is it going well?", "", blocks)]
     return page
 
@@ -384,8 +384,8 @@ def comparison() -> Page:
         [["batch_size", "16", "auto", "auto"], ["precision", "bf16", "bf16", "fp8"]],
     )
     blocks = [
-        chart("Loss", "number", curves, scale="auto"),
-        chart("Loss, once more", "number", curves[:2], id="again", scale="log"),
+        chart("Loss", "number", curves, axis="auto"),
+        chart("Loss, once more", "number", curves[:2], id="again", axis="log"),
     ]
     page["sections"] = [section("Is it going well?", "", [*blocks, final]), section("With what?", "", [differing])]
     return page
@@ -404,7 +404,7 @@ def chart(title: str, unit: str, lines: list[Block], marks: list[Block] | None =
         "title": title,
         "note": "",
         "unit": unit,
-        "scale": "linear",
+        "axis": "linear",
         "from_zero": False,
     }
     return block | {"series": lines, "marks": marks or []} | more

@@ -50,7 +50,7 @@ def chart(
     series: Sequence[Block],
     *,
     unit: str = "number",
-    scale: str = "linear",
+    axis: str = "linear",
     note: str = "",
     from_zero: bool = False,
     marks: Sequence[Mapping[str, Any]] = (),
@@ -60,7 +60,7 @@ def chart(
     if not there:
         return []
     head = {"type": "chart", "id": ident, "title": visible(title, LONGEST_TEXT), "note": visible(note, LONGEST_TEXT)}
-    return [{**head, "unit": unit, "scale": scale, "from_zero": from_zero, "series": there, "marks": list(marks)}]
+    return [{**head, "unit": unit, "axis": axis, "from_zero": from_zero, "series": there, "marks": list(marks)}]
 
 
 def table(

@@ -150,7 +150,7 @@ class _Course:
 
 
 def _learning(course: _Course) -> list[Block]:
-    blocks = chart("loss", "Loss", course.of_all(names.LOSS), scale="auto")
+    blocks = chart("loss", "Loss", course.of_all(names.LOSS), axis="auto")
     for dataset, metric in _metrics(course.histories):
         blocks += chart(f"metric-{dataset}-{metric}", f"Validation: {dataset} {metric}", course.metric(dataset, metric))
     return blocks + chart("rate", "Learning rate", course.rates(), from_zero=True)

@@ -48,7 +48,7 @@ def _learning(history: RunHistory) -> list[Block]:
     series = [line("sum" if terms else "loss", history.curves, names.LOSS)]
     series += [line(name.removeprefix(names.TERM), history.curves, name) for name in terms]
     marks = marks_of(history.events, ("resume", "fail"))
-    return chart("loss", "Loss", series, scale="auto", marks=marks)
+    return chart("loss", "Loss", series, axis="auto", marks=marks)
 
 
 def _metrics(history: RunHistory) -> list[Block]:
@@ -83,7 +83,7 @@ def _rates(history: RunHistory) -> list[Block]:
     changed = marks_of(history.events, ("rate", "resume"))
     return [
         *chart("rate", "Learning rate", rates, from_zero=True, marks=changed),
-        *chart("norm", "Gradient norm", norms, scale="auto", note="before clipping", marks=changed),
+        *chart("norm", "Gradient norm", norms, axis="auto", note="before clipping", marks=changed),
     ]
 
 
@@ -116,7 +116,7 @@ def _speed(history: RunHistory) -> list[Block]:
     padding = [line("padding", curves, names.PADDING)]
     return [
         *(block for blocks in rates for block in blocks),
-        *chart("seconds", "Time of a step", spent, unit="seconds", scale="auto", from_zero=True),
+        *chart("seconds", "Time of a step", spent, unit="seconds", axis="auto", from_zero=True),
         *chart("padding", "Padding", padding, unit="percent", from_zero=True, note="tokens that are no text"),
     ]
 

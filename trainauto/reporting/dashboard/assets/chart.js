@@ -12,7 +12,7 @@ const sized = new ResizeObserver((entries) => entries.forEach((entry) => entry.t
 
 class Chart {
   constructor(block) {
-    this.isLog = block.scale === "log";
+    this.isLog = block.axis === "log";
     this.hidden = new Set(); // names of series that a person switched off
     this.isNear = true;
     this.isStale = false;
@@ -52,7 +52,7 @@ class Chart {
     this.title.replaceChildren(said(block.title));
     this.note.replaceChildren(said(block.note || ""));
     this.note.hidden = !block.note;
-    this.logButton.hidden = block.scale !== "auto" || !this.canBeLog;
+    this.logButton.hidden = block.axis !== "auto" || !this.canBeLog;
     const shape = JSON.stringify(this.series.map(({ name, style, colour, dash }) => [name, style, colour, dash]));
     this.isSameShape = shape === this.shape && hasValues(this.series) === Boolean(this.plot);
     if (shape !== this.shape) this.makeLegend();
