@@ -90,8 +90,8 @@ class Events {
 
   item(item) {
     const time = item.time === null || item.time === undefined ? [] : [el("time", {}, formatTime(item.time))];
-    const where = el("span", { class: "where" }, `step ${formatStep(item.step)}`, ...time);
-    const say = () => setText(document.getElementById("said"), `Charts show step ${formatStep(item.step)}.`);
+    const where = el("span", { class: "where" }, `${xName} ${formatStep(item.step)}`, ...time);
+    const say = () => setText(document.getElementById("said"), `Charts show ${xName} ${formatStep(item.step)}.`);
     const go = () => (moveCursor(item.step), say());
     const button = el("button", { type: "button", onclick: go, title: "Show this step in the charts" }, where, kindBadge(item.kind), said(item.title, "bdi", { class: "what" }));
     const element = el("li", { "data-kind": knownKind(item.kind) }, button);

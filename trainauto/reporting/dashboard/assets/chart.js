@@ -143,7 +143,7 @@ class Chart {
     const hasFocus = document.activeElement === this.plotArea;
     if (!this.isNear && !hasFocus) return;
     const step = view.cursor;
-    setText(this.readout, step === null ? "" : `step ${formatStep(step)}`);
+    setText(this.readout, step === null ? "" : `${xName} ${formatStep(step)}`);
     const texts = this.series.map((one, index) => {
       const at = step === null ? lastIndex(one) : indexAt(one, step);
       const text = at < 0 ? "–" : formatValue(one.y[at], this.block.unit);
@@ -152,7 +152,7 @@ class Chart {
     });
     if (hasFocus) {
       this.plotArea.setAttribute("aria-valuenow", step ?? view.whole[1]);
-      this.plotArea.setAttribute("aria-valuetext", `step ${formatStep(step ?? view.whole[1])}: ${texts.join(", ")}`);
+      this.plotArea.setAttribute("aria-valuetext", `${xName} ${formatStep(step ?? view.whole[1])}: ${texts.join(", ")}`);
     }
     if (!this.plot || this.plot === view.pointed) return;
     const left = step === null ? -10 : this.plot.valToPos(step, "x");
@@ -168,7 +168,7 @@ class Chart {
     this.tip.hidden = marks.length === 0;
     if (!marks.length) return;
     const line = (mark) =>
-      el("p", {}, kindBadge(mark.kind), ` at step ${formatStep(mark.x)}: `, said(mark.text));
+      el("p", {}, kindBadge(mark.kind), ` at ${xName} ${formatStep(mark.x)}: `, said(mark.text));
     this.tip.replaceChildren(...marks.slice(0, 4).map(line));
     if (marks.length > 4) this.tip.append(el("p", {}, `and ${marks.length - 4} more, in the list of events`));
     const over = this.plot.over;

@@ -11,6 +11,7 @@ const shown = { sections: new Map(), header: "", written: null, live: null };
 function shareSteps(page) {
   const charts = page.sections.flatMap(({ blocks }) => blocks.filter(({ type }) => type === "chart"));
   view.grid = page.grid;
+  xName = page.x_name || "step";
   const runs = new Set(charts.flatMap(({ series }) => series.map(({ run }) => run).filter((run) => run !== undefined && run !== null)));
   view.runs = [...runs].sort((one, other) => one - other);
   const ends = [page.grid, ...charts.flatMap(({ series }) => series.map(({ x }) => x).filter((x) => x !== "grid"))].filter((x) => x.length);

@@ -138,12 +138,12 @@ function valuesTable(block, series) {
   const kept = rare.size < MOST_ROWS ? all.filter((index) => rare.has(data[0][index])) : [];
   const rest = all.length > MOST_ROWS ? thinned(all, MOST_ROWS - kept.length) : all;
   const shown = [...new Set([...kept, ...rest])].sort((one, other) => one - other);
-  const columns = ["Step", ...series.map(({ name }) => name)];
+  const columns = [xName[0].toUpperCase() + xName.slice(1), ...series.map(({ name }) => name)];
   const rows = shown.map((index) => [
     formatStep(data[0][index]),
     ...series.map((_, place) => formatValue(data[place + 1][index] ?? null, block.unit)),
   ]);
-  const words = shown.length < all.length ? `${shown.length} of ${formatStep(all.length)} steps, evenly thinned.` : `All ${shown.length} steps.`;
+  const words = shown.length < all.length ? `${shown.length} of ${formatStep(all.length)} points, evenly thinned.` : `All ${shown.length} points.`;
   const content = { title: `Values of ${block.title}`, columns, numeric: columns.map(() => true), rows, marked: [] };
   return el("div", {}, el("p", { class: "note" }, words), tableElement(content));
 }

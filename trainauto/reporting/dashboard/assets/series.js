@@ -89,7 +89,7 @@ function summary(block, series) {
     if (last < 0) return `${one.name}: nothing measured`;
     const [least, most] = extent(one);
     const show = (value) => formatValue(value, block.unit);
-    return `${one.name}: last ${show(one.y[last])} at step ${formatStep(one.x[last])}, lowest ${show(least)}, highest ${show(most)}`;
+    return `${one.name}: last ${show(one.y[last])} at ${xName} ${formatStep(one.x[last])}, lowest ${show(least)}, highest ${show(most)}`;
   });
   if (series.length > 4) parts.push(`${series.length - 4} more series`);
   return `${block.title}. ${parts.join("; ")}.`;

@@ -63,6 +63,9 @@ function formatValue(value, unit) {
   return grouped(trimmed(scaled.toFixed(Math.min(decimals, 6)))) + suffix;
 }
 
+/** What curves go over: "step", or "sample" where runs are compared whose steps are not worth the same. */
+let xName = "step";
+
 /** A step, whole: 1,000,000. */
 function formatStep(step) {
   return grouped(String(step));

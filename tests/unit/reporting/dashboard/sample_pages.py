@@ -1,13 +1,10 @@
 """Pages with made-up figures for the browser: everything at once, hostile texts, no steps, many charts, three runs.
 
-python -m tests.sample_pages FOLDER writes them as files to look at.
+python -m tests.unit.reporting.dashboard.sample_pages FOLDER writes them as files to look at.
 """
 
 import base64
-import hashlib
-import html
 import io
-import json
 import math
 import random
 import sys
@@ -18,11 +15,8 @@ import numpy as np
 from PIL import Image
 
 from trainauto.core.words import visible
+from trainauto.reporting.dashboard.page_file import page_text
 
-ASSETS = Path(__file__).parent.parent / "trainauto/reporting/dashboard/assets"
-STYLES = ("uPlot.min.css", "page.css")
-SCRIPTS = ("uPlot.iife.min.js", "text.js", "series.js", "scales.js", "chart.js", "plot.js", "blocks.js", "pictures.js")
-SCRIPTS += ("page.js",)  # the last one starts the page
 GIB = 2**30
 
 HOSTILE = (
@@ -38,32 +32,6 @@ HOSTILE = (
 
 Page = dict[str, Any]
 Block = dict[str, Any]
-
-
-def assembled(page: Page) -> str:
-    """One file of the template, style sheets, data and scripts, under a policy that allows just these."""
-    styles = [(ASSETS / name).read_text(encoding="utf-8") for name in STYLES]
-    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    data = json.dumps(page, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    parts = {
-        "csp": (
-            f"default-src 'none'; script-src {hashes(scripts)}; style-src {hashes(styles)}; img-src data:; "
-            "connect-src 'self'; base-uri 'none'; form-action 'none'"
-        ),
-        "title": html.escape(page["title"]),
-        "styles": "\n".join(f"<style>{style}</style>" for style in styles),
-        "data": f'<script type="application/json" id="page">{data}</script>',
-        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
-    }
-    pieces = (ASSETS / "page.html").read_text(encoding="utf-8").split("{{")
-    rest = [piece.split("}}", 1) for piece in pieces[1:]]
-    return pieces[0] + "".join(parts[name] + text for name, text in rest)
-
-
-def hashes(assets: list[str]) -> str:
-    """Sources of a policy: what each inline asset hashes to."""
-    digests = (hashlib.sha256(asset.encode()).digest() for asset in assets)
-    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
 def everything() -> Page:
@@ -449,4 +417,4 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for sample, make in SAMPLES.items():
-        (folder / f"{sample}.html").write_text(assembled(make()), encoding="utf-8")
+        (folder / f"{sample}.html").write_text(page_text(make()), encoding="utf-8")
