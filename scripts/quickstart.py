@@ -148,6 +148,7 @@ def closing_words(
         if code > 128:
             lines.append(f"To resume:      {resume}")
     lines.append(f"The run is in   {short_path(run)}")
+    lines.append(f"Its page:       {short_path(run / 'dashboard.html')} (open it in a browser)")
     lines.append(f"Its curves:     {shell_command(curves)}")
     return "\n".join(lines)
 

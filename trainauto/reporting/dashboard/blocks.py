@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainauto.core.words import visible
-from trainauto.reporting.dashboard.curves import Curves, rounded
+from trainauto.reporting.dashboard.bounded_curves import Curves, rounded
 
 Block = dict[str, Any]
 

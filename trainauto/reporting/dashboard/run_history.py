@@ -7,7 +7,7 @@ from typing import Any
 
 from trainauto.core.decisions import Decision
 from trainauto.core.records import StepRecord
-from trainauto.reporting.dashboard.curves import Changes, Curves
+from trainauto.reporting.dashboard.bounded_curves import Changes, Curves
 from trainauto.reporting.dashboard.events import Event, Events, event_of, shortage_of
 from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.run_course import RUNNING, Course

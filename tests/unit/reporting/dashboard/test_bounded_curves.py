@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainauto.reporting.dashboard.curves import Changes, Curves, rounded
+from trainauto.reporting.dashboard.bounded_curves import Changes, Curves, rounded
 
 
 def filled(values: dict[int, float], most: int = 1000) -> Curves:
