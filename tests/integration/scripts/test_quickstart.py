@@ -98,8 +98,9 @@ def test_only_a_run_of_its_own_length_is_judged(
 ):
     (project / "validation.jsonl").write_text(json.dumps(record(gain)) + "\n")
     assert quickstart.main(arguments) == code
-    *lines, before, place, curves = capsys.readouterr().out.splitlines()
+    *lines, before, place, page, curves = capsys.readouterr().out.splitlines()
     assert "p0" in "".join(lines)
     assert place.startswith("The run is in")
+    assert "dashboard.html" in page
     assert curves.startswith("Its curves")
     assert (f"quickstart: {line}" in before) if line else "PSNR-Y" not in before
