@@ -49,7 +49,8 @@ def test_a_run_ends_with_its_place_and_the_command_that_shows_its_curves(
     run = project / "experiments" / "a name" / "20250101_000000"
     passed = (run / "arguments").read_text().splitlines()
     assert passed == ["-opt", str(quickstart.OPTION_FILE), "--force_yml", "train:total_iter=50", "-x"]
-    *_, place, curves = capsys.readouterr().out.splitlines()
+    *_, place, page, curves = capsys.readouterr().out.splitlines()
+    assert f"{run.relative_to(project.parent)}/dashboard.html (" in page
     assert place.split("  ")[-1].strip() == str(run.relative_to(project.parent))
     experiments = shlex.quote(str(run.relative_to(project.parent).parents[1]))
     assert curves.endswith(f"-m tensorboard.main --logdir {experiments}")
