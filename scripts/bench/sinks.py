@@ -1,11 +1,12 @@
 """What each sink of a run costs, as a share of steps of 200 ms, and how large the page of a long run is.
 
-    python scripts/bench/sinks.py [--steps 20000] [--folder DIR] [--only-page] [--json FILE]
+    python scripts/bench/sinks.py [--steps 20000] [--folder DIR] [--only-page] [--trackers] [--json FILE]
 
 The steps are simulated: sinks get records such as a training's, and the page is told that each step took 200 ms, so
 that it is written as often as in a run of that length. Real is what they cost: CPU time of the thread that calls them,
 and for all together that of the threads they write in, too. A validation with four pictures comes every 5,000 steps.
---only-page leaves all but the records and the page out, for a run of a million steps.
+--only-page leaves all but the records and the page out, for a run of a million steps; --trackers tells wandb, mlflow
+and trackio, too, on this machine alone: their packages must be installed.
 
 Exit code 1 if all sinks together take more than 0.5 % of the time, or the page more than 0.3 %.
 """
@@ -24,10 +25,12 @@ from typing import Any
 
 from simulated_run import STEP_S, end_of, steps_of, summary_of, validation_of
 
+from trainauto.builders.trackers import tracker_sinks
 from trainauto.core.decisions import Decision
 from trainauto.core.files import write_json_atomically
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture
+from trainauto.options.tracker_options import MlflowOptions, TrackerOptions, TrackioOptions, WandbOptions
 from trainauto.reporting.dashboard.dashboard_sink import Dashboard
 from trainauto.reporting.dashboard.page_file import page_in, page_json
 from trainauto.reporting.dashboard.pictures import pictures_of
@@ -37,7 +40,7 @@ from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import RunDirectory
 
 MOST_OF_ALL, MOST_OF_PAGE = 0.005, 0.003
-VALIDATED_EVERY = 5_000
+LOGGED_EVERY, VALIDATED_EVERY = 100, 5_000
 
 
 class Clock:
@@ -57,11 +60,12 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--folder", type=Path, help="keep the run there")
     parser.add_argument("--only-page", action="store_true", help="records and page alone")
+    parser.add_argument("--trackers", action="store_true", help="wandb, mlflow and trackio, too, offline")
     parser.add_argument("--json", type=Path)
     parsed = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         run = RunDirectory.create(parsed.folder or Path(temporary), "simulated")
-        found = measure(run, parsed.steps, only_page=parsed.only_page)
+        found = measure(run, parsed.steps, only_page=parsed.only_page, trackers=parsed.trackers)
     for name, microseconds in found["us_a_step"].items():
         print(f"{name:<14}{microseconds:9.1f} us a step  {microseconds / 1e6 / STEP_S:8.4%}")
     print(
@@ -76,14 +80,21 @@ def main() -> int:
     return int(failed)
 
 
-def measure(run: RunDirectory, steps: int, *, only_page: bool) -> dict[str, Any]:
+def measure(run: RunDirectory, steps: int, *, only_page: bool, trackers: bool = False) -> dict[str, Any]:
     """Report a simulated run to its sinks; returns CPU microseconds a step by sink and of all, and the page's size."""
     clock = Clock()
     page = Dashboard(run, clock=clock)
-    others = default_sinks(run, print_freq=100, stream=io.StringIO())
+    others = default_sinks(run, print_freq=LOGGED_EVERY, stream=io.StringIO())
     sinks: list[Sink] = [page if isinstance(sink, Dashboard) else sink for sink in others]
     if only_page:
         sinks = [JsonLines(run), page]
+    if trackers:
+        options = TrackerOptions(
+            wandb=WandbOptions(project="simulated"),
+            mlflow=MlflowOptions(experiment="simulated"),
+            trackio=TrackioOptions(project="simulated"),
+        )
+        sinks += tracker_sinks(options, run, run.path.parents[1], "simulated", LOGGED_EVERY)
     run.write_config({"name": "simulated"})
     spent: defaultdict[str, float] = defaultdict(float)
     # Threads that sinks write in are paid for, too; what makes the records is not.

@@ -52,6 +52,7 @@ def test_own_folders_with_rrdbnet(project: Path) -> None:
         "config.json",
         "training.log",
         "training_log.jsonl",
+        "dashboard.html",
         "validation.jsonl",
         "validation",
     ):

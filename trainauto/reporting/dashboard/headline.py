@@ -78,7 +78,8 @@ def _memory(history: RunHistory, about: About) -> Iterator[Block]:
             yield tile("memory", size_text(typical), "typical peak; no limit is known")
     shown = course.ooms + sum(line.get("ooms", 0) for line in history.lines)
     if shown:
-        yield tile("out of memory", counted(shown, "time"), "all of them recovered from", "warn")
+        note = "" if history.status in FAILURES else "the run went on in smaller parts"
+        yield tile("out of memory", counted(shown, "time"), note, "warn")
     else:
         yield tile("out of memory", "never", tone="good")
 
