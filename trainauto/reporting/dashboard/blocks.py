@@ -11,6 +11,9 @@ Block = dict[str, Any]
 GRID = "grid"
 """Stands for the steps that most curves of a page share."""
 
+MOST_BANDS = 6
+"""Series of a chart that have bands from the least to the greatest value."""
+
 LONGEST_TEXT = 300
 """Characters of a name or a value."""
 
@@ -55,10 +58,12 @@ def chart(
     from_zero: bool = False,
     marks: Sequence[Mapping[str, Any]] = (),
 ) -> list[Block]:
-    """Return a chart; none where no series has a value."""
+    """Return a chart; none where no series has a value. Bands are left out where they would hide each other."""
     there = [one for one in series if any(value is not None for value in one["y"])]
     if not there:
         return []
+    if len(there) > MOST_BANDS:
+        there = [{name: value for name, value in one.items() if name not in ("low", "high")} for one in there]
     head = {"type": "chart", "id": ident, "title": visible(title, LONGEST_TEXT), "note": visible(note, LONGEST_TEXT)}
     return [{**head, "unit": unit, "axis": axis, "from_zero": from_zero, "series": there, "marks": list(marks)}]
 

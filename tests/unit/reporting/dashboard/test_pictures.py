@@ -13,21 +13,21 @@ from trainauto.reporting.dashboard.pictures import MOST_BYTES, Pictures, address
 
 
 def noise(name: str, seed: int) -> Picture:
-    image = np.random.default_rng(seed).integers(0, 256, (500, 700, 3), dtype=np.uint8)
+    image = np.random.default_rng(seed).integers(0, 256, (320, 340, 3), dtype=np.uint8)
     return Picture(name, image, image, image)
 
 
 def test_all_pictures_of_a_long_run_take_a_megabyte() -> None:
     pictures = Pictures()
-    for step in range(100, 3000, 100):
+    for step in range(100, 1300, 100):
         pictures.add(a_validation(step), [noise(f"image {number}", step + number) for number in range(6)], {})
     (block,) = pictures.blocks()
     assert len(page_json(block)) <= MOST_BYTES
     assert [shown["name"] for shown in block["sets"]] == [f"val: image {number}" for number in range(4)]
     for shown in block["sets"]:
-        assert (shown["steps"][0], shown["steps"][-1], len(shown["steps"])) == (100, 2900, 8)
+        assert (shown["steps"][0], shown["steps"][-1], len(shown["steps"])) == (100, 1200, 8)
         spans = np.diff(shown["steps"])
-        assert spans.max() <= 800  # spread over the run
+        assert spans.max() <= 400  # spread over the run
 
 
 def test_a_picture_is_cut_to_its_middle() -> None:

@@ -8,6 +8,7 @@ from trainauto.core.decisions import ClipAt, KeepPlan, PlanChange, RateFactor, S
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import MicrobatchSplit
+from trainauto.reporting.dashboard.page_file import page_text
 from trainauto.reporting.dashboard.run_history import About, RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
 
@@ -134,6 +135,22 @@ def test_a_run_without_a_step_has_a_page() -> None:
     assert shown["tiles"][0]["value"] == "no step yet"
     assert [section["id"] for section in shown["sections"]] == ["what"]
     assert block(shown, "changed")["rows"] == [["train.optim_g.lr", "0.001", "0.0001"]]
+
+
+def test_a_page_stays_small_whatever_a_run_has() -> None:
+    """Many losses, optimizers, decisions and steps: below 1.5 MB without pictures, as after a million steps."""
+    history = RunHistory()
+    names = [f"a loss with a long name {number}" for number in range(40)]
+    for step in range(1, 2502):
+        values = {name: 1 / (step + number) for number, name in enumerate(names)}
+        record = a_step(step, losses=values, learning_rates=values, grad_norms=values, predicted=GIB + step)
+        history.step(record, 1e9 + step / 3)
+        history.decision(step, Stop(f"{step} " + "reason " * 40), 1e9 + step / 3)
+        validated = a_validation(step, metrics=dict.fromkeys(("psnr", "ssim", "lpips"), step / 7))
+        history.validation(validation_to_dict(validated))
+    shown = page(history)
+    assert len(shown["grid"]) <= 1000
+    assert len(page_text(shown)) < 1_500_000
 
 
 def test_events_and_texts_are_bounded() -> None:
