@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
+from trainauto.reporting.dashboard.page_file import page_in
 
 WORKER = Path(__file__).parent / "adaptive_worker.py"
 MIB = 2**20
@@ -120,6 +121,8 @@ def test_the_ten_lines_of_the_page_run_as_they_stand_and_leave_a_run(tmp_path: P
     config = json.loads((tmp_path / "runs" / "mine" / "current" / "config.json").read_text())
     assert config["objectives"] == {"classes": {"optimizer": "AdamW", "learning_rate": 0.001}}
     assert config["axes"][0]["maximum"] == 2048
+    page = page_in(tmp_path / "runs" / "mine" / "current" / "dashboard.html")
+    assert page["tiles"][0]["value"] == "8,000 of 8,000 samples"
 
 
 LEFT_OPEN = """

@@ -90,7 +90,7 @@ def test_a_run_leaves_all_of_it_in_a_folder_of_its_own(whole: tuple[Path, str]) 
     assert re.fullmatch(r"\d{8}_\d{6}", run.name)
     assert {
         "options.yml", "given.yml", "config.json", "training.log", "training_log.json", "training_log.jsonl",
-        "validation.jsonl", "checkpoints",
+        "validation.jsonl", "checkpoints", "dashboard.html",
     } <= {path.name for path in run.iterdir()}  # fmt: skip
     folders = {path.name for path in (run / "checkpoints").iterdir()}
     assert folders == {"epoch_0", "epoch_1", "checkpoint-3", "checkpoint-6"}

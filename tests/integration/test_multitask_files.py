@@ -18,6 +18,7 @@ from trainauto.core.errors import InputError
 from trainauto.optim.precision import Precision
 from trainauto.options.load import load_options
 from trainauto.options.multitask_options import MultitaskOptions
+from trainauto.reporting.dashboard.page_file import page_in
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -55,6 +56,12 @@ def test_a_run_and_its_resume(here: Path) -> None:
     assert {"model.safetensors", "tokenizer.json"} <= {file.name for file in (run / "model").iterdir()}
     assert json.loads((run / "config.json").read_text())["task"] == "multitask"
     assert (run / "options.yml").read_text() == options.read_text()
+    page = page_in(run / "dashboard.html")
+    assert (page["title"], page["status"]["word"]) == ("tiny", "completed")
+    losses = [block for section in page["sections"] for block in section["blocks"] if block["id"] == "tasks"]
+    assert {series["name"] for series in losses[0]["series"]} == {"T1", "T2", "T3"}
+    steps = (run / "memory" / "current" / "training_log.jsonl").read_text().splitlines()
+    assert json.loads(steps[0])["task_losses"].items() >= batches[0]["per_task_loss"].items()
 
     again = write_options(here / "again.yml", multitask_options(name="again"))
     stopped = train(again, "--force_yml", "train:total_epochs=null", "train:total_iter=10")
@@ -64,6 +71,8 @@ def test_a_run_and_its_resume(here: Path) -> None:
     resumed = train(again, "--auto_resume", "--force_yml", "train:total_epochs=null", "train:total_iter=16")
     assert resumed.returncode == 0, resumed.stderr
     assert "after step 10" in flat(resumed.stdout)
+    page = page_in(other / "dashboard.html")  # one for both starts
+    assert page["grid"] == list(range(1, 17))
     twice = train(again, "--auto_resume", "--force_yml", "train:total_epochs=null", "train:total_iter=16")
     assert "already: nothing was left to train" in flat(twice.stdout), twice.stderr
     straight = train(

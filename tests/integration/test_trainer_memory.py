@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance import only_in_acceptance
+from trainauto.reporting.dashboard.page_file import page_in
 
 WORKER = Path(__file__).parent / "trainer_worker.py"
 PAGE = WORKER.parents[2] / "docs" / "huggingface.md"
@@ -65,6 +66,8 @@ def test_a_trainer_grows_to_its_memory_loses_nothing_and_leaves_a_run(tmp_path: 
     report, _ = said("-m", "trainauto", "report", str(tmp_path / "memory"))
     assert "limit       160.0 MiB" in report
     assert "memory never ran out in training" in report
+    page = page_in(tmp_path / "dashboard.html")
+    assert page["grid"][-1] == len(result["steps"])
 
 
 @only_in_acceptance

@@ -34,6 +34,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         **({"pieces": {name: asdict(split) for name, split in record.pieces.items()}} if record.pieces else {}),
         **({"ranks": asdict(record.ranks)} if record.ranks is not None else {}),
         **({"draw_samples": record.draw_samples} if record.draw_samples else {}),
+        **({"task_losses": dict(record.task_losses)} if record.task_losses else {}),
     }
 
 
@@ -64,6 +65,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         pieces={name: MicrobatchSplit(**split) for name, split in line.get("pieces", {}).items()},
         ranks=_ranks(line.get("ranks")),
         draw_samples=int(line.get("draw_samples", 0)),
+        task_losses=_floats(line.get("task_losses", {})),
     )
 
 

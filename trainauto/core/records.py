@@ -103,6 +103,7 @@ class StepRecord:
         pieces: how each pass ran that did not run as the plan says; on several ranks, on the one that took most pieces.
         ranks: what only several ranks have; ``None`` on one.
         draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
+        task_losses: mean loss of each task over its samples, without weights, where several tasks are trained at once.
     """
 
     step: int
@@ -123,6 +124,7 @@ class StepRecord:
     pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     ranks: RankFigures | None = None
     draw_samples: int = 0
+    task_losses: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_as_planned(self) -> bool:

@@ -160,12 +160,12 @@ def written_options(loaded: LoadedOptions[FileOptions]) -> list[list[str]]:
         default = field.get_default(call_default_factory=True) if field is not None and has_default else None
         if has_default and default == value:
             continue
-        found.append([dotted(path), json.dumps(value, ensure_ascii=False, default=str), _text_of(default, has_default)])
+        found.append([dotted(path), _text_of(value), _text_of(default) if has_default else ""])
     return found
 
 
-def _text_of(default: Any, has_default: bool) -> str:
-    return json.dumps(default, ensure_ascii=False, default=str) if has_default else ""
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

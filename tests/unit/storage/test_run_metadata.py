@@ -101,5 +101,5 @@ def test_options_away_from_their_defaults(tmp_path: Path) -> None:
     found = {key: (value, default) for key, value, default in written_options(load_options(file))}
     assert found["scale"] == ("2", "4")
     assert found["train.optim_g.lr"] == ("0.001", "")  # an argument of a part: it has none that the options know
-    assert found["name"] == ('"tiny"', "")
+    assert found["name"] == ("tiny", "")
     assert "logger.print_freq" not in found  # written, and as it would be anyway

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,9 @@ class MemorySession:
         self._pending = self.batches.untrained = None
         self.automation.fills_plan = are_largest(pending.batch) and self._trainer.takes_full_memory()
         self.record = finish(run, pending, self._grad_norm, self._rates, skipped=skipped)
-        self._trainer.step_recorded(self.record, skipped=skipped)
+        task_losses = self._trainer.step_recorded(self.record, skipped=skipped)
+        if task_losses:
+            self.record = replace(self.record, task_losses=task_losses)
         self._grad_norm = None
         self.progress = run.progress
         self.batches.is_complete = self.is_complete

@@ -17,7 +17,7 @@ def about(run: RunDirectory) -> About:
     # Beside a Trainer's starts lies the configuration of its model, unless the run comes from an option file.
     options = flat(read_object(run.config if run.given.is_file() else run.of_steps.config))
     return About(
-        name=str(log.get("name") or options.get("name") or run.path.parent.name),
+        name=str(options.get("name") or _folder_name(run)),
         folder=str(run.path),
         total=log.get("total"),
         unit=str(log.get("unit", "steps")),
@@ -29,6 +29,11 @@ def about(run: RunDirectory) -> About:
         options=options,
         environment=[(str(label), str(text)) for label, text in known.get("environment", {}).items()],
     )
+
+
+def _folder_name(run: RunDirectory) -> str:
+    """Return what the folder of a run is called: an experiment's, but for a Trainer's output directory."""
+    return run.path.parent.name if run.records.is_file() else run.path.name
 
 
 def _facts(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,8 +12,8 @@ from trainauto.reporting.dashboard.events import Event, Events, event_of, shorta
 from trainauto.reporting.plan_peaks import PlanPeaks
 from trainauto.reporting.run_course import RUNNING, Course
 
-LOSS, TERM, RATE, NORM = "loss", "loss/", "lr/", "grad_norm/"
-"""Curves of the sum of the losses, and how those of each loss, learning rate and gradient norm begin."""
+LOSS, TERM, TASK, RATE, NORM = "loss", "loss/", "task_loss/", "lr/", "grad_norm/"
+"""Curves of the sum of the losses, and how those of each loss, task, learning rate and gradient norm begin."""
 
 PEAK, RESERVED, CURRENT, DEVICE = "peak", "reserved", "current", "device_used"
 LIMIT, PREDICTED = "limit", "predicted"
@@ -156,6 +156,7 @@ def values_of(record: StepRecord) -> dict[str, float]:
         values[LOSS] = sum(record.losses.values())
     if len(record.losses) > 1:
         values |= {TERM + name: value for name, value in record.losses.items()}
+    values |= {TASK + name: value for name, value in record.task_losses.items()}
     values |= {RATE + name: value for name, value in record.learning_rates.items()}
     values |= {NORM + name: value for name, value in record.grad_norms.items()}
     shape, seconds = record.shape, record.data_seconds + record.step_seconds

@@ -48,7 +48,11 @@ def _learning(history: RunHistory) -> list[Block]:
     series = [line("sum" if terms else "loss", history.curves, names.LOSS)]
     series += [line(name.removeprefix(names.TERM), history.curves, name) for name in terms]
     marks = marks_of(history.events, ("resume", "fail"))
-    return chart("loss", "Loss", series, axis="auto", marks=marks)
+    tasks = [line(name.removeprefix(names.TASK), history.curves, name) for name in _beginning(history, names.TASK)]
+    return [
+        *chart("loss", "Loss", series, axis="auto", marks=marks),
+        *chart("tasks", "Loss by task", tasks, axis="auto", note="mean over its samples, without weights"),
+    ]
 
 
 def _metrics(history: RunHistory) -> list[Block]:

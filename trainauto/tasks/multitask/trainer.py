@@ -270,8 +270,8 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
         """Whether the step on its way looks at gradients of tasks, where any does."""
         return self._steps.takes_full_memory(self._step)
 
-    def step_recorded(self, record: StepRecord, *, skipped: bool) -> None:
-        """Take over the losses of tasks, have the balancer change their weights, and the predictor learn."""
+    def step_recorded(self, record: StepRecord, *, skipped: bool) -> Mapping[str, float]:
+        """Return the losses of tasks; have the balancer change their weights, and the predictor learn."""
         largest, is_full = self._steps.largest, self.takes_full_memory()
         self.task_losses, self.task_samples = self._steps.end(self.accelerator.reduce, skipped=skipped)
         for task, loss in self.task_losses.items():
@@ -279,6 +279,7 @@ class DynamicBatchingTrainer(MemoryAwareTrainer):
             self._unlogged[task] = total + loss * self.task_samples[task], count + self.task_samples[task]
         if self.memory_predictor is not None and largest is not None and is_full and not record.ooms:
             self._tell(self.memory_predictor, largest, record)
+        return self.task_losses
 
     def own_state(self) -> dict[str, Any]:
         """Return weights of tasks and what they follow from, and what the predictor has learned."""
