@@ -22,6 +22,7 @@ from tests.integration.commands import (
     write_options,
 )
 from trainauto.reporting.dashboard.page_file import page_in
+from trainauto.storage.run_directory import RunDirectory
 
 Write = Callable[..., Path]
 
@@ -122,10 +123,33 @@ def test_a_run_is_served_while_it_trains(options: Path) -> None:
     assert sorted(file.name for file in run.iterdir()) == files
 
 
-def test_what_cannot_be_shown_is_said(options: Path) -> None:
-    for words in (["experiments/none", "--html"], ["experiments/none", "--serve"]):
-        done = command("report", *words, cwd=options.parent)
-        assert done.returncode == 2
-        assert "does not exist" in done.stderr
-    done = command("report", "x", "--html", "--json", cwd=options.parent)
-    assert done.returncode == 2
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["none", "--html"], "does not exist"),
+        (["none", "--serve"], "does not exist"),
+        (["tiny", "--html", "--out", "nowhere/page.html"], "nowhere/page.html cannot be written: No such file"),
+        (["tiny", "--html", "--out", "experiments"], "experiments cannot be written"),
+        (["tiny", "--serve", "--port", "70000"], "port 70000 cannot be listened to"),
+        (["tiny", "--port", "6010"], "add --serve"),
+        (["tiny", "--out", "page.html"], "add --html"),
+        (["tiny", "--open"], "add one of them"),
+        (["tiny", "--html", "--list"], "--list prints a table"),
+        (["tiny", "--html", "--json"], "not allowed with"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(tmp_path: Path, words: list[str], said: str) -> None:
+    run = RunDirectory.create(tmp_path / "experiments", "tiny")
+    run.write_config({"name": "tiny"})
+    done = command("report", f"experiments/{words[0]}", *words[1:], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_folder_with_an_odd_name_is_told_as_text(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "exp\x1b[31m", "tiny")
+    run.write_config({"name": "tiny"})
+    done = command("report", "exp\x1b[31m/tiny", "--html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert r"exp\x1b[31m/tiny" in done.stdout

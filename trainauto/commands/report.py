@@ -42,9 +42,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    _check(parsed)
     if parsed.html or parsed.serve:
-        if parsed.list:
-            raise InputError("--list prints a table: leave out --html and --serve, or --list")
         from trainauto.commands.report_page import serve, write_html
 
         if parsed.serve:
@@ -55,6 +54,22 @@ def _run(parsed: argparse.Namespace) -> int:
     text = _text(parsed.runs, lists=parsed.list, is_json=parsed.json)
     print(terminal_json(text) if parsed.json else visible_lines(text))
     return 0
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    """Refuse what goes with something that was not asked for.
+
+    Raises:
+        InputError: says what goes with what.
+    """
+    if parsed.list and (parsed.html or parsed.serve):
+        raise InputError("--list prints a table: leave out --html and --serve, or --list")
+    if parsed.out is not None and not parsed.html:
+        raise InputError("--out says where --html writes: add --html, or leave --out out")
+    if parsed.port is not None and not parsed.serve:
+        raise InputError("--port is where --serve listens: add --serve, or leave --port out")
+    if parsed.open and not (parsed.html or parsed.serve):
+        raise InputError("--open shows the page of --serve or --html: add one of them")
 
 
 def _text(runs: Sequence[Path], *, lists: bool, is_json: bool) -> str:

@@ -1,9 +1,11 @@
 """What ``report --html`` and ``report --serve`` do: the page of a run or of several, as a file or served."""
 
+import threading
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import visible
 from trainauto.reporting.dashboard.live_page import LivePage
 from trainauto.reporting.dashboard.page_file import write_page
@@ -23,14 +25,17 @@ def write_html(paths: Sequence[Path], file: Path | None, *, opens: bool) -> None
         opens: whether to show it in a browser.
 
     Raises:
-        InputError: there is no run, or a log cannot be read.
-        OSError: the file cannot be written.
+        InputError: there is no run, a log cannot be read, or the file cannot be written.
     """
     runs = find_runs(paths)
     file = file or (runs[0].dashboard if len(runs) == 1 else COMPARISON)
     page, _ = LivePage(runs).page()
-    write_page(file, page)
-    print(file)
+    try:
+        write_page(file, page)
+    except OSError as error:
+        message = f"{visible(str(file))} cannot be written: {error.strerror or error}"
+        raise InputError(Problem(message, advice="Name another file with --out.")) from error
+    print(visible(str(file)))
     if opens:
         webbrowser.open(file.resolve().as_uri())
 
@@ -49,12 +54,12 @@ def serve(paths: Sequence[Path], port: int | None, *, opens: bool) -> None:
     runs = find_runs(paths)
     live = LivePage(runs)
     live.page()  # what is wrong with the runs is said here, not in a browser
-    with PageServer(live, runs[0].whole.path if len(runs) == 1 else None, port) as server:
-        shown = visible(", ".join(map(str, paths)))
-        print(f"{server.address} shows {shown} as it is now.\nCtrl-C ends this, not the run.", flush=True)
-        if opens:
-            webbrowser.open(server.address)
-        try:
+    try:
+        with PageServer(live, runs[0].whole.path if len(runs) == 1 else None, port) as server:
+            shown = visible(", ".join(map(str, paths)))
+            print(f"{server.address} shows {shown} as it is now.\nCtrl-C ends this, not the run.", flush=True)
+            if opens:  # a browser of the terminal stays until it is left
+                threading.Thread(target=webbrowser.open, args=[server.address], daemon=True).start()
             server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            print("\nended; the run is left as it is")
+    except KeyboardInterrupt:
+        print("\nended; the run is left as it is")

@@ -51,6 +51,15 @@ def step_of_line(line: bytes) -> int | None:
     return step if isinstance(step, int) else None
 
 
+def read_object(file: Path) -> dict[str, Any]:
+    """Return what a file of one JSON object holds; nothing where it cannot be read."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def _object_of(line: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)

@@ -1,12 +1,12 @@
 """What a run has come to: its options, how it went, what its validations found; whatever it trains."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainauto.core.json_text import read_object
 from trainauto.reporting.run_course import NO_END, Course, Start, end_of, starts_of
 from trainauto.reporting.run_totals import totals_of
 from trainauto.storage.run_directory import RunDirectory
@@ -109,7 +109,7 @@ def figures_of(run: RunDirectory) -> RunFigures:
         samples=course.samples,
         seconds=course.seconds,
         learning_rates=course.last.learning_rates if course.last is not None else {},
-        training_loss=_training_loss(read_object(run.of_steps.log_object), course),
+        training_loss=training_loss(read_object(run.of_steps.log_object), course),
         ooms=course.ooms,
         memory_bytes=course.typical_bytes,
         limit_bytes=course.limit_bytes,
@@ -201,8 +201,8 @@ def accuracies_of(content: Mapping[str, Any]) -> list[Metric]:
     ]
 
 
-def _training_loss(log: Mapping[str, Any], course: Course) -> float | None:
-    """Return the mean over the last logging window; of a run too short for one, over its last steps."""
+def training_loss(log: Mapping[str, Any], course: Course) -> float | None:
+    """Return the mean loss over the last logging window; of a run too short for one, over its last steps."""
     entries = log.get("losses", [])
     return float(entries[-1]["loss"]) if entries else course.latest_loss
 
@@ -210,12 +210,3 @@ def _training_loss(log: Mapping[str, Any], course: Course) -> float | None:
 def _newest_owner(folder: Path) -> dict[str, Any]:
     files = sorted(folder.glob("owner_*.json"), key=lambda file: (len(file.name), file.name))  # 9 before 10
     return read_object(files[-1]) if files else {}
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """Return what a file of one JSON object holds; nothing where it cannot be read."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -69,7 +69,7 @@ class TextSink(Sink):
 
     def start(self, summary: RunSummary) -> None:
         """Write the start-up block."""
-        self.summary, self.time_left = summary, TimeLeft(summary)
+        self.summary, self.time_left = summary, TimeLeft(summary.total, summary.unit)
         self._write_all(summary_lines(summary, self.width))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
@@ -105,7 +105,7 @@ class TextSink(Sink):
         self._ooms_in_validation += record.ooms
         self._metrics.add(record)
         if self.time_left is not None:
-            self.time_left.validation(record)
+            self.time_left.validation(record.seconds)
         self._write_all(validation_lines(record, self.width))
         self._write_decisions(record.step, decisions)
 

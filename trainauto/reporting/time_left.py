@@ -2,8 +2,8 @@
 
 import math
 
-from trainauto.core.records import StepRecord, ValidationRecord
-from trainauto.core.run_events import RunSummary
+from trainauto.core.records import StepRecord
+from trainauto.core.run_events import LengthUnit
 
 _MEMORY_S = 60.0
 """Seconds of training that the rate is mostly of: long enough not to jump, short enough to follow a change of plan."""
@@ -20,11 +20,12 @@ class TimeLeft:
     loads libraries and chooses algorithms.
 
     Args:
-        summary: of the run.
+        total: length of the run, in ``unit``.
+        unit: what the length is counted in.
     """
 
-    def __init__(self, summary: RunSummary) -> None:
-        self._summary = summary
+    def __init__(self, total: int, unit: LengthUnit) -> None:
+        self._total, self._unit = total, unit
         self._steps = 0
         self._recent = 0.0
         self._recent_s = 0.0
@@ -36,20 +37,20 @@ class TimeLeft:
         """Take in a step."""
         seconds = record.data_seconds + record.step_seconds
         kept = max(_LEAST_KEPT, math.exp(-seconds / _MEMORY_S)) if self._steps > 1 else 0.0
-        done = 1 if self._summary.unit == "steps" else record.shape.samples
+        done = 1 if self._unit == "steps" else record.shape.samples
         self._recent, self._recent_s = self._recent * kept + done, self._recent_s * kept + seconds
         self._trained_s += seconds
         self._steps += 1
 
-    def validation(self, record: ValidationRecord) -> None:
-        """Take in a validation; one before the first step says nothing of how often there will be one."""
+    def validation(self, seconds: float) -> None:
+        """Take in what a validation took; one before the first step says nothing of how often there will be one."""
         if self._trained_s > 0:
-            self._validated_s += record.seconds
+            self._validated_s += seconds
             self._trained_at_validation_s = self._trained_s
 
     def seconds(self, done: int) -> float | None:
         """Return the seconds that are left when ``done`` of the run's length lies behind; ``None`` if nobody knows."""
         if self._recent_s <= 0:
             return None
-        left_s = max(0, self._summary.total - done) * self._recent_s / self._recent
+        left_s = max(0, self._total - done) * self._recent_s / self._recent
         return left_s * (1 + self._validated_s / self._trained_at_validation_s if self._validated_s else 1.0)

@@ -31,15 +31,25 @@ def resumes_of(run: RunDirectory) -> list[Resume]:
     """Return the resumes of a run, in order."""
     if not run.log.is_file():
         return []
-    resumes: list[Resume] = []
-    now = Resume(0, "")
+    found = ResumeLines()
     with run.log.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if (parts := _LINE.match(line)) is None:
-                continue
-            if parts["text"].startswith(CHANGED):
-                now = replace(now, changes=(*now.changes, parts["text"].removeprefix(CHANGED)))
-            elif resumed := _RESUMED.match(parts["text"]):
-                resumes.append(replace(now, after_step=int(resumed[1]), time=parts["time"]))
-                now = Resume(0, "")
-    return resumes
+        return [resume for line in lines if (resume := found.read(line)) is not None]
+
+
+class ResumeLines:
+    """Reads the lines of a log, one after another."""
+
+    def __init__(self) -> None:
+        self._now = Resume(0, "")
+
+    def read(self, line: str) -> Resume | None:
+        """Return the resume that a line completes: those with the options that were changed stand before it."""
+        if (parts := _LINE.match(line)) is None:
+            return None
+        if parts["text"].startswith(CHANGED):
+            self._now = replace(self._now, changes=(*self._now.changes, parts["text"].removeprefix(CHANGED)))
+        elif resumed := _RESUMED.match(parts["text"]):
+            done = replace(self._now, after_step=int(resumed[1]), time=parts["time"])
+            self._now = Resume(0, "")
+            return done
+        return None

@@ -15,9 +15,15 @@ from uuid import uuid4
 
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import found_at, write_atomically, write_json_atomically, write_text_atomically
-from trainauto.core.json_text import step_of_line
+from trainauto.core.json_text import read_object, step_of_line
 
 CURRENT = "current"
+
+CHANGED_OPTIONS = "changed"
+"""Key of origin.json with the options that are not at their defaults, as (key, value, default)."""
+
+MADE_BY_TRAINER = "trainer"
+"""Key of config.json in the folder of a Trainer's start: which class it was."""
 
 TRAINER_RUNS = "memory"
 """Folder of a Trainer's runs in its output directory."""
@@ -110,7 +116,10 @@ class RunDirectory:
     @property
     def whole(self) -> "RunDirectory":
         """The folder of the run that this one is a start of: of a Trainer's start, that around; else itself."""
-        return RunDirectory(self.path.parents[1]) if self.path.parent.name == TRAINER_RUNS else self
+        if self.path.parent.name != TRAINER_RUNS:
+            return self
+        # An experiment may be called so, too.
+        return RunDirectory(self.path.parents[1]) if MADE_BY_TRAINER in read_object(self.config) else self
 
     @property
     def given(self) -> Path:

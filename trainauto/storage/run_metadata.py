@@ -17,10 +17,7 @@ from trainauto.options.load import LoadedOptions
 from trainauto.options.lookup import field_at
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.source_locations import KeyPath, dotted
-from trainauto.storage.run_directory import RunDirectory
-
-CHANGED = "changed"
-"""Key of origin.json with the options that are not at their defaults."""
+from trainauto.storage.run_directory import CHANGED_OPTIONS, RunDirectory
 
 CURVES = "tensorboard"
 """Key of config.json that says where the event files are, seen from the run's folder."""
@@ -133,7 +130,8 @@ def keep_options(
     texts = {
         directory.options_file: loaded.path.read_text(encoding="utf-8-sig"),
         directory.given: as_yaml(loaded.tree),
-        directory.origin: json.dumps({**origin, CHANGED: written_options(loaded)}, indent=2, ensure_ascii=False) + "\n",
+        directory.origin: json.dumps({**origin, CHANGED_OPTIONS: written_options(loaded)}, indent=2, ensure_ascii=False)
+        + "\n",
     }
     for file, text in texts.items():
         until = directory.until_step(file, step)

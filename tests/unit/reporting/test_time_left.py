@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from tests.unit.reporting.builders import a_progress, a_step, a_summary, a_validation
+from tests.unit.reporting.builders import a_progress, a_step, a_summary
 from trainauto.core.plan import BatchShape
 from trainauto.core.records import Progress
 from trainauto.core.run_events import RunSummary
@@ -13,7 +13,7 @@ from trainauto.reporting.time_left import TimeLeft
 
 
 def after_steps(summary: RunSummary, steps: int, step_s: float = 0.2) -> TimeLeft:
-    left = TimeLeft(summary)
+    left = TimeLeft(summary.total, summary.unit)
     for step in range(1, steps + 1):
         left.step(a_step(step, data_seconds=0.0, step_seconds=step_s))
     return left
@@ -26,14 +26,14 @@ def test_it_goes_by_what_is_left_of_a_resumed_run_and_the_rate_since() -> None:
 
 
 def test_a_run_counted_in_samples_goes_by_samples_however_large_a_batch_is() -> None:
-    left = TimeLeft(a_summary(total=1000, unit="samples"))
+    left = TimeLeft(1000, "samples")
     for step, samples in enumerate([4] * 5 + [16] * 200, 1):
         left.step(a_step(step, shape=BatchShape(samples, 48), data_seconds=0.0, step_seconds=samples * 0.01))
     assert left.seconds(400) == pytest.approx(600 * 0.01)
 
 
 def test_the_first_step_loads_libraries_and_is_forgotten() -> None:
-    left = TimeLeft(a_summary(total=100))
+    left = TimeLeft(100, "steps")
     left.step(a_step(1, data_seconds=0.0, step_seconds=50.0))
     assert left.seconds(1) == pytest.approx(99 * 50.0)  # nothing better is known
     left.step(a_step(2, data_seconds=0.0, step_seconds=0.5))
@@ -57,8 +57,8 @@ def test_slow_steps_count_some_twenty() -> None:
 
 def test_validations_take_their_share_of_the_time() -> None:
     left = after_steps(a_summary(total=4000), 1000)
-    left.validation(a_validation(1000, seconds=30.0))
-    left.validation(a_validation(1000, dataset="other", seconds=10.0))
+    left.validation(30.0)
+    left.validation(10.0)
     assert left.seconds(1000) == pytest.approx(3000 * 0.2 * 1.2)
     for step in range(1001, 1500):  # until the next one, these are not thought to have become rarer
         left.step(a_step(step, data_seconds=0.0, step_seconds=0.2))
@@ -66,8 +66,8 @@ def test_validations_take_their_share_of_the_time() -> None:
 
 
 def test_a_validation_before_the_first_step_says_nothing() -> None:
-    left = TimeLeft(a_summary(total=100))
-    left.validation(a_validation(0, seconds=100.0))
+    left = TimeLeft(100, "steps")
+    left.validation(100.0)
     assert left.seconds(0) is None
     left.step(a_step(1, data_seconds=0.0, step_seconds=1.0))
     assert left.seconds(1) == pytest.approx(99.0)

@@ -13,6 +13,7 @@ from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.train_data import TRAIN_SET
 from trainauto.integrations.loop_reports import LoopReports
+from trainauto.storage.run_directory import MADE_BY_TRAINER
 
 
 def summary_of(trainer: Any, run: Training, reports: LoopReports, total: int | None, samples: int) -> RunSummary:
@@ -48,6 +49,7 @@ def config_of(trainer: Any, run: Training, loss: TrainerLoss, automation: Contro
     """Return what a run was made with, for its folder."""
     (objective,) = run.model.objectives()
     return {
+        MADE_BY_TRAINER: type(trainer).__name__,
         "plan": run.loader.plan.to_dict(),
         "axes": [asdict(axis) for axis in run.axes],
         "objective": {

@@ -4,31 +4,43 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from trainauto.core.errors import InputError
+from trainauto.core.json_text import read_object
 from trainauto.reporting.dashboard.run_history import About
 from trainauto.reporting.formatting import in_thousands
-from trainauto.reporting.run_figures import flat, read_object
-from trainauto.storage.run_directory import RunDirectory
+from trainauto.reporting.run_course import starts_of
+from trainauto.reporting.run_figures import flat
+from trainauto.storage.run_directory import CHANGED_OPTIONS, RunDirectory
 
 
 def about(run: RunDirectory) -> About:
-    """Return what the folder of a run says of it; a file that is missing or damaged leaves its part out."""
+    """Return what the folder of a run says of it; what is missing or damaged is left out."""
     log = read_object(run.of_steps.log_object)
-    known = log.get("about", {})
+    first = read_object(_first_start(run).log_object)
+    known = _mapping(log.get("about"))
+    total = log.get("total")
     # Beside a Trainer's starts lies the configuration of its model, unless the run comes from an option file.
     options = flat(read_object(run.config if run.given.is_file() else run.of_steps.config))
     return About(
         name=str(options.get("name") or _folder_name(run)),
         folder=str(run.path),
-        total=log.get("total"),
-        unit=str(log.get("unit", "steps")),
-        started=_local_time(str(log.get("started", ""))),
-        target_bytes=known.get("memory_target_bytes"),
-        limit_bytes=known.get("memory_limit_bytes"),
+        total=total if isinstance(total, int) else None,
+        unit="samples" if log.get("unit") == "samples" else "steps",
+        started=_local_time(str(first.get("started", ""))),
+        target_bytes=_bytes(known.get("memory_target_bytes")),
+        limit_bytes=_bytes(known.get("memory_limit_bytes")),
         facts=list(_facts(known)),
-        changed=[(str(key), str(value), str(default)) for key, value, default in _changed(run)],
+        changed=_changed(run),
         options=options,
-        environment=[(str(label), str(text)) for label, text in known.get("environment", {}).items()],
+        environment=[(str(label), str(text)) for label, text in _mapping(known.get("environment")).items()],
     )
+
+
+def _first_start(run: RunDirectory) -> RunDirectory:
+    try:
+        return starts_of(run)[0].folder
+    except InputError:  # its log is of another version, or damaged
+        return run.of_steps
 
 
 def _folder_name(run: RunDirectory) -> str:
@@ -37,17 +49,31 @@ def _folder_name(run: RunDirectory) -> str:
 
 
 def _facts(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if known:
-        yield "network", f"{known.get('network', '')}, {in_thousands(int(known.get('parameters', 0)))} parameters"
-        yield "device", f"{known.get('device', '')}, {known.get('precision', '')}"
-        yield "data", ", ".join(f"{name} {number}" for name, number in known.get("samples", {}).items())
-    for label, text in known.get("facts", ()):
-        yield str(label), str(text)
+    parameters = known.get("parameters")
+    if "network" in known:
+        size = f", {in_thousands(parameters)} parameters" if isinstance(parameters, int) else ""
+        yield "network", f"{known['network']}{size}"
+    if "device" in known:
+        yield "device", f"{known['device']}, {known.get('precision', '')}"
+    yield "data", ", ".join(f"{name} {number}" for name, number in _mapping(known.get("samples")).items())
+    facts = known.get("facts")
+    for fact in facts if isinstance(facts, list) else []:
+        if isinstance(fact, list) and len(fact) == 2:
+            yield str(fact[0]), str(fact[1])
 
 
-def _changed(run: RunDirectory) -> list[list[Any]]:
-    found = read_object(run.origin).get("changed", [])
-    return [entry for entry in found if isinstance(entry, list) and len(entry) == 3]
+def _changed(run: RunDirectory) -> list[tuple[str, str, str]]:
+    found = read_object(run.origin).get(CHANGED_OPTIONS, [])
+    entries = found if isinstance(found, list) else []
+    return [(str(e[0]), str(e[1]), str(e[2])) for e in entries if isinstance(e, list) and len(e) == 3]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _bytes(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _local_time(iso: str) -> str:

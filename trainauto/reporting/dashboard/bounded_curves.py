@@ -1,6 +1,7 @@
 """Curves of bounded size: what a step was worth, summed up by ranges of steps, however many there are."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,13 +88,6 @@ class Curves:
         """Return the sum of each range."""
         return [entry[_SUM] if entry else 0.0 for entry in self._of(name)]
 
-    def extremes(self, name: str) -> tuple[float, float] | None:
-        """Return the least and the greatest value of all; ``None`` where there is none."""
-        there = [entry for entry in self._of(name) if entry]
-        if not there:
-            return None
-        return min(entry[_LEAST] for entry in there), max(entry[_GREATEST] for entry in there)
-
     def _of(self, name: str) -> list[list[float] | None]:
         return [entries.get(name) for entries in self._ranges]
 
@@ -150,6 +144,8 @@ class Changes:
 
 def rounded(value: float) -> float:
     """Return a number with six significant digits: more than anybody sees, and half the size of the page."""
+    if math.isinf(value):  # a sum of numbers that are nearly so
+        return math.copysign(sys.float_info.max, value)
     if isinstance(value, int) or (value == (whole := int(value)) and abs(whole) < 10**15):
         return int(value)
     return float(f"{value:.6g}")

@@ -16,6 +16,7 @@ from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.formatting import MARK
 from trainauto.reporting.run_comparison import Comparison
 
+_MOST_METRICS = 24
 _MOST_RATES = 2
 """Learning rates of each run that are shown."""
 
@@ -96,7 +97,7 @@ class _Course:
 
     def __init__(self, histories: Sequence[RunHistory], called: Sequence[str]) -> None:
         self.histories, self._called = histories, called
-        batches = {tuple(history.curves.ratio(names.SAMPLES, names.STEPS)) for history in histories}
+        batches = {frozenset(history.curves.ratio(names.SAMPLES, names.STEPS)) for history in histories}
         self.is_over_samples = len(batches) > 1
 
     def of_all(self, curve: str, *, highest: bool = False) -> list[Block]:
@@ -151,8 +152,8 @@ class _Course:
 
 def _learning(course: _Course) -> list[Block]:
     blocks = chart("loss", "Loss", course.of_all(names.LOSS), axis="auto")
-    for dataset, metric in _metrics(course.histories):
-        blocks += chart(f"metric-{dataset}-{metric}", f"Validation: {dataset} {metric}", course.metric(dataset, metric))
+    for number, (dataset, metric) in enumerate(list(_metrics(course.histories))[:_MOST_METRICS]):
+        blocks += chart(f"metric-{number}", f"Validation: {dataset} {metric}", course.metric(dataset, metric))
     return blocks + chart("rate", "Learning rate", course.rates(), from_zero=True)
 
 
@@ -170,13 +171,7 @@ def _machine(course: _Course) -> list[Block]:
 
 def _metrics(histories: Sequence[RunHistory]) -> Mapping[tuple[str, str], None]:
     """Return set and metric of all validations, each once."""
-    return dict.fromkeys(
-        (dataset, metric)
-        for history in histories
-        for dataset, curves in history.validations.items()
-        for metric in curves.names
-        if not metric.endswith(f"/{names.BASELINE}")
-    )
+    return dict.fromkeys(key for history in histories for key in history.metrics)
 
 
 def _samples_until(history: RunHistory, steps: Sequence[int]) -> list[int]:

@@ -4,10 +4,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from trainauto.core.decisions import Decision
+from trainauto.core.errors import InputError
+from trainauto.core.files import found_at, place_below
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.reporting.dashboard.about_run import about
+from trainauto.reporting.dashboard.events import Event
 from trainauto.reporting.dashboard.page_file import page_in, write_page
 from trainauto.reporting.dashboard.pictures import Pictures, pictures_of
 from trainauto.reporting.dashboard.run_history import RunHistory
@@ -15,6 +18,7 @@ from trainauto.reporting.dashboard.run_page import page_of
 from trainauto.reporting.dashboard.run_reader import read_run
 from trainauto.reporting.run_course import RUNNING
 from trainauto.reporting.sinks import Sink
+from trainauto.storage.resumes import resumes_of
 from trainauto.storage.run_directory import RunDirectory
 
 MOST_COST = 0.002
@@ -49,12 +53,23 @@ class Dashboard(Sink):
 
     def start(self, summary: RunSummary) -> None:
         """Write the page, with what the run that is resumed has come to."""
-        if summary.resumed:
-            self._history = read_run(self._run.whole)
-            self._history.status, self._history.reason = RUNNING, ""
-            self._pictures = Pictures(pictures_of(page_in(self._run.dashboard)), summary.progress.steps)
+        self._history = self._resumed(summary) if summary.resumed else RunHistory(summary.total, summary.unit)
         self._about = about(self._run.whole)
         self._write()
+
+    def _resumed(self, summary: RunSummary) -> RunHistory:
+        step = summary.progress.steps
+        self._pictures = Pictures(pictures_of(page_in(self._run.dashboard)), step)
+        try:
+            history = read_run(self._run.whole, until=step)
+        except InputError as error:
+            history = RunHistory(summary.total, summary.unit)
+            history.events.add(Event(step, "fail", "what was logged before the resume cannot be shown", str(error)))
+        if not self._run.records.is_file():  # a Trainer's new start, which has no step to be read by yet
+            for resume in resumes_of(self._run):
+                history.resumed(resume.after_step, resume.changes, self._now())
+        history.status, history.reason = RUNNING, ""
+        return history
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:  # noqa: ARG002
         """Take the step in, and write the page where it is time to."""
@@ -75,9 +90,7 @@ class Dashboard(Sink):
         self._history.validation({**validation_to_dict(record), "time": now})
         for decision in decisions:
             self._history.decision(record.step, decision, now)
-        began_s = self._clock()
         self._pictures.add(record, pictures, self._files(record, pictures))
-        self._next_s = max(self._next_s, began_s) + (self._clock() - began_s) / MOST_COST
 
     def end(self, summary: RunEnd) -> None:
         """Write how it ended."""
@@ -86,17 +99,19 @@ class Dashboard(Sink):
 
     def _write(self) -> None:
         began_s = self._clock()
-        write_page(self._run.dashboard, page_of(self._history, self._about, self._pictures.blocks(), self._now()))
-        ended_s = self._clock()
-        self._next_s = ended_s + max(_SHORTEST_PAUSE_S, (ended_s - began_s) / MOST_COST)
+        try:
+            write_page(self._run.dashboard, page_of(self._history, self._about, self._pictures.blocks(), self._now()))
+        finally:  # a disk that is full is not asked again at the next step
+            ended_s = self._clock()
+            self._next_s = ended_s + max(_SHORTEST_PAUSE_S, (ended_s - began_s) / MOST_COST)
 
     def _files(self, record: ValidationRecord, pictures: Sequence[Picture]) -> Mapping[str, str]:
-        """Return where the full size of each picture lies, seen from the page."""
-        folder = self._run.validation / record.dataset
+        """Return where the full size of each picture lies, seen from the page; what no address can name is left out."""
         found = {}
         for picture in pictures:
-            for file in (folder / picture.name / f"{record.step:08d}.png", folder / f"{picture.name}.png"):
-                if file.is_file():
+            place = place_below(self._run.validation / record.dataset, picture.name)
+            for file in (place / f"{record.step:08d}.png", place.with_name(f"{place.name}.png")):
+                if found_at(file) == "file" and str(file).isprintable():
                     found[picture.name] = file.relative_to(self._run.dashboard.parent).as_posix()
                     break
         return found

@@ -1,6 +1,6 @@
 """What happened in a run, each thing once, with its reason: plans, failures, resumes, the end."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,11 @@ from trainauto.reporting.step_stats import error_text
 FIRST_EVENTS, LAST_EVENTS = 100, 400
 """Events that a page shows of a run with more: how it began, and what it did of late."""
 
-LONGEST_REASON = 400
-"""Characters of a reason: that of a foreign error may be a page long."""
+MOST_MARKS = 200
+"""Lines in a chart that stand for events."""
+
+LONGEST_REASON, LONGEST_MARK = 300, 120
+"""Characters of a reason in the list, where that of a foreign error may be a page long, and of one in a curve."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Event:
     def to_mark(self) -> dict[str, Any]:
         """Return the line that stands for it in curves."""
         text = f"{self.title}: {self.text}" if self.text else self.title
-        return {"x": self.step, "kind": self.kind, "text": visible(text, LONGEST_REASON)}
+        return {"x": self.step, "kind": self.kind, "text": visible(text, LONGEST_MARK)}
 
 
 class Events:
@@ -54,11 +57,11 @@ class Events:
     def __init__(self) -> None:
         self._first: list[Event] = []
         self._last: deque[Event] = deque(maxlen=LAST_EVENTS)
-        self._count = 0
+        self._counts: Counter[str] = Counter()
 
     def add(self, event: Event) -> None:
         """Keep one more."""
-        self._count += 1
+        self._counts[event.kind] += 1
         if len(self._first) < FIRST_EVENTS:
             self._first.append(event)
         else:
@@ -71,11 +74,11 @@ class Events:
     @property
     def left_out(self) -> int:
         """How many are not kept."""
-        return self._count - len(self._first) - len(self._last)
+        return self._counts.total() - len(self._first) - len(self._last)
 
     def count(self, kind: str) -> int:
-        """Return how many of a kind are kept."""
-        return sum(event.kind == kind for event in self)
+        """Return how many there were of a kind, those that are not kept included."""
+        return self._counts[kind]
 
 
 def event_of(step: int, decision: Decision, time: float | None) -> Event:
@@ -105,8 +108,9 @@ def shortage_of(record: StepRecord, time: float | None) -> Event:
 
 
 def marks_of(events: Events, kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the lines in curves that stand for events of some kinds."""
-    return [event.to_mark() for event in events if event.kind in kinds]
+    """Return the lines in curves that stand for events of some kinds; of many, the first and the last."""
+    marks = [event.to_mark() for event in events if event.kind in kinds]
+    return marks if len(marks) <= MOST_MARKS else marks[: MOST_MARKS // 4] + marks[-3 * MOST_MARKS // 4 :]
 
 
 def _expected(change: PlanChange) -> Iterator[str]:

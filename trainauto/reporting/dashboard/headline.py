@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from trainauto.core.units import size_text
-from trainauto.core.words import counted
+from trainauto.core.words import counted, visible
 from trainauto.reporting.dashboard.blocks import Block, tile
-from trainauto.reporting.dashboard.run_history import FAILURES, About, RunHistory, baseline_name, baseline_of
+from trainauto.reporting.dashboard.run_history import FAILURES, About, MetricSoFar, RunHistory
 from trainauto.reporting.formatting import duration, plan_text
-from trainauto.reporting.run_course import RUNNING
-from trainauto.reporting.run_figures import Metric, metrics_of
+from trainauto.reporting.run_course import NO_END, RUNNING
 
 _LONG_WAIT = 0.05
 """Share of the time waited for data from which on the loader slows the run."""
@@ -16,6 +15,8 @@ _LONG_WAIT = 0.05
 
 def status_of(history: RunHistory) -> Block:
     """Return how the run stands, for the head of the page."""
+    if history.status == NO_END:
+        return {"word": "no end yet", "tone": "neutral", "text": history.reason}
     tones = {RUNNING: "neutral", "completed": "good", "stopped": "good", "interrupted": "warn"}
     tone = "bad" if history.status in FAILURES else tones.get(history.status, "warn")
     return {"word": history.status, "tone": tone, "text": history.reason}
@@ -29,42 +30,35 @@ def tiles_of(history: RunHistory, about: About) -> list[Block]:
 
 
 def _progress(history: RunHistory, about: About) -> Iterator[Block]:
-    course = history.course
-    done = course.last.step if course.last is not None and about.unit == "steps" else course.samples
+    course, done = history.course, history.done
     if not about.total:
         yield tile("progress", f"{done:,} {about.unit}", f"{duration(course.seconds)} of training")
         return
     notes = [f"{done / about.total:.0%}"]
-    rate = course.recent_rate(about.unit)
-    if history.status == RUNNING and rate:
-        notes.append(f"{duration((about.total - done) / rate)} left")
+    if history.left_s is not None:
+        notes.append(f"{duration(history.left_s)} left")
     yield tile("progress", f"{done:,} of {about.total:,} {about.unit}", ", ".join(notes))
-    yield tile(
-        "time", duration(course.seconds), f"of training; started {about.started}" if about.started else "trained"
-    )
+    since = f"; started {about.started}" if about.started else ""
+    yield tile("time", duration(course.seconds), f"of training{since}")
 
 
 def _quality(history: RunHistory) -> Iterator[Block]:
     loss = history.course.latest_loss
     if loss is not None:
         yield tile("loss", f"{loss:.4g}", "mean of the last 50 steps")
-    found = metrics_of(history.lines)
-    if found:
-        yield _metric(found[0], history)
+    for (dataset, name), metric in list(history.metrics.items())[:1]:
+        yield _metric(dataset, name, metric)
 
 
-def _metric(metric: Metric, history: RunHistory) -> Block:
+def _metric(dataset: str, name: str, metric: MetricSoFar) -> Block:
     shown = metric.best or metric.last
-    of_set = [line for line in history.lines if line.get("dataset") == metric.dataset]
-    at_step = next((line for line in of_set if line.get("step") == shown.step), {})
-    notes = [f"{'best, ' if metric.best else ''}after step {shown.step}", metric.dataset]
-    costless = baseline_of(at_step).get(metric.name)
-    if costless is not None:
-        gain = shown.value - float(costless)
-        notes.insert(0, f"{gain:+.4g} against {baseline_name(at_step)}")
-        is_better = gain > 0 if metric.better_is_higher is not False else gain < 0
-        return tile(metric.name, f"{shown.value:.4f}", "; ".join(notes), "good" if is_better else "warn")
-    return tile(metric.name, f"{shown.value:.4f}", "; ".join(notes))
+    notes = [f"{'best, ' if metric.best else ''}after step {shown.step}", dataset]
+    if metric.baseline is None:
+        return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes))
+    gain = shown.value - metric.baseline
+    is_better = gain > 0 if metric.better_is_higher is not False else gain < 0
+    notes.insert(0, f"{gain:+.4g} against {metric.baseline_name}")
+    return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes), "good" if is_better else "warn")
 
 
 def _memory(history: RunHistory, about: About) -> Iterator[Block]:
@@ -76,10 +70,13 @@ def _memory(history: RunHistory, about: About) -> Iterator[Block]:
             yield tile("memory", f"{typical / limit:.1%} of the limit", f"{note} of {size_text(limit)}")
         else:
             yield tile("memory", size_text(typical), "typical peak; no limit is known")
-    shown = course.ooms + sum(line.get("ooms", 0) for line in history.lines)
-    if shown:
-        note = "" if history.status in FAILURES else "the run went on in smaller parts"
-        yield tile("out of memory", counted(shown, "time"), note, "warn")
+    ooms, has_failed = course.ooms + history.validation_ooms, history.status in FAILURES
+    if ooms:
+        yield tile(
+            "out of memory", counted(ooms, "time"), "" if has_failed else "the run went on in smaller parts", "warn"
+        )
+    elif has_failed:
+        yield tile("out of memory", "in no step")  # why it failed stands above
     else:
         yield tile("out of memory", "never", tone="good")
 

@@ -1,18 +1,21 @@
 """The page of one run or of several as it is now, made anew where there is something new."""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trainauto.core.json_text import read_object
 from trainauto.reporting.dashboard.about_run import about
 from trainauto.reporting.dashboard.comparison_page import comparison_page
 from trainauto.reporting.dashboard.page_file import page_in
 from trainauto.reporting.dashboard.pictures import pictures_of
+from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
 from trainauto.reporting.dashboard.run_reader import RunReader
 from trainauto.reporting.run_comparison import compare
-from trainauto.reporting.run_figures import figures_of
+from trainauto.reporting.run_figures import ACCURACY_FILE, RunFigures, accuracies_of, flat, training_loss
 from trainauto.storage.run_directory import RunDirectory
 
 _SHORTEST_PAUSE_S = 0.5
@@ -34,11 +37,11 @@ class LivePage:
         self._looked_s = float("-inf")
         self._page: dict[str, Any] | None = None
         self._pictures_ns = 0
-        self.version = 0
-        """Grows whenever the page changes."""
+        self._started = secrets.token_hex(4)
+        self._changes = 0
 
-    def page(self) -> tuple[dict[str, Any], int]:
-        """Return the page and its version.
+    def page(self) -> tuple[dict[str, Any], str]:
+        """Return the page and its version, which no other page ever had, of this server or of an earlier one.
 
         Raises:
             InputError: a log holds what this version cannot read.
@@ -46,7 +49,7 @@ class LivePage:
         with self._lock:
             if self._page is None or time.monotonic() - self._looked_s >= _SHORTEST_PAUSE_S:
                 self._look()
-            return self._page or {}, self.version
+            return self._page or {}, f"{self._started}-{self._changes}"
 
     def _look(self) -> None:
         is_new = [reader.update() for reader in self._readers]  # each of them: any() would stop at the first
@@ -54,13 +57,14 @@ class LivePage:
         if self._page is None or any(is_new) or pictures_ns != self._pictures_ns:
             self._page = self._built()
             self._pictures_ns = pictures_ns
-            self.version += 1
+            self._changes += 1
         self._looked_s = time.monotonic()
 
     def _built(self) -> dict[str, Any]:
         histories = [reader.history for reader in self._readers]
         if len(self._runs) > 1:
-            return comparison_page(compare([figures_of(run) for run in self._runs]), histories, self._now())
+            figures = [_figures(run, history) for run, history in zip(self._runs, histories, strict=True)]
+            return comparison_page(compare(figures), histories, self._now())
         run = self._runs[0]
         # Pictures are small only in the page that the run itself writes.
         return page_of(histories[0], about(run), pictures_of(page_in(run.dashboard)), self._now())
@@ -72,3 +76,28 @@ class LivePage:
             return file.stat().st_mtime_ns if len(self._runs) == 1 else 0
         except OSError:
             return 0
+
+
+def _figures(run: RunDirectory, history: RunHistory) -> RunFigures:
+    """Return what a run has come to, from what was read of it: its logs may be long."""
+    course, log = history.course, read_object(run.of_steps.log_object)
+    known = about(run)
+    metrics = [metric.as_metric(*key) for key, metric in history.metrics.items()]
+    return RunFigures(
+        path=str(run.path.resolve()),
+        options=flat(read_object(run.config)),
+        status=history.status,
+        reason=history.reason,
+        steps=course.last.step if course.last is not None else 0,
+        total=known.total,
+        unit=known.unit,
+        samples=course.samples,
+        seconds=course.seconds,
+        learning_rates=course.last.learning_rates if course.last is not None else {},
+        training_loss=training_loss(log, course),
+        ooms=course.ooms,
+        validation_ooms=history.validation_ooms,
+        memory_bytes=course.typical_bytes,
+        limit_bytes=course.limit_bytes,
+        metrics=[*metrics, *accuracies_of(read_object(run.path / ACCURACY_FILE))],
+    )

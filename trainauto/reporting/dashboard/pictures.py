@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,42 +29,75 @@ _PREFIX = "data:image/webp;base64,"
 
 
 @dataclass
+class Frame:
+    """One picture of a set.
+
+    Attributes:
+        step: after which step it was made.
+        image: what the network made, as an address of data; pixels until somebody wants to see it.
+        file: the full size beside the page; empty where it is not kept.
+        score: what was measured of it, in words.
+    """
+
+    step: int
+    image: str | ImageArray
+    file: str
+    score: str
+
+
+@dataclass
 class PictureSet:
     """One validation image over time.
 
     Attributes:
         name: of the set and the image.
-        steps: after which steps.
-        images: what the network made, as addresses of data.
-        files: the full size of each beside the page; empty where it is not kept.
-        scores: what was measured of each, in words.
-        baseline: what costs nothing.
+        frames: its pictures, by steps.
+        baseline: what costs nothing, as an address of data.
         baseline_name: what that is.
         reference: what it should have been.
     """
 
     name: str
-    steps: list[int] = field(default_factory=list)
-    images: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    scores: list[str] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
     baseline: str | None = None
     baseline_name: str = ""
     reference: str | None = None
 
+    def add(self, frame: Frame) -> None:
+        """Keep a picture; of too many, drop the one whose neighbours are nearest to each other, never an end."""
+        self.cut(frame.step - 1)  # the same step again, after a resume
+        self.frames.append(frame)
+        if len(self.frames) > MOST_STEPS:
+            steps = [one.step for one in self.frames]
+            spans = [after - before for before, after in zip(steps, steps[2:], strict=False)]
+            del self.frames[spans.index(min(spans)) + 1]
+
     def cut(self, step: int) -> None:
         """Drop what is of a later step."""
-        kept = sum(one <= step for one in self.steps)
-        for values in (self.steps, self.images, self.files, self.scores):
-            del values[kept:]
+        self.frames = [frame for frame in self.frames if frame.step <= step]
 
-    def thin(self) -> None:
-        """Of too many, drop the one whose neighbours are nearest to each other; the first and the last stay."""
-        while len(self.steps) > MOST_STEPS:
-            spans = [after - before for before, after in zip(self.steps, self.steps[2:], strict=False)]
-            place = spans.index(min(spans)) + 1
-            for values in (self.steps, self.images, self.files, self.scores):
-                del values[place]
+    def to_dict(self) -> Block:
+        """Return it as the page has it; pictures are made small now, each once."""
+        for frame in self.frames:
+            if not isinstance(frame.image, str):
+                frame.image = address_of(frame.image)
+        return {
+            "name": self.name,
+            "steps": [frame.step for frame in self.frames],
+            "images": [frame.image for frame in self.frames],
+            "files": [frame.file for frame in self.frames],
+            "scores": [frame.score for frame in self.frames],
+            "baseline": self.baseline,
+            "baseline_name": self.baseline_name,
+            "reference": self.reference,
+        }
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> "PictureSet":
+        """Rebuild a set from what a page has."""
+        columns = zip(entry["steps"], entry["images"], entry["files"], entry["scores"], strict=True)
+        frames = [Frame(*values) for values in columns]
+        return cls(entry["name"], frames, entry["baseline"], entry["baseline_name"], entry["reference"])
 
 
 class Pictures:
@@ -78,9 +112,10 @@ class Pictures:
         self._sets: dict[str, PictureSet] = {}
         for block in before:
             for entry in block.get("sets", ()):
-                known = PictureSet(**{name: entry[name] for name in PictureSet.__dataclass_fields__ if name in entry})
-                known.cut(step)
-                self._sets[known.name] = known
+                with suppress(KeyError, TypeError, ValueError):  # of a page that a person has edited
+                    known = PictureSet.from_dict(entry)
+                    known.cut(step)
+                    self._sets[known.name] = known
 
     def add(self, record: ValidationRecord, pictures: Sequence[Picture], files: Mapping[str, str]) -> None:
         """Take the pictures of a validation in.
@@ -97,20 +132,15 @@ class Pictures:
                 continue
             shown = self._sets.setdefault(name, PictureSet(name, baseline_name=record.baseline_name))
             if shown.baseline is None and picture.baseline is not None:
-                shown.baseline = address_of(picture.baseline)
+                shown.baseline = address_of(middle_of(picture.baseline))
             if shown.reference is None and picture.reference is not None:
-                shown.reference = address_of(picture.reference)
-            shown.cut(record.step - 1)  # the same step again, after a resume
-            shown.steps.append(record.step)
-            shown.images.append(address_of(picture.output))
-            shown.files.append(files.get(picture.name, ""))
+                shown.reference = address_of(middle_of(picture.reference))
             figures = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.get(picture.name, {}).items())
-            shown.scores.append(figures)
-            shown.thin()
+            shown.add(Frame(record.step, middle_of(picture.output), files.get(picture.name, ""), figures))
 
     def blocks(self) -> list[Block]:
         """Return them as the page has them."""
-        sets = [vars(shown) for shown in self._sets.values() if shown.steps]
+        sets = [shown.to_dict() for shown in self._sets.values() if shown.frames]
         return [{"type": "pictures", "id": "pictures", "title": "Pictures over time", "sets": sets}] if sets else []
 
 
@@ -120,17 +150,18 @@ def pictures_of(page: Mapping[str, Any]) -> list[Block]:
     return [block for block in blocks if block.get("type") == "pictures"]
 
 
-def address_of(image: ImageArray) -> str:
-    """Return a picture as an address that holds it: WebP of at most a fortieth of what all may take.
-
-    A larger one is cut to its middle rather than scaled down, which would hide the very detail to be judged.
-    """
-    from PIL import Image
-
+def middle_of(image: ImageArray) -> ImageArray:
+    """Return the middle of an image, a copy of at most 320 px: scaled down, it would hide the detail to be judged."""
     height, width = (min(side, LONGEST_SIDE_PX) for side in image.shape[:2])
     top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-    cut = image[top : top + height, left : left + width]
-    picture = Image.fromarray(cut[..., 0] if cut.shape[2] == 1 else cut)
+    return image[top : top + height, left : left + width].copy()
+
+
+def address_of(image: ImageArray) -> str:
+    """Return a picture as an address that holds it: WebP of at most a fortieth of what all may take."""
+    from PIL import Image
+
+    picture = Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
     most_bytes = MOST_BYTES // (MOST_SETS * (MOST_STEPS + 2)) * 3 // 4  # base64 makes four characters of three bytes
     while True:
         for quality in _QUALITIES:

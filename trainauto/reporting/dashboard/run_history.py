@@ -3,14 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from trainauto.core.decisions import Decision
 from trainauto.core.records import StepRecord
+from trainauto.core.words import counted
 from trainauto.reporting.dashboard.bounded_curves import Changes, Curves
 from trainauto.reporting.dashboard.events import Event, Events, event_of, shortage_of
 from trainauto.reporting.plan_peaks import PlanPeaks
-from trainauto.reporting.run_course import RUNNING, Course
+from trainauto.reporting.run_course import NO_END, RUNNING, Course
+from trainauto.reporting.run_figures import Metric, Value, best_of
+from trainauto.reporting.time_left import TimeLeft
 
 LOSS, TERM, TASK, RATE, NORM = "loss", "loss/", "task_loss/", "lr/", "grad_norm/"
 """Curves of the sum of the losses, and how those of each loss, task, learning rate and gradient norm begin."""
@@ -55,33 +59,42 @@ class About:
 class RunHistory:
     """The course of a run; as large after a million steps as after some thousand.
 
+    Args:
+        total: its length in ``unit``; ``None`` where nobody says.
+        unit: what the length is counted in: steps or samples.
+
     Attributes:
         course: its steps, summed up.
         curves: what each step was worth.
         plan: the values of plans by axis, where they change.
         plans: what each plan was predicted to take, and took.
         validations: a curve a metric by set, over the steps of its validations.
-        lines: the validations as validation.jsonl has them, without the scores of single samples.
+        metrics: the last and the best value of each metric, beside what costs nothing.
+        validation_ooms: times memory ran out in validations.
         events: what happened.
         status: ``running``, or how it ended.
         reason: why, in words.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, total: int | None = None, unit: str = "steps") -> None:
         self.course = Course()
         self.curves = Curves()
         self.plan: dict[str, Changes] = {}
         self.plans = PlanPeaks()
         self.validations: dict[str, Curves] = {}
-        self.lines: list[dict[str, Any]] = []
+        self.metrics: dict[tuple[str, str], MetricSoFar] = {}
+        self.validation_ooms = 0
         self.events = Events()
         self.status, self.reason = RUNNING, ""
+        self._total, self._unit = total, unit
+        self._time_left = TimeLeft(total or 0, "samples" if unit == "samples" else "steps")
         self._lost_loss = False
 
     def step(self, record: StepRecord, time: float | None) -> None:
         """Take a step in."""
         self.course.add(record)
         self.plans.add(record)
+        self._time_left.step(record)
         values = values_of(record)
         self.curves.add(record.step, values)
         for name, value in record.plan.to_dict().items():
@@ -99,35 +112,91 @@ class RunHistory:
 
     def validation(self, line: Mapping[str, Any]) -> None:
         """Take a validation in, as a line of validation.jsonl has it."""
-        kept = {key: value for key, value in line.items() if key != "scores"}
-        self.lines.append(kept)
-        curves = self.validations.setdefault(str(line.get("dataset", "")), Curves())
+        dataset, step = str(line.get("dataset", "")), int(line["step"])
+        self._time_left.validation(float(line.get("seconds", 0.0)))
         values = {name: float(value) for name, value in line.get("metrics", {}).items()}
-        costless = {f"{name}/{BASELINE}": float(value) for name, value in baseline_of(line).items()}
-        curves.add(int(line["step"]), values | costless)
-        if line.get("ooms"):
-            text = "the part that did not fit was taken in smaller ones"
-            title = f"out of memory in the validation of {line.get('dataset', '')}"
-            self.events.add(Event(int(line["step"]), "oom", title, text, line.get("time")))
+        costless = {name: float(value) for name, value in baseline_of(line).items()}
+        curves = self.validations.setdefault(dataset, Curves())
+        curves.add(step, values | {f"{name}/{BASELINE}": value for name, value in costless.items()})
+        for name, value in values.items():
+            higher = line.get("better_is_higher", {}).get(name)
+            known = self.metrics.setdefault((dataset, name), MetricSoFar(higher, baseline_name(line)))
+            known.add(Value(value, step), costless.get(name))
+        ooms = int(line.get("ooms", 0))
+        if ooms:
+            self.validation_ooms += ooms
+            text = "what did not fit was taken in smaller parts"
+            title = f"out of memory, {counted(ooms, 'time')}, in the validation of {dataset}"
+            self.events.add(Event(step, "oom", title, text, line.get("time")))
 
     def resumed(self, step: int, changes: Sequence[str], time: float | None) -> None:
         """Take in that the run was resumed after a step."""
         text = "; ".join(changes) or "no option was changed"
         self.events.add(Event(step, "resume", f"resumed after step {step}", text, time))
 
+    @property
+    def done(self) -> int:
+        """How much of its length lies behind."""
+        last = self.course.last
+        return self.course.samples if self._unit == "samples" else last.step if last is not None else 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it trains, as far as anybody knows."""
+        return self.status in (RUNNING, NO_END)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left, validations included; ``None`` where it has ended, or nobody knows."""
+        return self._time_left.seconds(self.done) if self._total and self.goes_on else None
+
     def ending(self) -> list[Event]:
         """Return the end as an event; none while the run goes on."""
-        if self.status == RUNNING:
+        if self.goes_on:
             return []
         last = self.course.last
         kind = "fail" if self.status in FAILURES else "stop"
         return [Event(last.step if last is not None else 0, kind, self.status, self.reason)]
 
 
+@dataclass
+class MetricSoFar:
+    """A metric of a set so far.
+
+    Attributes:
+        better_is_higher: whether higher values are better; ``None`` where nobody says.
+        baseline_name: what its baseline is of; empty where there is none.
+        last: its last value.
+        best: the first of its best values; ``None`` where nobody knows what is better.
+        baseline: what costs nothing, at the same validation as ``best``, or as ``last`` where there is none.
+    """
+
+    better_is_higher: bool | None
+    baseline_name: str
+    last: Value = field(default_factory=lambda: Value(math.nan))
+    best: Value | None = None
+    baseline: float | None = None
+
+    def add(self, value: Value, baseline: float | None) -> None:
+        """Take in the value of a validation."""
+        self.last = value
+        best = best_of([*([self.best] if self.best is not None else []), value], self.better_is_higher)
+        if best is value or self.best is None:
+            self.baseline = baseline
+        self.best = best
+
+    def as_metric(self, dataset: str, name: str) -> Metric:
+        """Return it as a comparison of runs has it."""
+        return Metric(dataset, name, self.better_is_higher, self.last, self.best)
+
+
+MOST_OF_A_KIND = 24
+"""Losses, tasks, rates and norms that are kept of a step: of more, the first."""
+
 BASELINE = "baseline"
 """What ends the name of the curve of what costs nothing."""
 
-FAILURES = ("failed", "killed", "no end")
+FAILURES = ("failed", "killed")
 """Ends of a run that nobody wanted."""
 
 _NO_BASELINE = frozenset({"metrics", "better_is_higher", "peak"})
@@ -155,10 +224,10 @@ def values_of(record: StepRecord) -> dict[str, float]:
     if record.losses:
         values[LOSS] = sum(record.losses.values())
     if len(record.losses) > 1:
-        values |= {TERM + name: value for name, value in record.losses.items()}
-    values |= {TASK + name: value for name, value in record.task_losses.items()}
-    values |= {RATE + name: value for name, value in record.learning_rates.items()}
-    values |= {NORM + name: value for name, value in record.grad_norms.items()}
+        values |= _first(TERM, record.losses)
+    values |= _first(TASK, record.task_losses)
+    values |= _first(RATE, record.learning_rates)
+    values |= _first(NORM, record.grad_norms)
     shape, seconds = record.shape, record.data_seconds + record.step_seconds
     values |= {DATA: record.data_seconds, COMPUTE: record.step_seconds}
     values |= {STEPS: 1, SECONDS: seconds, SAMPLES: shape.samples}
@@ -174,3 +243,7 @@ def values_of(record: StepRecord) -> dict[str, float]:
     if record.predicted is not None:
         values[PREDICTED] = record.predicted
     return values
+
+
+def _first(start: str, values: Mapping[str, float]) -> dict[str, float]:
+    return {start + name: value for name, value in islice(values.items(), MOST_OF_A_KIND)}

@@ -8,13 +8,13 @@ from trainauto.reporting.dashboard import run_history as names
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, line, pairs, points, ratio, section, table
 from trainauto.reporting.dashboard.events import marks_of
 from trainauto.reporting.dashboard.headline import status_of, tiles_of
-from trainauto.reporting.dashboard.run_history import BASELINE, About, RunHistory, baseline_name
+from trainauto.reporting.dashboard.run_history import BASELINE, About, RunHistory
 from trainauto.reporting.formatting import prediction_cells
-from trainauto.reporting.run_figures import Value, metrics_of
+
+_MOST_METRICS, _MOST_SETS, _MOST_ROWS = 12, 6, 60
+"""Charts of metrics, sets in each, and rows of the table of all: of more, the first."""
 
 _MOST_PLANS = 40
-_MOST_TERMS = 24
-"""Series of a chart: of more losses or rates, the first."""
 
 
 def page_of(history: RunHistory, about: About, pictures: Sequence[Block], written_s: float) -> dict[str, Any]:
@@ -57,28 +57,27 @@ def _learning(history: RunHistory) -> list[Block]:
 
 def _metrics(history: RunHistory) -> list[Block]:
     blocks: list[Block] = []
-    metrics = metrics_of(history.lines)
-    for name in dict.fromkeys(metric.name for metric in metrics):
+    shown = list(dict.fromkeys(name for _, name in history.metrics))
+    for number, name in enumerate(shown[:_MOST_METRICS]):
         series = []
-        for dataset, curves in history.validations.items():
+        for dataset, curves in list(history.validations.items())[:_MOST_SETS]:
+            known = history.metrics.get((dataset, name))
+            if known is None:
+                continue
             x = list(curves.steps)
             series.append(line(dataset, curves, name, x=x))
-            costless = f"{dataset}, {_baseline_of_set(history, dataset)}"
+            costless = f"{dataset}, {known.baseline_name or BASELINE}"
             series.append(line(costless, curves, f"{name}/{BASELINE}", x=x, style="dash"))
-        better = next(metric.better_is_higher for metric in metrics if metric.name == name)
-        note = {True: "higher is better", False: "lower is better", None: ""}[better]
-        blocks += chart(f"metric-{name}", f"Validation: {name}", series, note=note)
+        higher = next(metric.better_is_higher for (_, one), metric in history.metrics.items() if one == name)
+        note = {True: "higher is better", False: "lower is better", None: ""}[higher]
+        blocks += chart(f"metric-{number}", f"Validation: {name}", series, note=note)
     rows = []
-    for metric in metrics:
-        best = metric.best or Value(metric.last.value, None)
-        after = "-" if best.step is None else str(best.step)
-        rows.append([f"{metric.dataset}: {metric.name}", f"{metric.last.value:.4f}", f"{best.value:.4f}", after])
-    return blocks + table("metrics", "Validation in figures", ["set: metric", "last", "best", "after step"], rows)
-
-
-def _baseline_of_set(history: RunHistory, dataset: str) -> str:
-    lines = (line for line in reversed(history.lines) if line.get("dataset") == dataset)
-    return baseline_name(next(lines, {})) or BASELINE
+    for (dataset, name), metric in list(history.metrics.items())[:_MOST_ROWS]:
+        best = ["-", "-"] if metric.best is None else [f"{metric.best.value:.4f}", str(metric.best.step)]
+        rows.append([f"{dataset}: {name}", f"{metric.last.value:.4f}", *best])
+    left_out = len(history.metrics) - len(rows)
+    title = "Validation in figures" + (f"; {left_out} more are in validation.jsonl" if left_out else "")
+    return blocks + table("metrics", title, ["set: metric", "last", "best", "after step"], rows)
 
 
 def _rates(history: RunHistory) -> list[Block]:
@@ -117,7 +116,9 @@ def _speed(history: RunHistory) -> list[Block]:
         for count in (names.SAMPLES, names.TOKENS, names.STEPS)
     ]  # fmt: skip
     spent = [line("training", curves, names.COMPUTE), line("wait for data", curves, names.DATA)]
-    padding = [line("padding", curves, names.PADDING)]
+    most = curves.greatest(names.PADDING)
+    # Where all tokens are counted as text, nobody has looked at padding.
+    padding = [line("padding", curves, names.PADDING)] if any(most) else []
     return [
         *(block for blocks in rates for block in blocks),
         *chart("seconds", "Time of a step", spent, unit="seconds", axis="auto", from_zero=True),
@@ -164,4 +165,4 @@ def _what(about: About) -> list[Block]:
 
 
 def _beginning(history: RunHistory, start: str) -> list[str]:
-    return [name for name in history.curves.names if name.startswith(start)][:_MOST_TERMS]
+    return [name for name in history.curves.names if name.startswith(start)]

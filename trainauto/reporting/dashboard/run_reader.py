@@ -2,6 +2,8 @@
 
 import heapq
 import json
+import math
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -10,10 +12,11 @@ from typing import Any, NamedTuple
 from trainauto.core.decisions import decision_from_dict
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.record_json import step_from_dict
+from trainauto.reporting.dashboard.about_run import about
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.run_course import Start, starts_of
 from trainauto.reporting.run_figures import how_it_ended
-from trainauto.storage.resumes import resumes_of
+from trainauto.storage.resumes import ResumeLines
 from trainauto.storage.run_directory import RunDirectory
 
 _DECIDED_BEFORE, _STEP, _DECIDED_UPON, _VALIDATED, _RESUMED = range(5)
@@ -29,15 +32,20 @@ class _Entry(NamedTuple):
 class RunReader:
     """Reads the files of a run again and again.
 
+    A run that is started again goes back to its checkpoint: files get shorter or are replaced, a Trainer's start gets a
+    neighbour. Then everything is read anew.
+
     Args:
         run: the run; of a Trainer that was resumed, its starts are read as one.
+        until: the last step to read; a run that is being resumed has not dropped later ones everywhere yet.
 
     Attributes:
         history: what was read so far.
+        about: what is known of the run beside it.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._run = run
+    def __init__(self, run: RunDirectory, until: float = math.inf) -> None:
+        self._run, self._until = run, until
         self._begin()
 
     def update(self) -> bool:
@@ -46,9 +54,9 @@ class RunReader:
         Raises:
             InputError: a line holds nothing that this version can read.
         """
-        if self._starts_now() != self._seen:
-            self._begin()  # it was started again: what it trained since its checkpoint has been dropped
-        is_new = False
+        is_new = self._has_gone_back()
+        if is_new:
+            self._begin()
         for tails in self._tails:
             for entry in heapq.merge(*tails.read(), key=lambda entry: entry[:2]):
                 _take(self.history, entry, tails.folder)
@@ -59,22 +67,22 @@ class RunReader:
         return is_new
 
     def _begin(self) -> None:
-        self.history = RunHistory()
-        self._seen = self._starts_now()
-        self._tails = [_Tails(start) for start in starts_of(self._run)]
+        self._starts = starts_of(self._run)
+        self.about = about(self._run)
+        self.history = RunHistory(self.about.total, self.about.unit)
+        self._tails = [_Tails(start, min(start.end, self._until + 1)) for start in self._starts]
 
-    def _starts_now(self) -> list[Path]:
-        of_steps = self._run.of_steps.path
-        return [of_steps, *sorted(self._run.path.glob("owner_*.json")), *sorted(of_steps.glob("owner_*.json"))]
+    def _has_gone_back(self) -> bool:
+        return any(tails.have_gone_back() for tails in self._tails) or starts_of(self._run) != self._starts
 
 
-def read_run(run: RunDirectory) -> RunHistory:
-    """Return the history of a run as its files have it now.
+def read_run(run: RunDirectory, until: float = math.inf) -> RunHistory:
+    """Return the history of a run as its files have it now, up to a step.
 
     Raises:
         InputError: a line holds nothing that this version can read.
     """
-    reader = RunReader(run)
+    reader = RunReader(run, until)
     reader.update()
     return reader.history
 
@@ -82,53 +90,74 @@ def read_run(run: RunDirectory) -> RunHistory:
 class _Tails:
     """The files of one start, each read from where it was left."""
 
-    def __init__(self, start: Start) -> None:
-        self.folder = start.folder
-        self._end = start.end
+    def __init__(self, start: Start, end: float) -> None:
+        self.folder, self._end = start.folder, end
         self._steps = _Tail(start.folder.records)
         self._validations = _Tail(start.folder.validations)
         self._decisions = _Tail(start.folder.decisions)
-        self._resumes = [
-            _Entry(resume.after_step, _RESUMED, {"changes": resume.changes, "time": _seconds(resume.time)})
-            for resume in resumes_of(start.folder)
-        ]
+        self._log, self._resumes = _Tail(start.folder.log), ResumeLines()
+
+    def have_gone_back(self) -> bool:
+        """Say whether one of the files is no longer what was read of it."""
+        tails = (self._steps, self._validations, self._decisions, self._log)
+        return any(tail.has_gone_back() for tail in tails)
 
     def read(self) -> list[Iterator[_Entry]]:
         """Return what is new of each kind, by steps."""
-        # Steps last: what was decided upon one that is not there yet waits for nothing.
-        resumes, self._resumes = self._resumes, []
+        resumed = [
+            _Entry(resume.after_step, _RESUMED, {"changes": resume.changes, "time": _seconds(resume.time)})
+            for text in self._log.texts()
+            if (resume := self._resumes.read(text.decode(errors="replace"))) is not None
+        ]
         decided = [_Entry(int(line["step"]), _when(line), line) for line in self._decisions.lines()]
         validated = [_Entry(int(line["step"]), _VALIDATED, line) for line in self._validations.lines()]
         steps = (_Entry(int(line["step"]), _STEP, line) for line in self._steps.lines())
-        kinds = (iter(decided), steps, iter(validated), iter(resumes))
+        kinds = (iter(decided), steps, iter(validated), iter(resumed))
         return [(entry for entry in kind if entry.step < self._end) for kind in kinds]
 
 
 class _Tail:
-    """A file of JSON lines that grows."""
+    """A file of lines that grows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offset = 0
+        self._number: int | None = None
 
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the whole lines that were not yielded before; what cannot be read is passed over."""
+    def has_gone_back(self) -> bool:
+        """Say whether another file has taken its place, or it is shorter than what was read of it."""
+        if self._number is None:
+            return False
+        try:
+            found = self.path.stat()
+        except OSError:
+            return True
+        return found.st_ino != self._number or found.st_size < self._offset
+
+    def texts(self) -> Iterator[bytes]:
+        """Yield the whole lines that were not yielded before."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
             return
         with file:
+            self._number = os.fstat(file.fileno()).st_ino
             file.seek(self._offset)
             for text in file:
                 if not text.endswith(b"\n"):
                     return  # it is being written
                 self._offset += len(text)
-                try:
-                    line = json.loads(text)
-                except ValueError:
-                    continue
-                if isinstance(line, dict) and isinstance(line.get("step"), int):
-                    yield line
+                yield text
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the whole lines of JSON that were not yielded before; what cannot be read is passed over."""
+        for text in self.texts():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(line, dict) and isinstance(line.get("step"), int):
+                yield line
 
 
 def _take(history: RunHistory, entry: _Entry, folder: RunDirectory) -> None:

@@ -1,6 +1,5 @@
 """Shows the page of a run to the browsers of this machine while it trains."""
 
-import errno
 import json
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,12 +49,12 @@ class PageServer(ThreadingHTTPServer):
             try:
                 super().__init__((HOST, number), _Answer)
                 break
-            except OSError as error:
-                if error.errno not in (errno.EADDRINUSE, errno.EACCES) and not isinstance(error, PermissionError):
-                    raise
+            except (OSError, OverflowError) as error:
+                refused = error
         else:
-            where = f"port {port} is" if port is not None else f"ports {tried[0]} to {tried[-1]} are"
-            raise InputError(Problem(f"{where} taken", advice="Name a free one with --port."))
+            where = f"port {port}" if port is not None else f"one of the ports {tried[0]} to {tried[-1]}"
+            message = f"{where} cannot be listened to: {refused}"
+            raise InputError(Problem(message, advice="Name a free one above 1024 with --port."))
 
     @property
     def address(self) -> str:
@@ -74,7 +73,8 @@ class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with the page, its data or a picture."""
         if not self._is_ours():
-            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"this page is for browsers on this machine\n")
+            why = f"open {self.server.address}: this page is for browsers on this machine, under its own address\n"
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", why.encode())
             return
         path = unquote(urlsplit(self.path).path)
         try:
@@ -117,8 +117,11 @@ class _Answer(BaseHTTPRequestHandler):
         if folder is None or "\0" in path or not path.startswith("/validation/") or not path.endswith(".png"):
             return None
         inside = (folder / "validation").resolve()
-        file = (folder / path.removeprefix("/")).resolve()
-        return file.read_bytes() if file.is_relative_to(inside) and file.is_file() else None
+        try:
+            file = (folder / path.removeprefix("/")).resolve()
+            return file.read_bytes() if file.is_relative_to(inside) and file.is_file() else None
+        except OSError:  # a name that no disk takes
+            return None
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, tag: str = "") -> None:
         self.send_response(status)

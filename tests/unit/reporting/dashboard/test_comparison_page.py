@@ -8,22 +8,25 @@ from trainauto.core.record_json import validation_to_dict
 from trainauto.reporting.dashboard.comparison_page import comparison_page
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.run_comparison import compare
-from trainauto.reporting.run_figures import RunFigures, metrics_of
+from trainauto.reporting.run_figures import RunFigures
 
 
-def a_run(name: str, batch_size: int, psnr: float) -> tuple[RunHistory, RunFigures]:
+def a_run(name: str, batch_size: int, psnr: float, steps: int = 10) -> tuple[RunHistory, RunFigures]:
     history = RunHistory()
     plan = Plan.of(batch_size=batch_size, lq_size=48)
-    for step in range(1, 11):
+    for step in range(1, steps + 1):
         shape = BatchShape(batch_size, 48, images=batch_size)
         history.step(a_step(step, plan=plan, drawn=plan, shape=shape, losses={"l1": psnr / step}), None)
     history.validation(validation_to_dict(a_validation(5, metrics={"psnr": psnr})))
     options = {"train.lr": psnr}
-    return history, RunFigures(f"experiments/{name}/1", options, "completed", metrics=metrics_of(history.lines))
+    return history, RunFigures(
+        f"experiments/{name}/1", options, "completed", metrics=[m.as_metric(*key) for key, m in history.metrics.items()]
+    )
 
 
-def shown(*batches: int) -> dict[str, Any]:
-    runs = [a_run(f"run{number}", batch, 28 + number) for number, batch in enumerate(batches)]
+def shown(*batches: int, steps: tuple[int, ...] = (10, 10, 10)) -> dict[str, Any]:
+    each = enumerate(zip(batches, steps, strict=False))
+    runs = [a_run(f"run{number}", batch, 28 + number, last) for number, (batch, last) in each]
     return comparison_page(compare([figures for _, figures in runs]), [history for history, _ in runs], 0.0)
 
 
@@ -39,12 +42,16 @@ def test_like_batches_are_compared_over_steps() -> None:
     assert [one["run"] for one in series(page, "loss")] == [0, 1]
 
 
+def test_runs_of_another_length_are_compared_over_steps_all_the_same() -> None:
+    assert shown(4, 4, steps=(10, 7))["x_name"] == "step"
+
+
 def test_unlike_batches_are_compared_over_samples() -> None:
     page = shown(4, 8, 2)
     assert page["x_name"] == "sample"
     assert "over samples" in page["subtitle"]
     assert [one["x"][-1] for one in series(page, "loss")] == [40, 80, 20]
-    assert [one["x"] for one in series(page, "metric-val-psnr")] == [[20], [40], [10]]  # after step 5
+    assert [one["x"] for one in series(page, "metric-0")] == [[20], [40], [10]]  # after step 5
     assert [one["y"] for one in series(page, "plan-batch_size")] == [[4, 4], [8, 8], [2, 2]]
 
 

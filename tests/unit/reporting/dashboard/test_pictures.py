@@ -9,7 +9,7 @@ from PIL import Image
 from tests.unit.reporting.builders import a_picture, a_validation
 from trainauto.core.run_events import Picture
 from trainauto.reporting.dashboard.page_file import page_json
-from trainauto.reporting.dashboard.pictures import MOST_BYTES, Pictures, address_of, pictures_of
+from trainauto.reporting.dashboard.pictures import MOST_BYTES, Pictures, address_of, middle_of, pictures_of
 
 
 def noise(name: str, seed: int) -> Picture:
@@ -33,7 +33,7 @@ def test_all_pictures_of_a_long_run_take_a_megabyte() -> None:
 def test_a_picture_is_cut_to_its_middle() -> None:
     image = np.zeros((400, 500, 3), np.uint8)
     image[40:360, 90:410] = (200, 30, 30)
-    decoded = Image.open(io.BytesIO(base64.b64decode(address_of(image).split(",", 1)[1])))
+    decoded = Image.open(io.BytesIO(base64.b64decode(address_of(middle_of(image)).split(",", 1)[1])))
     assert (decoded.format, decoded.size) == ("WEBP", (320, 320))
     assert np.abs(np.asarray(decoded.convert("RGB"), int) - (200, 30, 30)).max() < 12
     grey = a_picture(channels=1).output

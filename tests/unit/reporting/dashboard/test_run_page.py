@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import pytest
+
 from tests.unit.reporting.builders import GIB, a_step, a_validation
 from trainauto.core.decisions import ClipAt, KeepPlan, PlanChange, RateFactor, Stop
 from trainauto.core.plan import BatchShape, Plan
@@ -11,6 +13,7 @@ from trainauto.core.records import MicrobatchSplit
 from trainauto.reporting.dashboard.page_file import page_text
 from trainauto.reporting.dashboard.run_history import About, RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
+from trainauto.reporting.run_course import NO_END
 
 ABOUT = About(
     name="demo",
@@ -111,13 +114,51 @@ def test_validations_stand_beside_what_costs_nothing() -> None:
         record = a_validation(step, metrics={"psnr": value}, baseline={"psnr": 28.0})
         history.validation(validation_to_dict(record))
     shown = page(history)
-    curves = series(shown, "metric-psnr")
+    curves = series(shown, "metric-0")
     assert (curves["val"]["x"], curves["val"]["y"]) == ([5, 10], [27, 28.5])
     assert (curves["val, bicubic"]["style"], curves["val, bicubic"]["y"]) == ("dash", [28, 28])
     assert block(shown, "metrics")["rows"] == [["val: psnr", "28.5000", "28.5000", "10"]]
     best = next(tile for tile in shown["tiles"] if tile["label"] == "psnr")
     assert (best["value"], best["tone"]) == ("28.5000", "good")
     assert best["note"].startswith("+0.5 against bicubic")
+
+
+def test_a_run_that_memory_ended_claims_no_recovery() -> None:
+    history = a_history(2)
+    figures = {tile["label"]: tile for tile in page(history)["tiles"]}
+    assert (figures["out of memory"]["value"], figures["out of memory"]["tone"]) == ("never", "good")
+    history.status, history.reason = "failed", "OutOfMemoryError: nothing fits"
+    figures = {tile["label"]: tile for tile in page(history)["tiles"]}
+    assert (figures["out of memory"]["value"], figures["out of memory"]["tone"]) == ("in no step", "")
+    history.step(a_step(3, ooms=2), None)
+    figures = {tile["label"]: tile for tile in page(history)["tiles"]}
+    assert (figures["out of memory"]["value"], figures["out of memory"]["note"]) == ("2 times", "")
+
+
+def test_a_loop_of_ones_own_is_not_called_failed_while_nobody_knows() -> None:
+    history = a_history(2)
+    history.status, history.reason = NO_END, "it is still training, or was killed"
+    shown = page(history)
+    assert shown["status"] == {"word": "no end yet", "tone": "neutral", "text": history.reason}
+    assert not [section for section in shown["sections"] if section["id"] == "why" and "events" in str(section)]
+
+
+def test_padding_that_nobody_counted_is_not_shown() -> None:
+    history = RunHistory()
+    plan = Plan.of(tokens=1024)
+    history.step(a_step(1, plan=plan, drawn=plan, shape=BatchShape(4, 200, tokens=800), units=800), None)
+    assert not [one for section in page(history)["sections"] for one in section["blocks"] if one["id"] == "padding"]
+
+
+def test_time_left_counts_validations_as_the_console_does() -> None:
+    history = RunHistory(total=100)
+    for step in range(1, 11):
+        history.step(a_step(step), None)
+    assert history.left_s == pytest.approx(90 * 0.2)
+    history.validation({**validation_to_dict(a_validation(10)), "seconds": 2.0})
+    assert history.left_s == pytest.approx(2 * 90 * 0.2)
+    history.status = "completed"
+    assert history.left_s is None
 
 
 def test_a_lost_loss_is_told_once() -> None:
@@ -140,17 +181,19 @@ def test_a_run_without_a_step_has_a_page() -> None:
 def test_a_page_stays_small_whatever_a_run_has() -> None:
     """Many losses, optimizers, decisions and steps: below 1.5 MB without pictures, as after a million steps."""
     history = RunHistory()
-    names = [f"a loss with a long name {number}" for number in range(40)]
-    for step in range(1, 2502):
+    names = [f"a loss with a long name {number}" for number in range(1000)]
+    for step in range(1, 1102):
         values = {name: 1 / (step + number) for number, name in enumerate(names)}
         record = a_step(step, losses=values, learning_rates=values, grad_norms=values, predicted=GIB + step)
         history.step(record, 1e9 + step / 3)
-        history.decision(step, Stop(f"{step} " + "reason " * 40), 1e9 + step / 3)
-        validated = a_validation(step, metrics=dict.fromkeys(("psnr", "ssim", "lpips"), step / 7))
+        history.decision(step, PlanChange(record.plan, f"{step} " + "причина " * 40), 1e9 + step / 3)
+    metrics = [f"metric {number}" for number in range(200)]
+    for step in range(1, 1102):
+        validated = a_validation(step, metrics=dict.fromkeys(metrics, step / 7), baseline=dict.fromkeys(metrics, 1 / 3))
         history.validation(validation_to_dict(validated))
     shown = page(history)
     assert len(shown["grid"]) <= 1000
-    assert len(page_text(shown)) < 1_500_000
+    assert len(page_text(shown).encode()) < 1_500_000
 
 
 def test_events_and_texts_are_bounded() -> None:
@@ -159,4 +202,5 @@ def test_events_and_texts_are_bounded() -> None:
         history.decision(step, Stop("reason " * 1000), None)
     events = block(page(history), "events")
     assert (len(events["items"]), events["left_out"]) == (500, 2500)
-    assert max(len(item["text"]) for item in events["items"]) <= 400
+    assert max(len(item["text"]) for item in events["items"]) <= 300
+    assert history.events.count("stop") == 3000

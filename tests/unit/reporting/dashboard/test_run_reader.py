@@ -14,7 +14,7 @@ from trainauto.reporting.dashboard.run_history import About, RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
 from trainauto.reporting.dashboard.run_reader import RunReader, read_run
 from trainauto.reporting.jsonl import JsonLines
-from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_directory import TRAINER_RUNS, RunDirectory
 
 
 @pytest.fixture
@@ -74,14 +74,49 @@ def test_files_that_grow_are_read_on(run: RunDirectory) -> None:
 
 
 def test_a_run_that_went_back_is_read_anew(run: RunDirectory) -> None:
+    """In the order of a resume: it takes the folder, loads its checkpoint, drops what came after, trains."""
     report(run, 1, 7)
     reader = RunReader(run)
     reader.update()
-    run.rewind(2)
     (run.path / "owner_2.json").write_text("{}")
-    report(run, 3, 3)
+    reader.update()  # nothing has been dropped yet
+    run.rewind(2)
+    reader.update()
+    assert list(reader.history.curves.steps) == [1, 2]
+    run.log.write_text("2026-01-02 03:04:05,006 resumed     after step 2, 8 samples\n")
+    sink = JsonLines(run)
+    for step in range(3, 12):  # longer than before, so that no size tells
+        sink.step(a_step(step, losses={"l1": 7.0}), (), a_progress(step))
+    sink.close()
     assert reader.update()
-    assert list(reader.history.curves.steps) == [1, 2, 3]
+    assert reader.history.curves.means("loss") == [0.5, 0.25, *[7] * 9]
+    (event,) = [event for event in reader.history.events if event.kind == "resume"]
+    assert event.step == 2
+
+
+def test_starts_of_a_trainer_are_one_run_while_they_are_made(tmp_path: Path) -> None:
+    outer = RunDirectory(tmp_path)
+    first = RunDirectory.create(tmp_path, TRAINER_RUNS)
+    first.write_config({"trainer": "MemoryAwareTrainer"})
+    report(first, 1, 7)
+    reader = RunReader(outer)
+    reader.update()
+    second = RunDirectory.create(tmp_path, TRAINER_RUNS)
+    second.write_config({"trainer": "MemoryAwareTrainer"})
+    reader.update()  # it has no steps yet
+    assert list(reader.history.curves.steps) == list(range(1, 8))
+    assert list(read_run(outer, until=4).curves.steps) == [1, 2, 3, 4]  # as its own page reads it: it resumes after 4
+    report(second, 5, 6)
+    assert reader.update()
+    assert list(reader.history.curves.steps) == [1, 2, 3, 4, 5, 6]
+    assert second.whole == outer
+    assert second.dashboard == tmp_path / "dashboard.html"
+
+
+def test_an_experiment_called_memory_has_its_own_page(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, TRAINER_RUNS)
+    run.write_config({"name": "memory"})
+    assert run.dashboard == run.path / "dashboard.html"
 
 
 def test_lines_of_another_version_are_refused_in_words(run: RunDirectory) -> None:

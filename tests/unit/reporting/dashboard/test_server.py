@@ -92,7 +92,8 @@ def test_other_pages_are_refused(server: PageServer, headers: dict[str, str]) ->
     "path",
     [
         "/config.json", "/validation/../config.json", "/validation/%2e%2e/config.json", "/validation/..%2f..%2fx.png",
-        "/validation//etc/passwd.png", "/validation/%00.png", "/validation/none.png", "/validation/link.png"
+        "/validation//etc/passwd.png", "/validation/%00.png", "/validation/none.png",
+        f"/validation/{'x' * 300}.png", "/validation/link.png"
     ],
 )  # fmt: skip
 def test_nothing_else_is_served(server: PageServer, run: RunDirectory, path: str) -> None:
@@ -111,8 +112,19 @@ def test_nothing_can_be_changed(server: PageServer, method: str) -> None:
 
 def test_only_this_machine_is_listened_to(server: PageServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
-    with pytest.raises(InputError, match=r"port \d+ is taken"):
+    with pytest.raises(InputError, match=r"port \d+ cannot be listened to: .*in use"):
         PageServer(server.live, None, server.server_address[1])
+
+
+@pytest.mark.parametrize("port", [-1, 70_000])
+def test_a_port_that_cannot_be_is_refused(run: RunDirectory, port: int) -> None:
+    with pytest.raises(InputError, match=f"port {port} cannot be listened to"):
+        PageServer(LivePage([run]), run.path, port)
+
+
+def test_a_page_of_an_earlier_server_is_asked_anew(run: RunDirectory) -> None:
+    """Versions of two servers are never the same: a tab that is still open sees the run of the new one."""
+    assert LivePage([run]).page()[1] != LivePage([run]).page()[1]
 
 
 def test_a_log_of_another_version_is_told(

@@ -74,7 +74,7 @@ class Events {
   update(block) {
     this.title.replaceChildren(said(block.title));
     this.leftOut.hidden = !block.left_out;
-    setText(this.leftOut, `${formatStep(block.left_out || 0)} more events are not on this page; decisions.jsonl beside it has them all.`);
+    setText(this.leftOut, `${formatStep(block.left_out || 0)} more events are not on this page; the logs of the run have them.`);
     const before = this.items;
     this.items = new Map();
     for (const item of block.items) {

@@ -16,7 +16,6 @@ class Chart {
     this.hidden = new Set(); // names of series that a person switched off
     this.isNear = true;
     this.isStale = false;
-    this.lines = 0; // lines of the plot's own size: none yet
     this.title = el("h3");
     this.readout = el("span", { class: "readout" });
     this.logButton = el("button", { type: "button", class: "small", "aria-pressed": "false", onclick: () => this.toggleLog() }, "Log scale");

@@ -158,21 +158,22 @@ function follow() {
   shown.written.after(" ", shown.live);
   const ask = async () => {
     const answer = await fetch("data.json", { cache: "no-store", headers: tag ? { "If-None-Match": tag } : {} });
-    if (answer.status === 304) return;
-    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    if (answer.status === 304) return "";
     const page = await answer.json();
+    if (page.error) return page.error; // a log that cannot be read
     tag = answer.headers.get("ETag") || "";
     showPage(page);
+    return "";
   };
   const turn = async () => {
+    let wrong = "";
     try {
-      if (!document.hidden) await ask();
-      setText(shown.live, "live");
-      shown.live.classList.remove("lost");
+      if (!document.hidden) wrong = await ask();
     } catch {
-      setText(shown.live, "no answer from the server");
-      shown.live.classList.add("lost");
+      wrong = "no answer from the server";
     }
+    setText(shown.live, wrong.slice(0, 300) || "live");
+    shown.live.classList.toggle("lost", wrong !== "");
     setTimeout(turn, POLL_MS);
   };
   turn();
