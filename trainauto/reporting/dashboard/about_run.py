@@ -38,9 +38,10 @@ def about(run: RunDirectory) -> About:
 
 def _first_start(run: RunDirectory) -> RunDirectory:
     try:
-        return starts_of(run)[0].folder
+        starts = starts_of(run)
     except InputError:  # its log is of another version, or damaged
-        return run.of_steps
+        starts = []
+    return starts[0].folder if starts else run.of_steps
 
 
 def _folder_name(run: RunDirectory) -> str:
