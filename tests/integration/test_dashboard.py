@@ -128,8 +128,10 @@ def test_a_run_is_served_while_it_trains(options: Path) -> None:
     [
         (["none", "--html"], "does not exist"),
         (["none", "--serve"], "does not exist"),
-        (["tiny", "--html", "--out", "nowhere/page.html"], "nowhere/page.html cannot be written: No such file"),
-        (["tiny", "--html", "--out", "experiments"], "experiments cannot be written"),
+        (["tiny", "--html", "--out", "nowhere/page.html"], "there is no folder nowhere Make it first"),
+        (["tiny", "--html", "--out", "experiments"], "experiments is a folder Name a file in it"),
+        (["tiny", "--html", "--out", "/dev/null"], "/dev/null is no file"),
+        (["", "--serve"], "has several runs"),
         (["tiny", "--serve", "--port", "70000"], "port 70000 cannot be listened to"),
         (["tiny", "--port", "6010"], "add --serve"),
         (["tiny", "--out", "page.html"], "add --html"),

@@ -27,6 +27,7 @@ def run_summary(parts: RunParts, directory: RunDirectory, model: BaseModel, plan
     summary = RunSummary(
         name=options.name,
         run_directory=str(directory.path),
+        page=str(directory.dashboard),
         device=device_name(device),
         network=task.network_words,
         parameters=sum(

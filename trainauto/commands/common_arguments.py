@@ -117,14 +117,14 @@ def finetuned_run(run: Path) -> "tuple[RunDirectory, LoadedOptions[Any]] | None"
     return finetune_options_of(run)
 
 
-def check_free(out: Path, *, overwrite: bool) -> None:
-    """Refuse a file that cannot be written, or is there already.
+def check_free(out: Path, *, overwrite: bool, example: str = "out.pth") -> None:
+    """Refuse a file that cannot be written, or is there already; ``example`` is a name that it could have.
 
     Raises:
         InputError: it is a folder, lies in none, or exists.
     """
     if out.is_dir():
-        raise InputError(Problem(f"{out} is a folder", advice=f"Name a file in it, e.g. {out / 'out.pth'}."))
+        raise InputError(Problem(f"{out} is a folder", advice=f"Name a file in it, e.g. {out / example}."))
     if not out.parent.is_dir():
         raise InputError(Problem(f"there is no folder {out.parent}", advice="Make it first, or name another."))
     if out.exists() and not overwrite:

@@ -5,12 +5,15 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainauto.commands.common_arguments import check_free
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.words import visible
 from trainauto.reporting.dashboard.live_page import LivePage
 from trainauto.reporting.dashboard.page_file import write_page
 from trainauto.reporting.dashboard.server import PageServer
 from trainauto.reporting.run_comparison import find_runs
+from trainauto.reporting.run_listing import is_folder_of_runs
+from trainauto.storage.run_directory import RunDirectory
 
 COMPARISON = Path("comparison.html")
 """Where the page of several runs goes; that of one lies in its folder."""
@@ -27,8 +30,11 @@ def write_html(paths: Sequence[Path], file: Path | None, *, opens: bool) -> None
     Raises:
         InputError: there is no run, a log cannot be read, or the file cannot be written.
     """
-    runs = find_runs(paths)
+    runs = _runs(paths)
     file = file or (runs[0].dashboard if len(runs) == 1 else COMPARISON)
+    check_free(file, overwrite=True, example="page.html")
+    if file.exists() and not file.is_file():  # a device would be replaced by a file
+        raise InputError(Problem(f"{visible(str(file))} is no file", advice="Name one that is, or a new one."))
     page, _ = LivePage(runs).page()
     try:
         write_page(file, page)
@@ -38,6 +44,13 @@ def write_html(paths: Sequence[Path], file: Path | None, *, opens: bool) -> None
     print(visible(str(file)))
     if opens:
         webbrowser.open(file.resolve().as_uri())
+
+
+def _runs(paths: Sequence[Path]) -> list[RunDirectory]:
+    if len(paths) == 1 and is_folder_of_runs(paths[0]):
+        message = f"{visible(str(paths[0]))} has several runs: a page is of one, or of some that are named"
+        raise InputError(Problem(message, advice=f"Look for one: python -m trainauto report {paths[0]}"))
+    return find_runs(paths)
 
 
 def serve(paths: Sequence[Path], port: int | None, *, opens: bool) -> None:
@@ -51,7 +64,7 @@ def serve(paths: Sequence[Path], port: int | None, *, opens: bool) -> None:
     Raises:
         InputError: there is no run, a log cannot be read, or the port is taken.
     """
-    runs = find_runs(paths)
+    runs = _runs(paths)
     live = LivePage(runs)
     live.page()  # what is wrong with the runs is said here, not in a browser
     try:

@@ -46,6 +46,7 @@ class RunSummary:
         plan_is_open: a controller measures plans before the first batch, which may then be drawn under another one.
         memory_target_bytes: peak that a controller steers to; ``None`` where none does.
         memory_limit_bytes: memory this process may use; ``None`` where nobody says.
+        page: where its page is, as the person should read it; empty where it has none.
     """
 
     name: str
@@ -65,6 +66,7 @@ class RunSummary:
     plan_is_open: bool = False
     memory_target_bytes: int | None = None
     memory_limit_bytes: int | None = None
+    page: str = ""
 
     @property
     def resumed(self) -> bool:

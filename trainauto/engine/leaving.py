@@ -41,7 +41,10 @@ def reporting_failure(run: Run) -> Iterator[None]:
     except BaseException as error:
         # The first line is enough here: the command prints the whole of it. Errors of ours say what they are.
         message = str(error) if isinstance(error, TrainautoError) else f"{type(error).__name__}: {error}"
-        run.reporter.end(_end(run, "failed", next(iter(message.splitlines()), type(error).__name__)))
+        command = run.resume_command if run.last_checkpoint is not None else ""
+        run.reporter.end(
+            _end(run, "failed", next(iter(message.splitlines()), type(error).__name__), resume_command=command)
+        )
         raise
     finally:
         lift_budget(run)

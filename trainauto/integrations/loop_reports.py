@@ -79,7 +79,7 @@ class LoopReports:
         self.folder = str(directory.path)
         sinks = default_sinks(directory, self._print_freq, console=self._on_console, curves_every=self._curves_every)
         self._reporter = Reporter([*sinks, *self._more_sinks])
-        self._reporter.start(replace(summary, run_directory=self.folder))
+        self._reporter.start(replace(summary, run_directory=self.folder, page=str(directory.dashboard)))
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         """Tell of a step."""

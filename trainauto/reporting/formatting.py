@@ -38,6 +38,7 @@ def summary_lines(summary: RunSummary, width: int) -> list[str]:
     pairs = [
         ("run", f"{summary.name}, {counted(summary.total, summary.unit.removesuffix('s'))}"),
         ("directory", summary.run_directory),
+        ("page", summary.page),
         ("network", f"{summary.network}, {in_thousands(summary.parameters)} parameters"),
         ("device", f"{summary.device}, {summary.precision}"),
         ("data", ", ".join(_samples(summary))),

@@ -26,12 +26,13 @@ from trainauto.reporting.formatting import (
     table,
 )
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
-from trainauto.reporting.run_course import end_text, no_steps
-from trainauto.reporting.run_figures import how_it_ended
+from trainauto.reporting.run_course import Course, end_text, no_steps
+from trainauto.reporting.run_figures import Metric, how_it_ended, metrics_of
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
 
+_MOST_METRICS = 4
 PHASES = ("forward", "backward", "optimizer")
 
 
@@ -103,6 +104,9 @@ class MemoryReport:
         validations: by set.
         foresight: what was traced before the first step, as in foresight.json; empty where nothing was.
         resumes: starts after the first, with the options that were changed.
+        loss: mean of the last steps; ``None`` where they had none.
+        metrics: last and best value of each metric of its validations.
+        page: its page; empty where it has none.
     """
 
     run: str
@@ -118,6 +122,9 @@ class MemoryReport:
     validations: Sequence[Validated]
     foresight: Mapping[str, Any] = field(default_factory=dict)
     resumes: Sequence[Resume] = ()
+    loss: float | None = None
+    metrics: Sequence[Metric] = ()
+    page: str = ""
 
 
 def memory_report(run: RunDirectory) -> MemoryReport:
@@ -130,13 +137,14 @@ def memory_report(run: RunDirectory) -> MemoryReport:
     run = run.of_steps
     by_plan, shortages = PlanPeaks(), []
     limit_bytes, last = None, _Stretch()
-    steps = 0
+    steps, course = 0, Course()
     for record in logged_steps(run):
         steps += 1
+        course.add(record)
         by_plan.add(record)
         if record.ooms:
             shortages.append(Shortage(record.step, record.plan, record.ooms, record.pieces))
-        if record.peak is not None and record.peak.limit is not None:
+        if record.peak is not None:  # a resume may have no budget any more
             limit_bytes = record.peak.limit
         if record.plan != last.plan:
             last = _Stretch(record.plan, record.step)
@@ -160,6 +168,9 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         validations=_validations(run),
         foresight=_forecast(run),
         resumes=resumes_of(run),
+        loss=course.latest_loss,
+        metrics=metrics_of(read_lines(run.validations)),
+        page=str(run.dashboard) if run.dashboard.is_file() else "",
     )
 
 
@@ -254,8 +265,16 @@ def _head(report: MemoryReport, width: int) -> list[str]:
         ("last plan", f"{settled.plan}, since step {settled.since_step} ({counted(settled.steps, 'step')})"),
         ("peak", ", ".join(use) or "not measured"),
         ("speed", f"{settled.samples_per_s:.1f} samples a second"),
+        ("loss", f"{report.loss:.4g}, mean of the last steps" if report.loss is not None else ""),
+        *(("validated", _metric_text(metric)) for metric in report.metrics[:_MOST_METRICS]),
+        ("page", report.page),
     ]
     return pairs_lines(pairs, width)
+
+
+def _metric_text(metric: Metric) -> str:
+    best = f", best {metric.best.value:.4f} after step {metric.best.step}" if metric.best is not None else ""
+    return f"{metric.dataset} {metric.name} {metric.last.value:.4f}{best}"
 
 
 def _plans(rows: Sequence[PlanPeak]) -> list[str]:

@@ -53,7 +53,7 @@ class Course:
         self.seconds += record.data_seconds + record.step_seconds
         self.ooms += record.ooms
         self._recent.append(record)
-        if record.peak is not None and record.peak.limit is not None:
+        if record.peak is not None:  # a resume may have no budget any more
             self.limit_bytes = record.peak.limit
         if record.plan != self._plan:
             self._plan, self._peaks = record.plan, PlanPeaks()
@@ -77,6 +77,11 @@ class Course:
         waited = sum(record.data_seconds for record in self._recent)
         seconds = waited + sum(record.step_seconds for record in self._recent)
         return waited / seconds if seconds > 0 else 0.0
+
+    @property
+    def recent_steps(self) -> int:
+        """How many steps the latest figures are of."""
+        return len(self._recent)
 
     @property
     def latest_loss(self) -> float | None:

@@ -110,8 +110,7 @@ class Totals:
             self._peaks.clear()
         if record.peak is None:
             return
-        if record.peak.limit is not None:
-            self.limit_bytes = record.peak.limit
+        self.limit_bytes = record.peak.limit  # a resume may have no budget any more
         if record.is_whole:
             self._peaks.append(record.peak.allocated)
 

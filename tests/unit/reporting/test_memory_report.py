@@ -88,7 +88,12 @@ def test_the_report_in_words(run: RunDirectory, capsys: pytest.CaptureFixture[st
     blocks = [block.splitlines() for block in text.rstrip("\n").split("\n\n")]
     head = "\n".join(blocks[0]).replace("\n            ", " ").splitlines()  # as if never wrapped
     assert head[1].startswith("status      no end: it is still training, or was killed; last step 2")
-    assert head[2:] == [
+    assert head[8:] == [
+        "loss        0.2042, mean of the last steps",
+        "validated   val psnr 28.5000, best 28.5000 after step 3",
+        "validated   val lpips 0.2500, best 0.2500 after step 3",
+    ]
+    assert head[2:8] == [
         "steps       6; plan changes: 1",
         "OOM         2 passes of training, 3 tiles of validation did not fit",
         "limit       200.0 MiB",

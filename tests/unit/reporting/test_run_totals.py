@@ -113,9 +113,9 @@ def test_a_read_median_stands_until_enough_was_measured() -> None:
     resumed = Totals.from_dict(totals.to_dict(), 199)
     resumed.resume(Progress(steps=150, samples=600, seconds=30.0))
     for step in range(151, 200):
-        resumed.add(a_step(step, peak=PeakReading(3)))
+        resumed.add(a_step(step, peak=PeakReading(3, limit=4 * GIB)))
     assert resumed.typical_bytes == GIB
-    resumed.add(a_step(200, peak=PeakReading(3)))
+    resumed.add(a_step(200, peak=PeakReading(3, limit=4 * GIB)))
     assert resumed.typical_bytes == 3
     assert (resumed.samples, resumed.limit_bytes) == (800, 4 * GIB)
 

@@ -28,7 +28,7 @@ class Event:
 
     Attributes:
         step: after which step, or at which.
-        kind: ``plan``, ``oom``, ``resume``, ``rate``, ``stop``, ``fail`` or ``note``.
+        kind: ``plan``, ``oom``, ``resume``, ``rate``, ``stop``, ``end``, ``fail`` or ``note``.
         title: what, in a few words.
         text: why.
         time: when, in seconds since 1970; ``None`` where nobody has written it down.

@@ -45,7 +45,7 @@ def _progress(history: RunHistory, about: About) -> Iterator[Block]:
 def _quality(history: RunHistory) -> Iterator[Block]:
     loss = history.course.latest_loss
     if loss is not None:
-        yield tile("loss", f"{loss:.4g}", "mean of the last 50 steps")
+        yield tile("training loss", f"{loss:.4g}", f"mean of the last {counted(history.course.recent_steps, 'step')}")
     for (dataset, name), metric in list(history.metrics.items())[:1]:
         yield _metric(dataset, name, metric)
 
@@ -55,10 +55,10 @@ def _metric(dataset: str, name: str, metric: MetricSoFar) -> Block:
     notes = [f"{'best, ' if metric.best else ''}after step {shown.step}", dataset]
     if metric.baseline is None:
         return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes))
-    gain = shown.value - metric.baseline
-    is_better = gain > 0 if metric.better_is_higher is not False else gain < 0
-    notes.insert(0, f"{gain:+.4g} against {metric.baseline_name}")
-    return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes), "good" if is_better else "warn")
+    # As on the console: more is better, whichever way the metric points.
+    gain = shown.value - metric.baseline if metric.better_is_higher is not False else metric.baseline - shown.value
+    notes.insert(0, f"gain over {metric.baseline_name} {gain:+.4g}")
+    return tile(visible(name, 60), f"{shown.value:.4f}", "; ".join(notes), "good" if gain > 0 else "warn")
 
 
 def _memory(history: RunHistory, about: About) -> Iterator[Block]:
@@ -85,7 +85,11 @@ def _speed(history: RunHistory) -> Iterator[Block]:
     course = history.course
     rate = course.recent_rate("samples")
     if rate:
-        yield tile("speed", f"{rate:.3g} samples/s", f"{course.recent_rate('steps'):.3g} steps/s")
+        yield tile(
+            "speed",
+            f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s",
+            f"{course.recent_rate('steps'):.3g} steps/s",
+        )
         waiting = course.recent_waiting
         tone = "warn" if waiting >= _LONG_WAIT else ""
         yield tile("wait for data", f"{waiting:.0%}", "of the time of a step", tone)

@@ -155,7 +155,8 @@ class RunHistory:
         if self.goes_on:
             return []
         last = self.course.last
-        kind = "fail" if self.status in FAILURES else "stop"
+        kinds = {"completed": "end", "stopped": "end"}
+        kind = "fail" if self.status in FAILURES else kinds.get(self.status, "stop")
         return [Event(last.step if last is not None else 0, kind, self.status, self.reason)]
 
 

@@ -74,10 +74,13 @@ def _metrics(history: RunHistory) -> list[Block]:
     rows = []
     for (dataset, name), metric in list(history.metrics.items())[:_MOST_ROWS]:
         best = ["-", "-"] if metric.best is None else [f"{metric.best.value:.4f}", str(metric.best.step)]
-        rows.append([f"{dataset}: {name}", f"{metric.last.value:.4f}", *best])
+        costless = "-" if metric.baseline is None else f"{metric.baseline:.4f}"
+        rows.append([f"{dataset}: {name}", f"{metric.last.value:.4f}", *best, costless])
+    named = {metric.baseline_name for metric in history.metrics.values() if metric.baseline_name}
+    baselines = named.pop() if len(named) == 1 else BASELINE
     left_out = len(history.metrics) - len(rows)
     title = "Validation in figures" + (f"; {left_out} more are in validation.jsonl" if left_out else "")
-    return blocks + table("metrics", title, ["set: metric", "last", "best", "after step"], rows)
+    return blocks + table("metrics", title, ["set: metric", "last", "best", "after step", baselines], rows)
 
 
 def _rates(history: RunHistory) -> list[Block]:

@@ -1,6 +1,8 @@
 """Shows the page of a run to the browsers of this machine while it trains."""
 
 import json
+import logging
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -9,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 from trainauto.core.errors import InputError, Problem
 from trainauto.reporting.dashboard.live_page import LivePage
 from trainauto.reporting.dashboard.page_file import page_json, page_text
+
+logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 FIRST_PORT = 6010
@@ -55,6 +59,12 @@ class PageServer(ThreadingHTTPServer):
             where = f"port {port}" if port is not None else f"one of the ports {tried[0]} to {tried[-1]}"
             message = f"{where} cannot be listened to: {refused}"
             raise InputError(Problem(message, advice="Name a free one above 1024 with --port."))
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
+        """Say nothing of a browser that has gone; the terminal is the person's."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            logger.warning("a request could not be answered: %s: %s", type(error).__name__, error)
 
     @property
     def address(self) -> str:

@@ -117,10 +117,10 @@ def test_validations_stand_beside_what_costs_nothing() -> None:
     curves = series(shown, "metric-0")
     assert (curves["val"]["x"], curves["val"]["y"]) == ([5, 10], [27, 28.5])
     assert (curves["val, bicubic"]["style"], curves["val, bicubic"]["y"]) == ("dash", [28, 28])
-    assert block(shown, "metrics")["rows"] == [["val: psnr", "28.5000", "28.5000", "10"]]
+    assert block(shown, "metrics")["rows"] == [["val: psnr", "28.5000", "28.5000", "10", "28.0000"]]
     best = next(tile for tile in shown["tiles"] if tile["label"] == "psnr")
     assert (best["value"], best["tone"]) == ("28.5000", "good")
-    assert best["note"].startswith("+0.5 against bicubic")
+    assert best["note"].startswith("gain over bicubic +0.5")
 
 
 def test_a_run_that_memory_ended_claims_no_recovery() -> None:
