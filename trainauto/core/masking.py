@@ -7,14 +7,14 @@ HIDDEN = "…"
 """Stands where something was."""
 
 _NAME = (
-    r"(?:token|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|password|passwd|passphrase|secret|signature"
-    r"|credentials?|authorization)"
+    r"(?:token|authorization|(?:(?:api|access|secret|private)[_-]?key|password|passwd|pwd|passphrase|secret|signature"
+    r"|credential)s?)"
 )
 """What the name of a secret value ends with; ``max_tokens`` and ``token_id`` end with something else."""
-_VALUE = r"""(?:(?:bearer|basic)\s+)?(?:"[^"]+"|'[^']+'|[^\s"']\S*)"""
+_VALUE = r"""(?:(?:bearer|basic|token)\s+)?(?:"(?:[^"\\]|\\.)+"|'(?:[^'\\]|\\.)+'|\S+)"""
 _IN_QUERY = re.compile(rf"([?&;][\w.%-]{{0,80}}?(?:{_NAME}|key|sig|auth)=)[^\s&#;]+", re.IGNORECASE)
-_ASSIGNED = re.compile(rf"({_NAME}[\"']?\s{{0,4}}[=:]\s{{0,4}}){_VALUE}", re.IGNORECASE)
-_OPTION = re.compile(rf"((?<!\S)--?[\w.-]{{0,80}}?{_NAME}\s{{1,4}})(?!-){_VALUE}", re.IGNORECASE)
+_ASSIGNED = re.compile(rf"({_NAME}[\"']?\s{{0,4}}[=:]\s{{0,4}})(?!{HIDDEN}|\s){_VALUE}", re.IGNORECASE)
+_OPTION = re.compile(rf"((?<!\S)--?[\w.-]{{0,80}}?{_NAME}\s{{1,4}})(?!-|\s){_VALUE}", re.IGNORECASE)
 _SECRET_NAME = re.compile(rf"{_NAME}$", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
 
@@ -27,10 +27,9 @@ def without_secrets(text: str) -> str:
     ``api_key: x``; in queries after key, sig and auth, too. Rather too much is hidden than too little: a password may
     hold any character but white space. Cut a text after this, not before.
     """
-    text = _WORD.sub(lambda word: _without_login(word[0]), text)
-    text = _IN_QUERY.sub(rf"\1{HIDDEN}", text)
-    text = _ASSIGNED.sub(_kept_name, text)
-    return _OPTION.sub(rf"\1{HIDDEN}", text)
+    for pattern in (_IN_QUERY, _ASSIGNED, _OPTION):
+        text = pattern.sub(rf"\1{HIDDEN}", text)
+    return _WORD.sub(lambda word: _without_login(word[0]), text)
 
 
 def names_a_secret(name: str) -> bool:
@@ -60,7 +59,3 @@ def _without_login(word: str) -> str:
         start = scheme + len("://")
         return f"{word[:start]}{HIDDEN}{word[end:]}" if end > start else word
     return HIDDEN + word[end:] if ":" in word[: max(end, 0)] else word
-
-
-def _kept_name(found: re.Match[str]) -> str:
-    return found[1] + HIDDEN
