@@ -33,3 +33,20 @@ def test_the_commit_is_read_as_git_says_it(tmp_path: Path) -> None:
     assert commit_of(tmp_path / "beside") == f"{commit} (other)"
     git(tmp_path, "checkout", "-q", "--detach")
     assert commit_of(tmp_path) == commit
+
+
+def test_the_commit_of_a_submodule_is_its_own(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    for folder in (inner, outer):
+        folder.mkdir()
+        git(folder, "init", "-q", "-b", "main")
+        git(folder, "commit", "-q", "--allow-empty", "-m", folder.name)
+    git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "part")
+    assert (outer / "part" / ".git").read_text().startswith("gitdir: ../")
+    commit = git(inner, "rev-parse", "HEAD").strip()[:12]
+    assert commit_of(outer / "part") == f"{commit} (main)"
+
+
+def test_a_file_that_names_no_folder_is_no_checkout(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_bytes(b"gitdir: \xff")
+    assert commit_of(tmp_path) == ""

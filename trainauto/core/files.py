@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 import zlib
@@ -18,6 +19,7 @@ _NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 _LONGEST_PART_BYTES = 200
 """Of a folder's or a file's name: disks take 255, of which extensions and temporary files need some."""
+_SEPARATOR = re.compile(r"[/\\]")
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -73,20 +75,27 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
 def place_below(folder: Path, name: str) -> Path:
     """Return where something of a name is kept below a folder: never outside of it, and never too long for a disk.
 
+    The place is the same on every system: what separates folders on one does so on all.
+
     Args:
         folder: which.
-        name: may have slashes. Parts that lead up or nowhere are dropped; of one that is too long the beginning stays,
-            with a checksum, so that no two names share a place.
+        name: may have slashes and backslashes. Parts that lead up or nowhere are dropped, and what would name a drive
+            is no longer one; of a part that is too long the beginning stays, with a checksum, so that no two names
+            share a place.
     """
-    parts = [_short_enough(part) for part in name.split("/") if part not in ("", ".", "..")]
-    return folder.joinpath(*(parts or ["unnamed"]))
+    parts = [part for part in _SEPARATOR.split(name.replace("\0", "")) if part.strip(" .")]
+    return folder.joinpath(*([_short_enough(_without_drive(part)) for part in parts] or ["unnamed"]))
+
+
+def _without_drive(part: str) -> str:
+    """Return a part that Windows takes for no drive: ``C:x`` would lead to another disk."""
+    return f"{part[0]}_{part[2:]}" if part[1:2] == ":" else part
 
 
 def _short_enough(part: str) -> str:
-    part = part.replace("\0", "")
     encoded = part.encode(errors="surrogateescape")
     if len(encoded) <= _LONGEST_PART_BYTES:
-        return part or "unnamed"
+        return part
     beginning = encoded[: _LONGEST_PART_BYTES - 9].decode(errors="ignore")
     return f"{beginning}~{zlib.crc32(encoded):08x}"
 

@@ -12,8 +12,9 @@ from trainauto.core.words import counted, visible
 from trainauto.reporting.comparison_layout import Row, longest_name, tables
 from trainauto.reporting.formatting import MARK, WIDTH, duration, wrapped
 from trainauto.reporting.run_comparison import ComparedMetric, Comparison
-from trainauto.reporting.run_figures import RunFigures, Value
+from trainauto.reporting.run_figures import RunFigures
 from trainauto.reporting.run_names import names_of
+from trainauto.reporting.validation_totals import Value
 
 NONE = "-"
 """Stands where a run has none of what another has."""

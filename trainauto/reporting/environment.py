@@ -34,8 +34,8 @@ def commit_of(checkout: Path) -> str:
     """
     try:
         git = checkout / ".git"
-        if git.is_file():  # a second working tree: the file names its folder
-            git = Path(git.read_text(encoding="utf-8").split(":", 1)[1].strip())
+        if git.is_file():  # a second working tree or a submodule: the file names its folder, from here where relative
+            git = checkout / git.read_text(encoding="utf-8").split(":", 1)[1].strip()
         head = (git / "HEAD").read_text(encoding="utf-8").strip()
         if not head.startswith("ref: "):
             return head[:12]
@@ -46,7 +46,7 @@ def commit_of(checkout: Path) -> str:
         packed = (common / "packed-refs").read_text(encoding="utf-8").splitlines()
         found = next(line.split()[0] for line in packed if line.endswith(f" {name}"))
         return f"{found[:12]} ({name.rpartition('/')[2]})"
-    except (OSError, IndexError, StopIteration):
+    except (OSError, ValueError, IndexError, StopIteration):
         return ""
 
 

@@ -27,7 +27,8 @@ from trainauto.reporting.formatting import (
 )
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
 from trainauto.reporting.run_course import Course, end_text, no_steps
-from trainauto.reporting.run_figures import Metric, how_it_ended, metrics_of
+from trainauto.reporting.run_figures import how_it_ended
+from trainauto.reporting.validation_totals import Metric, metrics_of
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps

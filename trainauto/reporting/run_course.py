@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.core.json_text import read_lines
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
 from trainauto.reporting.plan_peaks import PlanPeaks
@@ -111,10 +110,6 @@ class Start:
             InputError: a line holds no step that this version can read.
         """
         return (record for record in logged_steps(self.folder) if record.step < self.end)
-
-    def validations(self) -> Iterator[dict[str, Any]]:
-        """Yield the lines of validations of these steps."""
-        return (line for line in read_lines(self.folder.validations) if line.get("step", 0) < self.end)
 
 
 def starts_of(run: RunDirectory) -> list[Start]:

@@ -1,45 +1,18 @@
 """What a run has come to: its options, how it went, what its validations found; whatever it trains."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trainauto.core.json_text import read_object
-from trainauto.reporting.run_course import NO_END, Course, Start, end_of, starts_of
+from trainauto.reporting.run_course import NO_END, Course, end_of, starts_of
 from trainauto.reporting.run_totals import totals_of
+from trainauto.reporting.validation_totals import Metric, ValidationTotals, Value, validations_of
 from trainauto.storage.run_directory import RunDirectory
 
 ACCURACY_FILE = "accuracy.json"
 """Of a run: the share of right answers by validation set and task."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """What was measured, and after which step; ``None`` where that is not written."""
-
-    value: float
-    step: int | None = None
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One metric of one validation set over a run.
-
-    Attributes:
-        dataset: name of the set.
-        name: of the metric.
-        better_is_higher: whether higher values are better; ``None`` where the log does not say.
-        last: its last value.
-        best: the first of its best values; ``None`` where nobody knows what is better.
-    """
-
-    dataset: str
-    name: str
-    better_is_higher: bool | None
-    last: Value
-    best: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -100,11 +73,12 @@ def figures_of(run: RunDirectory) -> RunFigures:
         InputError: a line of its log holds no step that this version can read.
     """
     course, starts = Course(), starts_of(run)
+    logs = [read_object(start.folder.log_object) for start in starts]
     for start in starts:
         for record in start.steps():
             course.add(record)
     return replace(
-        _without_steps(run, starts),
+        _without_steps(run, validations_of(starts, logs)),
         steps=course.last.step if course.last is not None else 0,
         samples=course.samples,
         seconds=course.seconds,
@@ -125,10 +99,11 @@ def quick_figures_of(run: RunDirectory) -> RunFigures:
         InputError: the long log has to be read, and a line of it holds no step that this version can read.
     """
     starts = starts_of(run)
-    figures = _without_steps(run, starts)
+    logs = [read_object(start.folder.log_object) for start in starts]
+    figures = _without_steps(run, validations_of(starts, logs))
     if not starts:
         return figures
-    totals, ooms = totals_of(starts, [read_object(start.folder.log_object) for start in starts])
+    totals, ooms = totals_of(starts, logs)
     return replace(
         figures,
         steps=totals.step,
@@ -140,9 +115,8 @@ def quick_figures_of(run: RunDirectory) -> RunFigures:
     )
 
 
-def _without_steps(run: RunDirectory, starts: Sequence[Start]) -> RunFigures:
+def _without_steps(run: RunDirectory, validations: ValidationTotals) -> RunFigures:
     """Return the figures of a run that its steps do not tell."""
-    validations = [line for start in starts for line in start.validations()]
     log = read_object(run.of_steps.log_object)
     status, reason = how_it_ended(run)
     return RunFigures(
@@ -152,8 +126,8 @@ def _without_steps(run: RunDirectory, starts: Sequence[Start]) -> RunFigures:
         reason=reason,
         total=log["total"] if isinstance(log.get("total"), int) else None,  # a person may have edited it
         unit=str(log.get("unit", "steps")),
-        validation_ooms=sum(line.get("ooms", 0) for line in validations),  # not in lines of earlier versions
-        metrics=[*metrics_of(validations), *accuracies_of(read_object(run.path / ACCURACY_FILE))],
+        validation_ooms=validations.ooms,
+        metrics=[*validations.found.values(), *accuracies_of(read_object(run.path / ACCURACY_FILE))],
     )
 
 
@@ -169,26 +143,6 @@ def flat(value: Any, above: str = "") -> dict[str, Any]:
     if isinstance(value, Mapping):
         return {key: leaf for name, item in value.items() for key, leaf in flat(item, f"{above}{name}.").items()}
     return {above.removesuffix("."): value}
-
-
-def metrics_of(lines: Iterable[Mapping[str, Any]]) -> list[Metric]:
-    """Return the metrics of a log of validations, in the order in which they first come."""
-    values: dict[tuple[str, str], list[Value]] = {}
-    higher: dict[tuple[str, str], bool | None] = {}
-    for line in lines:
-        for name, value in line.get("metrics", {}).items():
-            key = str(line.get("dataset", "")), name
-            values.setdefault(key, []).append(Value(float(value), line.get("step")))
-            higher[key] = line.get("better_is_higher", {}).get(name)
-    return [Metric(*key, higher[key], found[-1], best_of(found, higher[key])) for key, found in values.items()]
-
-
-def best_of(values: Iterable[Value], better_is_higher: bool | None) -> Value | None:
-    """Return the first of the best values; ``None`` where all are NaN, or nobody knows what is better."""
-    numbers = [value for value in values if not math.isnan(value.value)]
-    if better_is_higher is None or not numbers:
-        return None
-    return (max if better_is_higher else min)(numbers, key=lambda value: value.value)
 
 
 def accuracies_of(content: Mapping[str, Any]) -> list[Metric]:

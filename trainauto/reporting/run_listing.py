@@ -19,7 +19,8 @@ _DEEPEST = 4
 """Folders down to which runs are looked for: experiments/NAME/TIME, or OUTPUT/memory/TIME, from one or two above."""
 
 _TIME = re.compile(r"(\d{8}_\d{6})(_\d+)?")
-_HOLD_NO_RUNS = frozenset({"tb", "checkpoints", "validation", "training_metrics", "model", "node_modules"})
+_OF_A_RUN = frozenset({"tb", "checkpoints", "validation", "training_metrics", "model"})
+"""Folders in that of a run or beside runs, which hold none; elsewhere an experiment may be called so."""
 _DAMAGE = (InputError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading files may end with that somebody has edited, cut short or closed to others."""
 
@@ -80,9 +81,15 @@ def _folders(path: Path, depth: int = 0) -> Iterator[Path]:
         return
     with suppress(OSError):  # closed to others, or deleted meanwhile
         inside = sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
+        passed_over = _OF_A_RUN if _is_run(path) or _has_runs_inside(path, inside) else frozenset()
         for name in inside if depth < _DEEPEST else ():
-            if not name.startswith(".") and name not in _HOLD_NO_RUNS:
+            if not name.startswith(".") and name not in {*passed_over, "node_modules"}:
                 yield from _folders(path / name, depth + 1)
+
+
+def _has_runs_inside(path: Path, names: Sequence[str]) -> bool:
+    """Whether a folder is that of one experiment: runs lie in it, or did and ``current`` still leads to one."""
+    return os.path.lexists(path / CURRENT) or any(map(_TIME.fullmatch, names))
 
 
 def _is_run(path: Path) -> bool:

@@ -11,12 +11,15 @@ from trainauto.core.decisions import Decision
 from trainauto.core.errors import InputError
 from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
-from trainauto.core.records import Progress, StepRecord
-from trainauto.core.run_events import RunEnd, RunSummary
+from trainauto.core.record_json import validation_to_dict
+from trainauto.core.records import Progress, StepRecord, ValidationRecord
+from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.reporting.environment import environment
 from trainauto.reporting.run_totals import KEY, Totals
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
+from trainauto.reporting.validation_totals import KEY as VALIDATIONS
+from trainauto.reporting.validation_totals import ValidationTotals, add_logged
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import steps_after
 
@@ -33,7 +36,8 @@ class SummaryJson(Sink):
     on: the file stays small, however long the run. training_log.jsonl has every step. ``about`` holds what is known
     before the first one: network, device, memory, environment.
 
-    ``totals`` is what the steps up to ``step`` add up to, see :class:`~trainauto.reporting.run_totals.Totals`.
+    ``totals`` is what the steps up to ``step`` add up to, see :class:`~trainauto.reporting.run_totals.Totals`, and what
+    the validations so far have found, see :class:`~trainauto.reporting.validation_totals.ValidationTotals`.
 
     Args:
         path: the file.
@@ -51,6 +55,7 @@ class SummaryJson(Sink):
         self._losses: list[dict[str, Any]] = []
         self._train_samples = 0
         self._totals = Totals()
+        self._validations = ValidationTotals()
         self._written_s = float("-inf")
 
     def start(self, summary: RunSummary) -> None:
@@ -58,7 +63,11 @@ class SummaryJson(Sink):
         before = _read(self._path) if summary.resumed else {}
         self._stride = max(int(before.get("stride", 0)), self._print_freq)
         self._losses = [entry for entry in before.get("losses", []) if entry["step"] <= summary.progress.steps]
-        self._totals = _totals_in(before, summary.progress, RunDirectory(self._path.parent))
+        run = RunDirectory(self._path.parent)
+        self._totals = _totals_in(before, summary.progress, run)
+        self._validations = ValidationTotals()
+        if summary.resumed:  # its log has been taken back to the checkpoint
+            add_logged(self._validations, run)
         self._train_samples = summary.samples.get(summary.train_set, 0)
         started = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="seconds")
         self._head = {
@@ -82,6 +91,10 @@ class SummaryJson(Sink):
         if record.step % self._print_freq == 0 and self._clock() - self._written_s >= _SHORTEST_PAUSE_S:
             self._write()
 
+    def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
+        """Keep what it found; it is written with the next logging step."""
+        self._validations.add(validation_to_dict(record))
+
     def end(self, summary: RunEnd) -> None:
         """Write how it ended."""
         self._head |= {"status": summary.status, "reason": summary.reason, "step": summary.progress.steps}
@@ -104,7 +117,8 @@ class SummaryJson(Sink):
             self._losses = self._losses[1::2]
 
     def _write(self) -> None:
-        entry = {**self._head, KEY: self._totals.to_dict(), "stride": self._stride, "losses": self._losses}
+        totals = {**self._totals.to_dict(), VALIDATIONS: self._validations.to_dict()}
+        entry = {**self._head, KEY: totals, "stride": self._stride, "losses": self._losses}
         write_text_atomically(self._path, to_json(entry) + "\n")
         self._written_s = self._clock()
 

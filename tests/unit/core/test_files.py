@@ -1,7 +1,7 @@
 """Where files of any name are kept."""
 
 import os
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import pytest
 
@@ -20,11 +20,26 @@ from trainauto.core.files import found_at, place_below, write_text_atomically
         ("", "unnamed"),
         ("\N{ROCKET} \x1b[31m", "\N{ROCKET} \x1b[31m"),
         ("a\0b", "ab"),
-        ("\0/x", "unnamed/x"),
+        ("\0/x", "x"),
+        (".\0./x", "x"),
+        ("a\\..\\..\\b", "a/b"),
+        ("C:\\Windows\\x", "C_/Windows/x"),
+        ("a/C:x", "a/C_x"),
+        ("\\\\server\\share", "server/share"),
+        (".. /. ./x", "x"),
     ],
 )
 def test_no_name_leads_out_of_its_folder(name: str, place: str) -> None:
     assert place_below(Path("run"), name) == Path("run") / place
+
+
+@pytest.mark.parametrize("name", ["..\\x", "C:", "c:\\x", "a/D:..\\x", "\\\\server\\share\\x", "a:b:c", ".\0./\0C:/x"])
+def test_no_name_leads_out_of_its_folder_on_windows(name: str) -> None:
+    folder = PureWindowsPath("D:/runs/demo")
+    place = folder.joinpath(*place_below(Path("run"), name).parts[1:])
+    assert place.is_relative_to(folder)
+    assert len(place.parts) > len(folder.parts)
+    assert ".." not in place.parts
 
 
 def test_what_is_too_long_for_a_disk_is_shortened_and_stays_told_apart(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from trainauto.reporting.comparison_text import as_json, as_text
 from trainauto.reporting.run_comparison import compare
-from trainauto.reporting.run_figures import Metric, RunFigures, Value
+from trainauto.reporting.run_figures import RunFigures
+from trainauto.reporting.validation_totals import Metric, Value
 
 MIB = 2**20
 SMALL = RunFigures(

@@ -8,7 +8,8 @@ import pytest
 
 from trainauto.core.errors import InputError
 from trainauto.reporting.run_comparison import compare, differing_options, find_runs, winners
-from trainauto.reporting.run_figures import Metric, RunFigures, Value
+from trainauto.reporting.run_figures import RunFigures
+from trainauto.reporting.validation_totals import Metric, Value
 from trainauto.storage.run_directory import RunDirectory
 
 

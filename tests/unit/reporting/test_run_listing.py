@@ -81,6 +81,27 @@ def test_runs_of_every_kind_are_found_the_newest_first(experiments: Path) -> Non
     assert by_name["20250101_000001"].problem.startswith("nothing is written yet")
 
 
+def test_experiments_may_be_called_like_folders_of_a_run(experiments: Path) -> None:
+    names = ["checkpoints", "model", "tb", "training_metrics", "validation"]
+    for number, name in enumerate(names):
+        a_run(experiments / name / f"20260101_00000{number}", 3e9)
+        a_run(experiments / "group" / name / f"20260102_00000{number}", 2e9)
+    found = {run.path.parent.relative_to(experiments).as_posix() for run in list_runs([experiments])}
+    assert {*names, *(f"group/{name}" for name in names)} <= found
+
+
+def test_what_lies_beside_runs_is_none(experiments: Path) -> None:
+    output = experiments / "trainer"
+    (experiments / "old" / "validation" / "20250101_000000").mkdir(parents=True)
+    (output / "memory" / "tb" / "20250103_000000").mkdir(parents=True)
+    (experiments / "old" / "20250101_000000" / "tb" / "20250101_000000").mkdir(parents=True)
+    (experiments / "gone" / "tb" / "20250101_000000").mkdir(parents=True)
+    (experiments / "gone" / "current").symlink_to("20250101_000000")  # its runs were deleted
+    assert len(list_runs([experiments])) == 6
+    with pytest.raises(InputError, match="has no runs below it"):
+        list_runs([experiments / "old" / "20250101_000000"])
+
+
 def test_a_listing_fits_80_columns_and_says_how_to_go_on(experiments: Path) -> None:
     text = as_text(list_runs([experiments]))
     lines = text.splitlines()

@@ -152,4 +152,5 @@ def test_a_run_that_ended_holds_its_totals(run: RunDirectory) -> None:
         "memory_bytes": GIB,
         "limit_bytes": 4 * GIB,
         "plan": a_step().plan.to_dict(),
+        "validations": {"out_of_memory": 0, "step": -1, "metrics": []},
     }

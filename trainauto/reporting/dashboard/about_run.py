@@ -6,6 +6,7 @@ from typing import Any
 
 from trainauto.core.errors import InputError
 from trainauto.core.json_text import read_object
+from trainauto.core.masking import without_secret_value, without_secrets
 from trainauto.reporting.dashboard.run_history import About
 from trainauto.reporting.formatting import in_thousands
 from trainauto.reporting.run_course import starts_of
@@ -14,7 +15,10 @@ from trainauto.storage.run_directory import CHANGED_OPTIONS, RunDirectory
 
 
 def about(run: RunDirectory) -> About:
-    """Return what the folder of a run says of it; what is missing or damaged is left out."""
+    """Return what the folder of a run says of it; what is missing or damaged is left out, and so are secrets.
+
+    A page is what people send around.
+    """
     log = read_object(run.of_steps.log_object)
     first = read_object(_first_start(run).log_object)
     known = _mapping(log.get("about"))
@@ -31,8 +35,10 @@ def about(run: RunDirectory) -> About:
         limit_bytes=_bytes(known.get("memory_limit_bytes")),
         facts=list(_facts(known)),
         changed=_changed(run),
-        options=options,
-        environment=[(str(label), str(text)) for label, text in _mapping(known.get("environment")).items()],
+        options={key: without_secret_value(key, value) for key, value in options.items()},
+        environment=[
+            (str(label), without_secrets(str(text))) for label, text in _mapping(known.get("environment")).items()
+        ],
     )
 
 
@@ -66,7 +72,8 @@ def _facts(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _changed(run: RunDirectory) -> list[tuple[str, str, str]]:
     found = read_object(run.origin).get(CHANGED_OPTIONS, [])
     entries = found if isinstance(found, list) else []
-    return [(str(e[0]), str(e[1]), str(e[2])) for e in entries if isinstance(e, list) and len(e) == 3]
+    texts = [tuple(map(str, entry)) for entry in entries if isinstance(entry, list) and len(entry) == 3]
+    return [(key, str(without_secret_value(key, value)), default) for key, value, default in texts]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

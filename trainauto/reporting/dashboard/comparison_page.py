@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from trainauto.core.masking import without_secret_value
 from trainauto.core.words import counted, visible
 from trainauto.reporting.comparison_layout import Row
 from trainauto.reporting.comparison_text import course_rows, metric_rows, names_in, option_text
@@ -74,7 +75,10 @@ def _outcome(comparison: Comparison, called: Sequence[str]) -> list[Block]:
 
 
 def _options(comparison: Comparison, called: Sequence[str]) -> list[Block]:
-    rows = [Row(key, [option_text(value) for value in values]) for key, values in comparison.options.items()]
+    rows = [
+        Row(key, [option_text(without_secret_value(key, value)) for value in values])
+        for key, values in comparison.options.items()
+    ]
     return _rows("options", "Options that differ", "option", rows, called, has_figures=False)
 
 

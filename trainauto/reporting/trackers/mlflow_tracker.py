@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from trainauto.core.json_text import to_json
-from trainauto.reporting.trackers.names import LONGEST_TEXT, plain_name, without_password
+from trainauto.core.masking import without_secrets
+from trainauto.reporting.trackers.names import LONGEST_TEXT, plain_name
 from trainauto.reporting.trackers.tracker import End, Event, Point, TrackedRun, Tracker
 from trainauto.reporting.trackers.tracker_ids import TrackerIds
 
@@ -45,7 +46,7 @@ class MlflowTracker(Tracker):
     def __init__(self, experiment: str, tracking_uri: str | None, root: Path, ids: TrackerIds) -> None:
         self._experiment, self._root, self._ids = experiment, root.absolute(), ids
         self._uri = tracking_uri or f"sqlite:///{(self._root / 'mlflow.db').as_posix()}"
-        self._store = without_password(self._uri)
+        self._store = without_secrets(self._uri)
         self._artifacts = None if tracking_uri else (self._root / "mlartifacts").as_uri()
         self._client: Any = None
         self._run_id = ""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainauto.core.masking import without_secret_value
 from trainauto.core.words import visible
 
 LONGEST_NAME = 250
@@ -13,7 +14,6 @@ LONGEST_TEXT = 500
 """Characters of a value that is text: what old servers of MLflow take."""
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_\-. /]")
-_PASSWORD = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def shown_name(name: str) -> str:
@@ -35,13 +35,8 @@ def plain_name(name: str) -> str:
 
 
 def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options that harm nobody who shows them, and give no password away that stands in an address."""
-    return {shown_name(name): _shown(value) for name, value in config.items()}
-
-
-def without_password(text: str) -> str:
-    """Return a text without what stands before the ``@`` of an address."""
-    return _PASSWORD.sub("…", text)
+    """Return options that harm nobody who shows them, without passwords, tokens and the like."""
+    return {shown_name(name): _shown(without_secret_value(name, value)) for name, value in config.items()}
 
 
 def _shown(value: Any) -> Any:
@@ -49,4 +44,4 @@ def _shown(value: Any) -> Any:
         return value
     if isinstance(value, list):
         return [_shown(item) for item in value]
-    return visible(without_password(str(value)), LONGEST_TEXT)
+    return visible(str(value), LONGEST_TEXT)

@@ -150,6 +150,20 @@ def test_a_log_that_cannot_be_read_leaves_a_page(run: RunDirectory) -> None:
     assert "cannot be shown" in json.dumps(page)
 
 
+def test_secrets_do_not_leave_with_the_page(run: RunDirectory) -> None:
+    run.write_config(
+        {"name": "demo", "logger": {"mlflow": {"tracking_uri": "http://me:p@ss1@host/x"}}, "api_key": "k3y"}
+    )
+    run.origin.write_text(json.dumps({"changed": [["api_key", "k3y", ""], ["scale", "2", "4"]]}))
+    environment = {"command": "train.py --token t0k3n"}
+    run.log_object.write_text(json.dumps({"about": {"environment": environment}}))
+    sink = Dashboard(run)
+    sink.start(a_summary())
+    text = run.dashboard.read_text()
+    assert not [secret for secret in ("ss1", "k3y", "t0k3n") if secret in text]
+    assert "train.py --token" in text
+
+
 def test_damaged_files_are_left_out(run: RunDirectory) -> None:
     run.log_object.write_text('{"about": [], "total": "many", "started": 5}')
     run.origin.write_text('{"changed": {"a": 1}}')

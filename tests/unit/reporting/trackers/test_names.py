@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,9 +33,22 @@ def test_no_two_names_become_one(names: list[str]) -> None:
 
 
 def test_no_password_leaves_with_the_options() -> None:
-    config = {"uri": "postgresql://me:secret@host/db", "many": ["http://a:b@c", 3], "mail": "me@host", "none": None}
-    shown = shown_config(config)
-    assert shown == {"uri": "postgresql://…@host/db", "many": ["http://…@c", 3], "mail": "me@host", "none": None}
+    config: dict[str, Any] = {
+        "uri": "postgresql://me:secret@host/db",
+        "many": ["http://a:b@c", 3],
+        "mail": "me@host",
+        "none": None,
+    }
+    config |= {"hub.token": "abc", "plugin.api_key": ["d", "e"], "long.uri": f"http://u:{'p' * 600}@host"}
+    assert shown_config(config) == {
+        "uri": "postgresql://…@host/db",
+        "many": ["http://…@c", 3],
+        "mail": "me@host",
+        "none": None,
+        "hub.token": "…",
+        "plugin.api_key": "…",
+        "long.uri": "http://…@host",
+    }
 
 
 def test_what_trackers_call_a_run_is_kept(tmp_path: Path) -> None:
