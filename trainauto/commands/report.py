@@ -90,7 +90,8 @@ def _listing(paths: Sequence[Path], is_json: bool) -> str:
 
 def _report(path: Path, is_json: bool) -> str:
     from trainauto.reporting.listing_text import others_text
-    from trainauto.reporting.memory_report import as_json, as_text, memory_report
+    from trainauto.reporting.memory_report import as_json, memory_report
+    from trainauto.reporting.memory_report_text import as_text
     from trainauto.storage.run_directory import RunDirectory
 
     report = memory_report(RunDirectory.find(path))
