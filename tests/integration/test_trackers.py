@@ -31,13 +31,14 @@ from tests.integration.tracker_stores import (
     wandb_summary,
 )
 from tests.unit.reporting.builders import a_progress, a_step, a_summary, a_validation
+from tests.unit.reporting.trackers.listening import listening
 from trainauto.core.decisions import PlanChange, RateFactor
 from trainauto.core.plan import Plan
 from trainauto.core.run_events import RunEnd
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.trackers.mlflow_tracker import MlflowTracker
 from trainauto.reporting.trackers.sink import Trackers
-from trainauto.reporting.trackers.tracker import Tracker
+from trainauto.reporting.trackers.tracker import End, Event, Point, TrackedRun, Tracker
 from trainauto.reporting.trackers.tracker_ids import TrackerIds
 from trainauto.reporting.trackers.trackio_tracker import TrackioTracker
 from trainauto.reporting.trackers.wandb_tracker import WandbTracker
@@ -284,24 +285,13 @@ def a_hostile_run(make: Callable[[TrackerIds], Tracker], tmp_path: Path) -> tupl
     run = RunDirectory.create(tmp_path / "runs", "demo")
     run.write_config({"name": HOSTILE, "plugin": {HOSTILE: HOSTILE, "address": "http://me:secret@host/x"}})
     ids = TrackerIds(run.trackers)
-    said: list[str] = []
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
-
-    listener = Listener(logging.WARNING)
-    logging.getLogger("trainauto").addHandler(listener)
-    try:
-        with Reporter([a_sink(make(ids), run, ids)]) as reporter:
-            reporter.start(a_summary(network=HOSTILE, samples={HOSTILE: 3}))
-            losses = {HOSTILE: 1.0, "<script>": 2.0, "[script]": float("nan"), "": float("inf")}
-            change = PlanChange(Plan.of(batch_size=2, lq_size=48), HOSTILE)
-            reporter.step(a_step(1, losses=losses), [change, RateFactor(0.5, HOSTILE)], a_progress(1))
-            reporter.validation(a_validation(1, dataset=HOSTILE, metrics={HOSTILE: 1.0}), [])
-            reporter.end(RunEnd("failed", HOSTILE, a_progress(1)))
-    finally:
-        logging.getLogger("trainauto").removeHandler(listener)
+    with listening(logging.WARNING) as said, Reporter([a_sink(make(ids), run, ids)]) as reporter:
+        reporter.start(a_summary(network=HOSTILE, samples={HOSTILE: 3}))
+        losses = {HOSTILE: 1.0, "<script>": 2.0, "[script]": float("nan"), "": float("inf")}
+        change = PlanChange(Plan.of(batch_size=2, lq_size=48), HOSTILE)
+        reporter.step(a_step(1, losses=losses), [change, RateFactor(0.5, HOSTILE)], a_progress(1))
+        reporter.validation(a_validation(1, dataset=HOSTILE, metrics={HOSTILE: 1.0}), [])
+        reporter.end(RunEnd("failed", HOSTILE, a_progress(1)))
     return run, said
 
 
@@ -325,6 +315,73 @@ def test_hostile_names_do_no_harm_in_wandb(tmp_path: Path) -> None:
     assert config["plugin.address"] == "http://…@host/x"
     assert [row[1] for row in wandb_decisions(folder)] == ["plan", "rate", "end"]
     assert all_below(tmp_path) == []
+
+
+@needs("wandb")
+def test_wandb_drops_no_point_that_a_resume_trains_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that wandb has up to step 19 goes on after step 10, as on a server that was told more than was saved."""
+    import wandb
+
+    begin = wandb.init
+
+    def going_on(**words: Any) -> Any:
+        run = begin(**words)
+        run.log({"loss/total": 9.0, "progress/step": 19}, step=19)
+        run._starting_step = 20  # what a server says
+        return run
+
+    monkeypatch.setattr(wandb, "init", going_on)
+    run = RunDirectory.create(tmp_path, "demo")
+    ids = TrackerIds(run.trackers)
+    tracker = WandbTracker("demo", tmp_path, ids, is_online=False)
+    with listening(logging.WARNING) as said, Reporter([a_sink(tracker, run, ids)]) as reporter:
+        reporter.start(a_summary(progress=a_progress(10)))
+        for step in range(11, 31):
+            reporter.step(a_step(step), (), a_progress(step))
+        reporter.end(RunEnd("completed", "done", a_progress(30)))
+    assert said == []
+    (folder,) = (tmp_path / "wandb").glob("offline-run-*")
+    curves = wandb_curves(folder)
+    losses = [value for _, value in curves["loss/total"]]
+    assert losses == pytest.approx([9.0, *(0.5 / step for step in range(11, 31))])
+    assert [value for _, value in curves["progress/step"]] == [19, *range(11, 31)]
+    defined = [record.metric for record in wandb_records(folder) if record.HasField("metric")]
+    assert [(one.glob_name, one.step_metric) for one in defined if one.glob_name] == [("*", "progress/step")]
+    assert [row[1] for row in wandb_decisions(folder)] == ["resume", "end"]
+
+
+def told_of_many_events(tracker: Tracker, run: RunDirectory) -> None:
+    """Tell a tracker of 1,500 times out of memory, quickly."""
+    tracker.start(TrackedRun("demo", {"name": run.path.name}))
+    for step in range(1, 1501):
+        tracker.event(Event(step, "oom", "it ran out"))
+        if step % 100 == 0:
+            tracker.log(Point(step, {"loss": 1.0}, 1e9 + step))
+    tracker.finish(End("completed", "done"))
+
+
+@needs("wandb")
+def test_wandb_gets_one_table_of_many_events(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "demo")
+    told_of_many_events(WandbTracker("demo", tmp_path, TrackerIds(run.trackers), is_online=False), run)
+    (folder,) = (tmp_path / "wandb").glob("offline-run-*")
+    assert len(list((folder / "files").rglob("*.table.json"))) == 1
+    rows = wandb_decisions(folder)
+    assert rows[0] == [501, "left out", "500 earlier ones; the run's own files have them"]
+    assert [row[0] for row in rows[1:]] == list(range(501, 1501))
+
+
+@needs("mlflow")
+def test_mlflow_gets_one_file_of_many_events(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "demo")
+    told_of_many_events(MlflowTracker("demo", None, tmp_path, TrackerIds(run.trackers)), run)
+    run_id = json.loads(run.trackers.read_text())["mlflow"]["run_id"]
+    found, _ = mlflow_run(tmp_path, run_id)
+    assert found.data.tags["last_event"] == "it ran out"
+    file = tmp_path / "mlartifacts" / run_id / "artifacts" / "decisions.csv"
+    rows = list(csv.reader(file.read_text().splitlines()))
+    assert rows[1] == ["501", "left out", "500 earlier ones; the run's own files have them"]
+    assert [int(row[0]) for row in rows[2:]] == list(range(501, 1501))
 
 
 @needs("mlflow")

@@ -4,7 +4,6 @@ python -m tests.integration.tracker_worker FOLDER
 """
 
 import json
-import logging
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.unit.reporting.builders import a_progress, a_step, a_summary
+from tests.unit.reporting.trackers.listening import listening
 from trainauto.core.run_events import RunEnd
 from trainauto.reporting.jsonl import JsonLines
 from trainauto.reporting.reporter import Reporter
@@ -21,26 +21,13 @@ from trainauto.reporting.trackers.wandb_tracker import WandbTracker
 from trainauto.storage.run_directory import RunDirectory
 
 
-class Listener(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
-
-
 def main(folder: Path) -> None:
-    listener = Listener()
-    logging.getLogger("trainauto").addHandler(listener)
     run = RunDirectory.create(folder, "demo")
     run.write_config({"name": "demo"})
     ids = TrackerIds(run.trackers)
     tracker = WandbTracker("demo", folder, ids, is_online=False)
     sink = Trackers([tracker], run, ids, "demo", 1, longest_wait_s=3.0)
-    with Reporter([JsonLines(run), sink]) as reporter:
+    with listening() as said, Reporter([JsonLines(run), sink]) as reporter:
         reporter.start(a_summary())
         reporter.step(a_step(1), (), a_progress(1))
         killed = killed_helpers(time.monotonic() + 20.0)
@@ -52,7 +39,7 @@ def main(folder: Path) -> None:
         start = time.perf_counter()
         reporter.end(RunEnd("completed", "done", a_progress(200)))
         end_s = time.perf_counter() - start
-    print(json.dumps({"killed": killed, "longest_step_s": longest_s, "end_s": end_s, "said": listener.said}))
+    print(json.dumps({"killed": killed, "longest_step_s": longest_s, "end_s": end_s, "said": said}))
 
 
 def killed_helpers(deadline_s: float) -> int:

@@ -3,7 +3,6 @@
 import csv
 import io
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any, ClassVar, TypeVar
 
 from trainauto.core.json_text import to_json
 from trainauto.core.masking import without_secrets
+from trainauto.reporting.trackers.event_table import COLUMNS, EventTable
 from trainauto.reporting.trackers.names import LONGEST_TEXT, plain_name
 from trainauto.reporting.trackers.tracker import End, Event, Point, TrackedRun, Tracker
 from trainauto.reporting.trackers.tracker_ids import TrackerIds
 
 _MOST_AT_ONCE = 100
 """Options in one request, at most (MLflow's bound)."""
-_SHORTEST_PAUSE_S = 60.0
-"""Between two versions of the file of decisions: it is sent whole each time."""
 _STATUS = {"completed": "FINISHED", "stopped": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 _Item = TypeVar("_Item")
@@ -51,8 +49,7 @@ class MlflowTracker(Tracker):
         self._client: Any = None
         self._run_id = ""
         self._file = "decisions.csv"
-        self._rows: list[Event] = []
-        self._written_s = 0.0
+        self._events = EventTable()
 
     def start(self, run: TrackedRun) -> None:
         """Begin a run, or go on with the one that was kept."""
@@ -61,7 +58,7 @@ class MlflowTracker(Tracker):
         for name in ("mlflow", "alembic"):  # a new database is told of in thirty lines
             logging.getLogger(name).setLevel(logging.WARNING)
         self._client = MlflowClient(tracking_uri=self._uri)
-        self._rows = []
+        self._events = EventTable()
         before = self._resumed_parameters()
         if before is None:
             self._run_id = self._new_run(run.name)
@@ -77,17 +74,16 @@ class MlflowTracker(Tracker):
         at_ms = round(1000 * point.time_s)
         metrics = [Metric(plain_name(name), value, at_ms, point.step) for name, value in point.values.items()]
         self._client.log_batch(self._run_id, metrics=metrics)
-        self._write_events(at_least_s=_SHORTEST_PAUSE_S)
+        self._write_events()
 
     def event(self, event: Event) -> None:
-        """Add a row to the file; the newest is a tag as well, which lists of runs can show."""
-        self._rows.append(event)
-        self._client.set_tag(self._run_id, "last_event", event.text)
-        self._write_events(at_least_s=_SHORTEST_PAUSE_S)
+        """Add a row to the file."""
+        self._events.add(event)
+        self._write_events()
 
     def finish(self, end: End) -> None:
         """Note how the run ended."""
-        self._write_events(at_least_s=0.0)
+        self._write_events(at_end=True)
         self._client.set_tag(self._run_id, "status", end.status)
         self._client.set_tag(self._run_id, "reason", end.reason)
         self._client.set_terminated(self._run_id, _STATUS[end.status])
@@ -123,19 +119,22 @@ class MlflowTracker(Tracker):
         config = {plain_name(name): _text(value) for name, value in run.config.items()}
         for name, value in config.items():
             if name in before and before[name] != value:
-                self._rows.append(Event(run.resumed_after, "option", f"{name}: {before[name]} -> {value}"))
+                self._events.add(Event(run.resumed_after, "option", f"{name}: {before[name]} -> {value}"))
         new = [Param(name, value) for name, value in config.items() if name not in before]
         for some in _in_parts(new):
             self._client.log_batch(self._run_id, params=some)
 
-    def _write_events(self, *, at_least_s: float) -> None:
-        if self._rows and time.monotonic() - self._written_s >= at_least_s:
-            text = io.StringIO()
-            table = csv.writer(text)
-            table.writerow(["step", "kind", "text"])
-            table.writerows((event.step, event.kind, event.text) for event in self._rows)
-            self._client.log_text(self._run_id, text.getvalue(), self._file)
-            self._written_s = time.monotonic()
+    def _write_events(self, *, at_end: bool = False) -> None:
+        """Send the file where it is due; the newest row is a tag as well, which lists of runs can show."""
+        if not self._events.is_due(at_end=at_end):
+            return
+        text = io.StringIO()
+        table = csv.writer(text)
+        table.writerow(COLUMNS)
+        table.writerows(self._events.rows())
+        self._client.log_text(self._run_id, text.getvalue(), self._file)
+        self._client.set_tag(self._run_id, "last_event", self._events.newest.text)
+        self._events.note_sent()
 
 
 def _text(value: Any) -> str:

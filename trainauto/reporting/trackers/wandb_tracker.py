@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
+from trainauto.reporting.trackers.event_table import COLUMNS, EventTable
 from trainauto.reporting.trackers.tracker import End, Event, Point, TrackedRun, Tracker
 from trainauto.reporting.trackers.tracker_ids import TrackerIds
 
 _DECISIONS = "decisions"
+_STEP = "progress/step"
+"""What curves go over. wandb's own count of steps never goes back, and what is logged at a lower one is dropped; a
+resume goes back to its checkpoint."""
 _INIT_TIMEOUT_S = 20.0
 _FINISH_TIMEOUT_S = 20.0
 """For uploads at the end, here and when the process exits: without it wandb waits for a network as long as it takes."""
@@ -36,7 +40,8 @@ class WandbTracker(Tracker):
         self._project, self._ids, self._is_online = project, ids, is_online
         self._root = root.absolute()  # its own process has a working directory of its own
         self._run: Any = None
-        self._table: Any = None
+        self._events = EventTable()
+        self._ahead = 0
 
     def start(self, run: TrackedRun) -> None:
         """Begin a run of our own, which is not that of a program that uses wandb itself."""
@@ -58,18 +63,35 @@ class WandbTracker(Tracker):
                 console="off", silent=True, init_timeout=_INIT_TIMEOUT_S, finish_timeout=_FINISH_TIMEOUT_S
             ),
         )
-        self._table = wandb.Table(columns=["step", "kind", "text"], log_mode="INCREMENTAL")
+        self._run.define_metric(_STEP, hidden=True)
+        self._run.define_metric("*", step_metric=_STEP)
+        self._ahead = max(0, self._run.starting_step - run.resumed_after)
+        self._events = EventTable()
 
     def log(self, point: Point) -> None:
         """Add points to curves."""
-        self._run.log(dict(point.values), step=point.step)
+        self._log(point.values, point.step)
+        self._send_events(point.step)
 
     def event(self, event: Event) -> None:
         """Add a row to the table."""
-        self._table.add_data(event.step, event.kind, event.text)
-        self._run.log({_DECISIONS: self._table}, step=event.step)
+        self._events.add(event)
+        self._send_events(event.step)
 
     def finish(self, end: End) -> None:
         """Note how the run ended; a failed one is one that failed there, too."""
+        if self._events.is_due(at_end=True):
+            self._send_events(self._events.newest.step, at_end=True)
         self._run.summary["status"], self._run.summary["reason"] = end.status, end.reason
         self._run.finish(exit_code=1 if end.status == "failed" else 0)
+
+    def _send_events(self, step: int, *, at_end: bool = False) -> None:
+        """Log the table where it is due: each time is another file and another artifact."""
+        from wandb import Table
+
+        if self._events.is_due(at_end=at_end):
+            self._log({_DECISIONS: Table(columns=list(COLUMNS), data=self._events.rows())}, step)
+            self._events.note_sent()
+
+    def _log(self, values: Mapping[str, Any], step: int) -> None:
+        self._run.log({**values, _STEP: step}, step=step + self._ahead)

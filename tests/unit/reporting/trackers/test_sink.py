@@ -1,5 +1,4 @@
 import json
-import logging
 import os
 import signal
 import threading
@@ -13,6 +12,7 @@ import pytest
 
 from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary, a_validation
 from tests.unit.reporting.trackers.list_tracker import ListTracker
+from tests.unit.reporting.trackers.listening import listening
 from trainauto.core.decisions import ClipAt, KeepPlan, PlanChange, RateFactor, Stop
 from trainauto.core.plan import Plan
 from trainauto.core.records import PeakReading
@@ -36,16 +36,8 @@ def run(tmp_path: Path) -> RunDirectory:
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    texts: list[str] = []
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            texts.append(f"{record.levelname} {record.getMessage()}")
-
-    listener = Listener()
-    logging.getLogger("trainauto").addHandler(listener)
-    yield texts
-    logging.getLogger("trainauto").removeHandler(listener)
+    with listening() as texts:
+        yield texts
 
 
 def a_sink(run: RunDirectory, *trackers: ListTracker, every: int = 1, longest_wait_s: float = 5.0) -> Trackers:
