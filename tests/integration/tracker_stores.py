@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,17 @@ def wandb_records(folder: Path) -> list[Any]:
     """Return what an offline run of wandb holds, as its own messages.
 
     The file has 7 bytes of its own, then blocks of 32 KiB with chunks of records: CRC (4), length (2), kind (1: whole,
-    2: first, 3: middle, 4: last).
+    2: first, 3: middle, 4: last). wandb's own process may still write the end when a run has ended: it is waited for.
     """
+    deadline_s = time.monotonic() + 10.0
+    records = _records_so_far(folder)
+    while not any(record.HasField("exit") for record in records) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+        records = _records_so_far(folder)
+    return records
+
+
+def _records_so_far(folder: Path) -> list[Any]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.glob("run-*.wandb")
@@ -32,14 +42,14 @@ def wandb_records(folder: Path) -> list[Any]:
 
 
 def _chunks(content: bytes) -> Iterator[tuple[int, bytes]]:
-    assert content[:4] == b":W&B"
+    assert content[:4] in (b":W&B", b"")
     at = _HEADER
     while at + _HEADER <= len(content):
         if _BLOCK - at % _BLOCK < _HEADER:
             at += _BLOCK - at % _BLOCK
             continue
         length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
-        if kind == 0:
+        if kind == 0 or at + _HEADER + length > len(content):
             return
         yield kind, content[at + _HEADER : at + _HEADER + length]
         at += _HEADER + length
