@@ -4,7 +4,6 @@ import time
 from dataclasses import replace
 
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import RunFacts
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunEnd
 from trainauto.engine.few_steps import warn_of_few_steps
@@ -26,7 +25,7 @@ def train(run: Run) -> RunEnd:
     A checkpoint is written at the end in every one of these cases; an error says itself whether one is written.
     """
     for automation in run.journal.automations:
-        automation.on_run_start(RunFacts(run.axes, run.loader.plan))
+        automation.on_run_start(run.facts(run.summary.run_directory))
     run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))
     was_complete = run.finished and not run.missed
     with reporting_failure(run):
