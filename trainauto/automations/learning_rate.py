@@ -1,0 +1,222 @@
+"""Learning rates that follow what a run comes to: lower where it stands still or diverges."""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from trainauto.automations.divergence import Divergence
+from trainauto.automations.loss_windows import LossWindow, WindowFigures
+from trainauto.automations.registry import AUTOMATIONS
+from trainauto.automations.watched_metric import Direction, WatchedMetric, is_better
+from trainauto.core.automation import Automation
+from trainauto.core.decisions import RateFactor, RunFacts
+from trainauto.core.records import StepRecord, ValidationRecord
+
+WINDOW_STEPS = 100
+"""Steps over which losses are averaged before two of them are compared."""
+
+LOWERED_BY = 0.5
+"""A plateau or a divergence multiplies the rate by this."""
+
+RAISED_BY = 1.1
+"""With ``max_lr_factor`` above 1, a run that keeps improving multiplies it by this."""
+
+
+@AUTOMATIONS.register("IntelligentLearningRateScheduler")
+class IntelligentLearningRateScheduler(Automation):
+    """Halves the rates, over whatever schedule there is, where the loss diverges or a metric stands still.
+
+    All that it compares is smoothed: means over windows of 100 steps, and for divergence medians over 20, so that a
+    single step far off does nothing. Windows and patience count samples, as many as that many steps of the run's first
+    batch have: a batch that grows is no longer wait. The factor on the schedule is the product of all its changes and
+    stays between ``min_lr_factor`` and ``max_lr_factor``.
+
+    A diverging loss is one whose median lies half above the best mean, and five times its noise, twice in a row. Rates
+    never rise while that lasts: a halving for it is taken back once the loss is back below its best before, with no
+    sign of divergence for as long as patience; after a second divergence it stays. Rates above the schedule
+    (``max_lr_factor`` above 1) are for runs that have neither diverged nor stood still.
+
+    Args:
+        monitor_metric: what must not stand still: a metric of validations such as ``val/psnr``, or a term of the loss;
+            ``None`` is the training loss, all its terms together.
+        plateau_patience: optimizer steps of the first batch's size without an improvement that are a plateau.
+        improvement_threshold: share of the best value by which a better one must be better.
+        min_lr_factor: least factor on the schedule.
+        max_lr_factor: largest factor on the schedule; 1 never trains above it.
+        direction: whether ``higher`` or ``lower`` is better in validations; ``auto`` is as the metric says of itself.
+    """
+
+    watches = True
+
+    def __init__(
+        self,
+        monitor_metric: str | None = None,
+        plateau_patience: int = 1000,
+        improvement_threshold: float = 0.001,
+        min_lr_factor: float = 0.1,
+        max_lr_factor: float = 1.0,
+        direction: Direction = "auto",
+    ) -> None:
+        if plateau_patience < WINDOW_STEPS:
+            message = f"plateau_patience must be {WINDOW_STEPS} steps, what is averaged over, or more"
+            raise ValueError(f"{message}, got {plateau_patience}")
+        if not 0 <= improvement_threshold < 1:
+            raise ValueError(f"improvement_threshold must be 0 or more and below 1, got {improvement_threshold}")
+        if not 0 < min_lr_factor <= 1:
+            raise ValueError(f"min_lr_factor must be above 0 and at most 1, got {min_lr_factor}")
+        if not (isfinite(max_lr_factor) and max_lr_factor >= 1):
+            raise ValueError(f"max_lr_factor must be 1 or more, got {max_lr_factor}")
+        self._name, self._metric = monitor_metric, WatchedMetric(self.name, monitor_metric, direction)
+        self._patience_steps, self._threshold = plateau_patience, improvement_threshold
+        self._bounds = min_lr_factor, max_lr_factor
+        self._factor = 1.0
+        self._unit: int | None = None
+        self._is_loss = monitor_metric is None
+        self._window, self._divergence = LossWindow(), Divergence()
+        self._best: float | None = None
+        self._best_step = self._waited = self._calm = self._divergences = self._plateaus = 0
+        self._terms: tuple[str, ...] = ()
+        self._to_regain: tuple[float, float] | None = None
+
+    def check(self, facts: RunFacts) -> None:
+        """Refuse a metric of a set that no validation measures; terms of the loss are known with the first step only.
+
+        Raises:
+            InputError: names what is measured.
+        """
+        if self._name is not None and "/" in self._name:
+            self._metric.check(facts.metrics)
+
+    def on_step_end(self, record: StepRecord) -> RateFactor | None:
+        """Take in the loss of a step."""
+        losses, samples = record.losses, record.shape.samples
+        if not losses or not samples:
+            return None
+        if self._unit is None:
+            self._unit = samples
+        self._note_terms(losses)
+        value = sum(losses.values()) if self._name is None else losses.get(self._name, sum(losses.values()))
+        if not isfinite(value):  # of fp16, whose scaler has left the step out
+            return None
+        self._waited += samples
+        self._calm += samples
+        window = self._window.add(value, samples, record.step, WINDOW_STEPS * self._unit)
+        above = self._divergence.add(value, samples, record.step, self._unit)
+        if above is not None:
+            return self._on_divergence(above)
+        if window is None or self._divergence.is_suspected:
+            return None
+        self._divergence.note_window(window)
+        return self._on_loss(window)
+
+    def on_validation_end(self, record: ValidationRecord) -> RateFactor | None:
+        """Compare the metric that is watched with its best."""
+        if self._is_loss or (read := self._metric.read(record)) is None:
+            return None
+        value, higher = read
+        return self._compare(value, higher=higher, step=record.step, what=str(self._metric.name))
+
+    def _on_loss(self, window: WindowFigures) -> RateFactor | None:
+        if self._to_regain is not None and window.mean <= self._to_regain[0] and self._is_calm:
+            by, self._to_regain = 1 / self._to_regain[1], None
+            return self._set(by, f"the loss is back at {window.mean:.4g}, as low as before it diverged, and stays calm")
+        if self._is_loss:
+            return self._compare(window.mean, higher=False, step=window.last_step, what=self._name or "the loss")
+        return None
+
+    def _compare(self, value: float, *, higher: bool, step: int, what: str) -> RateFactor | None:
+        """Look whether a value is better than the best, and whether there has been none for too long."""
+        by = self._threshold * abs(self._best) if self._best is not None else 0.0
+        if is_better(value, self._best, higher=higher, by=by):
+            self._best, self._best_step, self._waited = value, step, 0
+            if self._is_calm and not self._divergences and not self._plateaus and self._factor < self._bounds[1]:
+                return self._set(RAISED_BY, f"{what} keeps improving, to {value:.4g}")
+            return None
+        if self._best is None or self._waited < self._patience:
+            return None
+        self._waited = 0
+        reason = (
+            f"{what} has not improved by {self._threshold:.2g} of itself in {self._patience} samples: best "
+            f"{self._best:.4g} up to step {self._best_step}, now {value:.4g}"
+        )
+        decision = self._set(LOWERED_BY, reason)
+        self._plateaus += decision is not None
+        return decision
+
+    def _on_divergence(self, reason: str) -> RateFactor | None:
+        before, best = self._factor, self._divergence.best_mean
+        self._divergences += 1
+        self._begin_anew()
+        decision = self._set(LOWERED_BY, reason)
+        is_first = decision is not None and best is not None and self._divergences == 1
+        self._to_regain = (best, self._factor / before) if is_first and best is not None else None
+        return decision
+
+    def _note_terms(self, losses: Mapping[str, float]) -> None:
+        """Where another term of the loss has come or gone, compare with none of what was before."""
+        terms = tuple(sorted(losses))
+        if terms != self._terms:
+            self._is_loss = self._name is None or self._name in losses
+            if self._terms and self._name not in losses:
+                self._begin_anew()
+                self._to_regain = None
+            self._terms = terms
+
+    def _begin_anew(self) -> None:
+        """Forget what losses were: they are of another level from now on."""
+        if self._is_loss:
+            self._best = None
+        self._waited, self._window, self._divergence = 0, LossWindow(), Divergence()
+
+    def _set(self, by: float, reason: str) -> RateFactor | None:
+        """Multiply the factor, within its bounds; ``None`` where it is at one already."""
+        least, most = self._bounds
+        factor = min(max(self._factor * by, least), most)
+        self._calm = 0
+        if factor == self._factor:
+            return None
+        self._factor = factor
+        return RateFactor(factor, reason)
+
+    @property
+    def _patience(self) -> int:
+        """Samples that are as long as patience."""
+        return self._patience_steps * (self._unit or 1)
+
+    @property
+    def _is_calm(self) -> bool:
+        """Whether nothing has been changed, and nothing has diverged, for as long as patience."""
+        return self._calm >= self._patience and not self._divergence.is_suspected
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the factor, and what the next change follows from."""
+        return {
+            "factor": self._factor,
+            "unit": self._unit,
+            "terms": list(self._terms),
+            "watched": self._name,
+            "metric": self._metric.name,
+            "window": [list(step) for step in self._window.steps],
+            "divergence": self._divergence.state_dict(),
+            "best": self._best,
+            "best_step": self._best_step,
+            "waited": self._waited,
+            "calm": self._calm,
+            "divergences": self._divergences,
+            "plateaus": self._plateaus,
+            "to_regain": None if self._to_regain is None else list(self._to_regain),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`; the best of another metric than the one watched now is not kept."""
+        self._factor, self._unit = float(state["factor"]), state["unit"]
+        self._window = LossWindow([(float(loss), int(samples)) for loss, samples in state["window"]])
+        self._divergence = Divergence.from_state(state["divergence"])
+        self._calm, self._divergences = int(state["calm"]), int(state["divergences"])
+        self._plateaus, self._terms = int(state["plateaus"]), tuple(state["terms"])
+        regain = state["to_regain"]
+        self._to_regain = None if regain is None else (float(regain[0]), float(regain[1]))
+        self._is_loss = self._name is None or self._name in self._terms
+        if state["watched"] == self._name:
+            self._metric.take_up(state["metric"])
+            self._best, self._best_step, self._waited = state["best"], int(state["best_step"]), int(state["waited"])
