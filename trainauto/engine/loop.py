@@ -65,8 +65,12 @@ def train_step(run: Training, batch: Batch, data_seconds: float) -> StepRecord |
     """Train a batch; return ``None`` if it did not fit and went back to the loader."""
     settings = begin_step(run, batch)
     predicted = run.journal.predictions.predict(batch.plan)
-    with run.meter.window() as window:
-        outcome = optimize_parameters(run.model, batch, settings, snapshot=run.snapshot, ranks=run.ranks)
+    try:
+        with run.meter.window() as window:
+            outcome = optimize_parameters(run.model, batch, settings, snapshot=run.snapshot, ranks=run.ranks)
+        learning_rates = rates_now(run)
+    finally:
+        run.schedule.put_back()
     if isinstance(outcome, DoesNotFit):
         give_back(run, batch, outcome, window.reading)
         return None
@@ -77,5 +81,5 @@ def train_step(run: Training, batch: Batch, data_seconds: float) -> StepRecord |
         data_seconds=data_seconds,
         peak=window.reading,
         predicted=predicted,
-        learning_rates=rates_now(run),
+        learning_rates=learning_rates,
     )

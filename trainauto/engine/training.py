@@ -29,6 +29,9 @@ class LearningRates(Protocol):
     def set_rates(self, optimizers: Iterable[Optimizer], progress: Progress, extra_factor: float = 1.0) -> None:
         """Set the rate of every parameter group for the next step."""
 
+    def put_back(self) -> None:
+        """Undo what was set for the step that has ended, where rates are somebody else's."""
+
 
 class LastResort(Protocol):
     """What is left where not even the smallest plan fits."""
