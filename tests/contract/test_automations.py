@@ -21,6 +21,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "AdaptiveGradientClipping": {"warmup_steps": 2, "history_size": 8},
     "IntelligentEarlyStopping": {"patience": 2},
     "IntelligentLearningRateScheduler": {"plateau_patience": 100},
+    "StopAtLowLoss": {"loss": 1.0, "patience": 3},
     "StopFile": {},
     "PlanSchedule": {"changes": [PlannedChange(3, lq_size=32), PlannedChange(6, batch_size=9)]},
 }

@@ -4,6 +4,7 @@ from trainauto.automations.dynamic_batch_size import DynamicBatchSizeOptimizer
 from trainauto.automations.early_stopping import IntelligentEarlyStopping
 from trainauto.automations.gradient_clipping import AdaptiveGradientClipping
 from trainauto.automations.learning_rate import IntelligentLearningRateScheduler
+from trainauto.automations.low_loss import StopAtLowLoss
 from trainauto.automations.plan_schedule import PlanSchedule
 from trainauto.automations.registry import AUTOMATIONS
 from trainauto.automations.stop_file import StopFile
@@ -18,6 +19,7 @@ __all__ = [
     "IntelligentEarlyStopping",
     "IntelligentLearningRateScheduler",
     "PlanSchedule",
+    "StopAtLowLoss",
     "StopFile",
     "TrainingAutomations",
 ]
