@@ -18,23 +18,26 @@ FAR_DEVIATIONS = 5.0
 IN_A_ROW = 2
 """Blocks that must lie so far above, one after the other."""
 
+GRACE_BLOCKS = 5
+"""Blocks in which a loss may come back once something was done; one that has not by then diverges still."""
+
 
 class Divergence:
     """Looks at medians over short blocks: a spike does not move them, a loss that runs away does within two of them.
 
     What they are compared with is the best mean so far: of a window, or before the first one is full, of the first
-    block.
+    block. It stays the same after a divergence: a loss that only stops rising is not back yet.
     """
 
     def __init__(self) -> None:
         self._block = LossWindow()
         self._best: WindowFigures | None = None
-        self._high = 0
+        self._high = self._grace = 0
 
     @property
     def is_suspected(self) -> bool:
-        """Whether the last block lay far above."""
-        return self._high > 0
+        """Whether the last block lay far above, or has still time to come back."""
+        return self._high > 0 or self._grace > 0
 
     @property
     def best_mean(self) -> float | None:
@@ -56,10 +59,13 @@ class Divergence:
         if self._best is None:
             self._best = block
             return None
+        if self._grace:
+            self._grace -= 1
+            return None
         self._high = self._high + 1 if block.median > self._best.mean + self._margin(self._best, block) else 0
         if self._high < IN_A_ROW:
             return None
-        best = self._best
+        best, self._high, self._grace = self._best, 0, GRACE_BLOCKS
         return f"the loss diverges: {block.median:.4g}, and its best was {best.mean:.4g} up to step {best.last_step}"
 
     @staticmethod
@@ -74,12 +80,18 @@ class Divergence:
     def state_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
         best = None if self._best is None else self._best.to_dict()
-        return {"block": [list(step) for step in self._block.steps], "best": best, "high": self._high}
+        return {
+            "block": [list(step) for step in self._block.steps],
+            "best": best,
+            "high": self._high,
+            "grace": self._grace,
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Divergence":
         """Return one that goes on where another left off."""
         divergence = cls()
         divergence._block = LossWindow([(float(loss), int(samples)) for loss, samples in state["block"]])
-        divergence._best, divergence._high = WindowFigures.from_dict(state["best"]), int(state["high"])
+        divergence._best = WindowFigures.from_dict(state["best"])
+        divergence._high, divergence._grace = int(state["high"]), int(state["grace"])
         return divergence

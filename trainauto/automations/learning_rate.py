@@ -6,8 +6,9 @@ from typing import Any
 
 from trainauto.automations.divergence import Divergence
 from trainauto.automations.loss_windows import LossWindow, WindowFigures
+from trainauto.automations.plateau import Plateau
 from trainauto.automations.registry import AUTOMATIONS
-from trainauto.automations.watched_metric import Direction, WatchedMetric, is_better
+from trainauto.automations.watched_metric import Direction, WatchedMetric
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RateFactor, RunFacts
 from trainauto.core.records import StepRecord, ValidationRecord
@@ -31,6 +32,9 @@ class IntelligentLearningRateScheduler(Automation):
     batch have: a batch that grows is no longer wait. The factor on the schedule is the product of all its changes and
     stays between ``min_lr_factor`` and ``max_lr_factor``.
 
+    What stands still is no better in the later half of a stretch than in the earlier one. A stretch is as long as
+    patience, and longer the noisier the figure is: until noise would not hide an improvement of 1 % within patience.
+
     A diverging loss is one whose median lies half above the best mean, and five times its noise, twice in a row. Rates
     never rise while that lasts: a halving for it is taken back once the loss is back below its best before, with no
     sign of divergence for as long as patience; after a second divergence it stays. Rates above the schedule
@@ -39,8 +43,8 @@ class IntelligentLearningRateScheduler(Automation):
     Args:
         monitor_metric: what must not stand still: a metric of validations such as ``val/psnr``, or a term of the loss;
             ``None`` is the training loss, all its terms together.
-        plateau_patience: optimizer steps of the first batch's size without an improvement that are a plateau.
-        improvement_threshold: share of the best value by which a better one must be better.
+        plateau_patience: optimizer steps of the first batch's size that are looked at, or more where noise asks for it.
+        improvement_threshold: share of the metric below which a change is none, however sure.
         min_lr_factor: least factor on the schedule.
         max_lr_factor: largest factor on the schedule; 1 never trains above it.
         direction: whether ``higher`` or ``lower`` is better in validations; ``auto`` is as the metric says of itself.
@@ -72,10 +76,10 @@ class IntelligentLearningRateScheduler(Automation):
         self._factor = 1.0
         self._unit: int | None = None
         self._is_loss = monitor_metric is None
-        self._window, self._divergence = LossWindow(), Divergence()
-        self._best: float | None = None
-        self._best_step = self._waited = self._calm = self._divergences = self._plateaus = 0
+        self._window, self._divergence, self._plateau = LossWindow(), Divergence(), Plateau()
+        self._calm = self._unmeasured = self._divergences = self._plateaus = 0
         self._terms: tuple[str, ...] = ()
+        self._size = 0
         self._to_regain: tuple[float, float] | None = None
 
     def check(self, facts: RunFacts) -> None:
@@ -94,11 +98,11 @@ class IntelligentLearningRateScheduler(Automation):
             return None
         if self._unit is None:
             self._unit = samples
-        self._note_terms(losses)
+        self._note_terms(losses, 0 if record.shape.tokens else record.plan.size)  # tokens bound batches, not samples
         value = sum(losses.values()) if self._name is None else losses.get(self._name, sum(losses.values()))
         if not isfinite(value):  # of fp16, whose scaler has left the step out
             return None
-        self._waited += samples
+        self._unmeasured += samples
         self._calm += samples
         window = self._window.add(value, samples, record.step, WINDOW_STEPS * self._unit)
         above = self._divergence.add(value, samples, record.step, self._unit)
@@ -110,35 +114,37 @@ class IntelligentLearningRateScheduler(Automation):
         return self._on_loss(window)
 
     def on_validation_end(self, record: ValidationRecord) -> RateFactor | None:
-        """Compare the metric that is watched with its best."""
-        if self._is_loss or (read := self._metric.read(record)) is None:
+        """Compare the metric that is watched with what it was before."""
+        if self._is_loss or (read := self._metric.read(record)) is None or not isfinite(read[0]):
             return None
         value, higher = read
-        return self._compare(value, higher=higher, step=record.step, what=str(self._metric.name))
+        samples, self._unmeasured = self._unmeasured, 0
+        return self._compare(-value if higher else value, samples, str(self._metric.name))
 
     def _on_loss(self, window: WindowFigures) -> RateFactor | None:
         if self._to_regain is not None and window.mean <= self._to_regain[0] and self._is_calm:
             by, self._to_regain = 1 / self._to_regain[1], None
             return self._set(by, f"the loss is back at {window.mean:.4g}, as low as before it diverged, and stays calm")
         if self._is_loss:
-            return self._compare(window.mean, higher=False, step=window.last_step, what=self._name or "the loss")
+            return self._compare(window.mean, window.samples, self._name or "the loss")
         return None
 
-    def _compare(self, value: float, *, higher: bool, step: int, what: str) -> RateFactor | None:
-        """Look whether a value is better than the best, and whether there has been none for too long."""
-        by = self._threshold * abs(self._best) if self._best is not None else 0.0
-        if is_better(value, self._best, higher=higher, by=by):
-            self._best, self._best_step, self._waited = value, step, 0
-            if self._is_calm and not self._divergences and not self._plateaus and self._factor < self._bounds[1]:
-                return self._set(RAISED_BY, f"{what} keeps improving, to {value:.4g}")
+    def _compare(self, value: float, samples: int, what: str) -> RateFactor | None:
+        """Look whether a figure, of which less is better, improves or stands still."""
+        plateau = self._plateau
+        improves = plateau.add(value, samples, self._patience, self._threshold)
+        if improves is None:
             return None
-        if self._best is None or self._waited < self._patience:
-            return None
-        self._waited = 0
-        reason = (
-            f"{what} has not improved by {self._threshold:.2g} of itself in {self._patience} samples: best "
-            f"{self._best:.4g} up to step {self._best_step}, now {value:.4g}"
-        )
+        earlier, later = abs(plateau.earlier), abs(plateau.later)
+        if improves:
+            all_is_well = self._is_calm and not self._divergences and not self._plateaus
+            return (
+                self._set(RAISED_BY, f"{what} keeps improving, from {earlier:.4g} to {later:.4g}")
+                if (all_is_well and self._bounds[1] > 1)
+                else None
+            )
+        plateau.forget()
+        reason = f"{what} stands still, at {later:.4g} after {earlier:.4g} within {plateau.compared} samples"
         decision = self._set(LOWERED_BY, reason)
         self._plateaus += decision is not None
         return decision
@@ -146,27 +152,23 @@ class IntelligentLearningRateScheduler(Automation):
     def _on_divergence(self, reason: str) -> RateFactor | None:
         before, best = self._factor, self._divergence.best_mean
         self._divergences += 1
-        self._begin_anew()
+        self._window = LossWindow()
+        self._plateau.forget()
         decision = self._set(LOWERED_BY, reason)
-        is_first = decision is not None and best is not None and self._divergences == 1
+        is_first = decision is not None and self._divergences == 1
         self._to_regain = (best, self._factor / before) if is_first and best is not None else None
         return decision
 
-    def _note_terms(self, losses: Mapping[str, float]) -> None:
-        """Where another term of the loss has come or gone, compare with none of what was before."""
+    def _note_terms(self, losses: Mapping[str, float], size: int) -> None:
+        """Where another term has come or gone, or crops have another size, compare with no loss of before."""
         terms = tuple(sorted(losses))
-        if terms != self._terms:
-            self._is_loss = self._name is None or self._name in losses
-            if self._terms and self._name not in losses:
-                self._begin_anew()
-                self._to_regain = None
-            self._terms = terms
-
-    def _begin_anew(self) -> None:
-        """Forget what losses were: they are of another level from now on."""
-        if self._is_loss:
-            self._best = None
-        self._waited, self._window, self._divergence = 0, LossWindow(), Divergence()
+        has_changed = bool(self._terms) and (size != self._size or (terms != self._terms and self._name not in losses))
+        self._is_loss = self._name is None or self._name in losses
+        self._terms, self._size = terms, size
+        if has_changed:
+            self._window, self._divergence, self._to_regain = LossWindow(), Divergence(), None
+            if self._is_loss:
+                self._plateau.forget()
 
     def _set(self, by: float, reason: str) -> RateFactor | None:
         """Multiply the factor, within its bounds; ``None`` where it is at one already."""
@@ -194,29 +196,30 @@ class IntelligentLearningRateScheduler(Automation):
             "factor": self._factor,
             "unit": self._unit,
             "terms": list(self._terms),
+            "size": self._size,
             "watched": self._name,
             "metric": self._metric.name,
             "window": [list(step) for step in self._window.steps],
             "divergence": self._divergence.state_dict(),
-            "best": self._best,
-            "best_step": self._best_step,
-            "waited": self._waited,
+            "plateau": self._plateau.state_dict(),
             "calm": self._calm,
+            "unmeasured": self._unmeasured,
             "divergences": self._divergences,
             "plateaus": self._plateaus,
             "to_regain": None if self._to_regain is None else list(self._to_regain),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back :meth:`state_dict`; the best of another metric than the one watched now is not kept."""
+        """Take back :meth:`state_dict`; what another metric than the one watched now was is not kept."""
         self._factor, self._unit = float(state["factor"]), state["unit"]
         self._window = LossWindow([(float(loss), int(samples)) for loss, samples in state["window"]])
         self._divergence = Divergence.from_state(state["divergence"])
         self._calm, self._divergences = int(state["calm"]), int(state["divergences"])
         self._plateaus, self._terms = int(state["plateaus"]), tuple(state["terms"])
+        self._size, self._unmeasured = int(state["size"]), int(state["unmeasured"])
         regain = state["to_regain"]
         self._to_regain = None if regain is None else (float(regain[0]), float(regain[1]))
         self._is_loss = self._name is None or self._name in self._terms
         if state["watched"] == self._name:
             self._metric.take_up(state["metric"])
-            self._best, self._best_step, self._waited = state["best"], int(state["best_step"]), int(state["waited"])
+            self._plateau = Plateau.from_state(state["plateau"])

@@ -16,6 +16,7 @@ class WindowFigures:
         median: of the losses, which a few steps far off do not move.
         deviation: standard deviation of a step's loss from the mean.
         steps: how many there were.
+        samples: that they trained.
         last_step: the last of them.
     """
 
@@ -23,6 +24,7 @@ class WindowFigures:
     median: float
     deviation: float
     steps: int
+    samples: int
     last_step: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,4 +68,4 @@ def _figures(steps: Sequence[tuple[float, int]], last_step: int) -> WindowFigure
     samples = sum(count for _, count in steps)
     mean = sum(loss * count for loss, count in steps) / samples
     variance = sum((loss - mean) ** 2 * count for loss, count in steps) / samples
-    return WindowFigures(mean, median(loss for loss, _ in steps), sqrt(variance), len(steps), last_step)
+    return WindowFigures(mean, median(loss for loss, _ in steps), sqrt(variance), len(steps), samples, last_step)

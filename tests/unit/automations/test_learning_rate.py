@@ -1,6 +1,7 @@
 """Rates that follow the loss: planted plateaus, divergences and spikes, and runs in which nothing is wrong."""
 
 import logging
+import random
 
 import pytest
 import torch
@@ -27,6 +28,13 @@ def test_a_run_that_learns_is_left_alone(seed: int, noise: float) -> None:
     assert decided(Scheduler(), noisy(lambda step: 0.1 + falling(step), range(1, 2001), noise=noise, seed=seed)) == {}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_slow_improvement_under_noise_is_no_plateau(seed: int) -> None:
+    """Two hundredths in a thousand steps, under windows that scatter by three."""
+    steps = noisy(lambda step: 1 - 0.02 * step / 1000, range(1, 10_001), noise=0.3, seed=seed)
+    assert decided(Scheduler(), steps) == {}
+
+
 def test_a_plateau_halves_the_rate_down_to_its_bound_and_no_further() -> None:
     """Cumulative bounds: three halvings would be an eighth."""
     scheduler = Scheduler(plateau_patience=500, min_lr_factor=0.2)
@@ -36,7 +44,7 @@ def test_a_plateau_halves_the_rate_down_to_its_bound_and_no_further() -> None:
     assert second - first >= 500
     assert third - second >= 500
     assert (half, quarter, least) == (0.5, 0.25, 0.2)
-    assert "the loss has not improved by 0.001 of itself in 4000 samples: best 0.2" in decisions[first].reason
+    assert decisions[first].reason.startswith("the loss stands still, at 0.2")
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.3])
@@ -44,14 +52,14 @@ def test_a_divergence_is_answered_within_two_blocks(noise: float) -> None:
     """A loss that doubles every 20 steps from step 1001 on."""
 
     def mean(step: int) -> float:
-        return 0.2 * 2 ** max(0.0, (step - 1000) / 20)
+        return (0.2 + falling(step)) * 2 ** max(0.0, (step - 1000) / 20)
 
     decisions = decided(Scheduler(), noisy(mean, range(1, 1101), noise=noise))
     (step, factor), *later = factors(decisions)
     assert 1020 < step <= 1080
     assert factor == 0.5
     assert "the loss diverges: " in decisions[step].reason
-    assert "and its best was 0.1" in decisions[step].reason or "and its best was 0.2" in decisions[step].reason
+    assert "and its best was 0.4" in decisions[step].reason
     assert all(one < factor for _, one in later)
 
 
@@ -122,13 +130,16 @@ def test_patience_counts_samples_where_the_batch_grows() -> None:
 def test_a_metric_of_validations_may_be_what_stands_still() -> None:
     scheduler = Scheduler(monitor_metric="val/psnr", plateau_patience=200)
     found = []
-    for step in range(1, 1001):
+    draw = random.Random(0)
+    for step in range(1, 2001):
         scheduler.on_step_end(step_of(step, falling(step)))
         if step % 50 == 0:
-            found.append((step, scheduler.on_validation_end(measured(step, min(30.0, 20 + step / 20)))))
+            psnr = 30 - 10 * 0.5 ** (step / 100) + draw.gauss(0, 0.02)
+            found.append((step, scheduler.on_validation_end(measured(step, psnr))))
     changed = [(step, one.factor) for step, one in found if one is not None]
-    assert changed[0] == (400, 0.5), "30 dB are reached at step 200, and 200 steps are patience"
-    assert "val/psnr has not improved" in next(one.reason for _, one in found if one is not None)
+    assert 600 <= changed[0][0] <= 1500, "a hundredth of a dB is left at step 1000"
+    assert changed[0][1] == 0.5
+    assert "val/psnr stands still, at 29.9" in next(one.reason for _, one in found if one is not None)
 
 
 def test_another_term_of_the_loss_is_no_divergence() -> None:
