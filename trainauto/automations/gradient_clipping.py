@@ -24,15 +24,16 @@ class AdaptiveGradientClipping(Automation):
     """Clips gradients at a percentile of the norms that they have had, so that no step is far larger than the others.
 
     It follows AutoClip (Seetharaman, Wichern, Pardo and Le Roux 2020, https://arxiv.org/abs/2007.14469), which clips
-    each step at a percentile of all norms so far, that step's own among them, and recommends the 10th. Here the history
-    is that of the last steps alone, each optimizer has one of its own, a step is never part of its own history, and
-    nothing is clipped before there are enough norms. The norm in force is looked at every 50 steps and changed
+    each step at a percentile of all norms so far, that step's own among them, and is mostly run at the 10th. Here the
+    history is that of the last steps alone, each optimizer has one of its own, a step is never part of its own history,
+    and nothing is clipped before there are enough norms. The norm in force is looked at every 50 steps and changed
     where the percentile has moved by a tenth, so that each change has its line in the log; and the percentile is the
     90th unless you say otherwise: it leaves usual steps alone, while the 10th rescales nine of ten. What the run clips
-    at by itself (``grad_clip``) stays the most that it clips at.
+    at by itself (``grad_clip``) stays the most that it clips at. (The method called adaptive gradient clipping by Brock
+    et al. 2021 compares gradients with weights, and is another one.)
 
     Args:
-        percentile: of the norms; 10 is AutoClip's own.
+        percentile: of the norms; AutoClip is mostly run at 10.
         history_size: norms that are looked back at, of each optimizer.
         warmup_steps: norms there must be before anything is clipped.
     """
