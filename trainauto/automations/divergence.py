@@ -1,7 +1,9 @@
 """Telling a loss that runs away from one that is noisy."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import sqrt
+from statistics import fmean
 from typing import Any
 
 from trainauto.automations.loss_windows import LossWindow, WindowFigures
@@ -12,40 +14,60 @@ BLOCK_STEPS = 20
 FAR_SHARE = 0.5
 """Share of the best by which a median must lie above it."""
 
-FAR_DEVIATIONS = 5.0
-"""And as many standard deviations of a mean over a block."""
+BACK_SHARE = 0.1
+"""And by which it may, to be back again."""
+
+NOISE = 5.0
+"""Standard deviations of a mean over as many steps that it must, or may, lie above at least."""
 
 IN_A_ROW = 2
 """Blocks that must lie so far above, one after the other."""
 
-GRACE_BLOCKS = 5
-"""Blocks in which a loss may come back once something was done; one that has not by then diverges still."""
+LOOKED_AT = 5
+"""Blocks after which it is looked at whether a loss that ran away comes back."""
+
+CLOSED = 0.1
+"""Share of the way back that it must have come by then."""
 
 
+@dataclass(frozen=True)
+class Diverged:
+    """A loss that is far above its best.
+
+    Attributes:
+        reason: in words.
+        is_new: whether it ran away just now; else it has not come back.
+    """
+
+    reason: str
+    is_new: bool
+
+
+@dataclass
 class Divergence:
     """Looks at medians over short blocks: a spike does not move them, a loss that runs away does within two of them.
 
     What they are compared with is the best mean so far: of a window, or before the first one is full, of the first
-    block. It stays the same after a divergence: a loss that only stops rising is not back yet.
+    block. It stays the same after a divergence, which lasts until the loss is back near it.
+
+    Attributes:
+        best: so far.
+        away: how far above it the loss was when it was last looked at, since it ran away; ``None`` while it has not.
     """
 
-    def __init__(self) -> None:
-        self._block = LossWindow()
-        self._best: WindowFigures | None = None
-        self._high = self._grace = 0
+    best: WindowFigures | None = None
+    away: float | None = None
+    _block: LossWindow = field(default_factory=LossWindow)
+    _high: int = 0
+    _levels: list[float] = field(default_factory=list)
 
     @property
     def is_suspected(self) -> bool:
-        """Whether the last block lay far above, or has still time to come back."""
-        return self._high > 0 or self._grace > 0
+        """Whether the last block lay far above, or the loss is not back yet."""
+        return self._high > 0 or self.away is not None
 
-    @property
-    def best_mean(self) -> float | None:
-        """The best so far."""
-        return self._best.mean if self._best is not None else None
-
-    def add(self, loss: float, samples: int, step: int, unit: int) -> str | None:
-        """Take in a step; return what is wrong, in words, where the loss diverges.
+    def add(self, loss: float, samples: int, step: int, unit: int) -> Diverged | None:
+        """Take in a step; say where the loss has run away, or does not come back.
 
         Args:
             loss: of the step.
@@ -56,42 +78,57 @@ class Divergence:
         block = self._block.add(loss, samples, step, BLOCK_STEPS * unit)
         if block is None:
             return None
-        if self._best is None:
-            self._best = block
+        if self.best is None:
+            self.best = block
             return None
-        if self._grace:
-            self._grace -= 1
-            return None
-        self._high = self._high + 1 if block.median > self._best.mean + self._margin(self._best, block) else 0
+        if self.away is not None:
+            return self._coming_back(self.best, block, self.away)
+        is_high = block.median - self.best.mean > _margin(self.best, FAR_SHARE, block.steps)
+        self._high = self._high + 1 if is_high else 0
         if self._high < IN_A_ROW:
             return None
-        best, self._high, self._grace = self._best, 0, GRACE_BLOCKS
-        return f"the loss diverges: {block.median:.4g}, and its best was {best.mean:.4g} up to step {best.last_step}"
+        self._high, self.away = 0, block.median - self.best.mean
+        return Diverged(f"the loss diverges: {block.median:.4g}, and {_words(self.best)}", is_new=True)
 
-    @staticmethod
-    def _margin(best: WindowFigures, block: WindowFigures) -> float:
-        return max(FAR_SHARE * abs(best.mean), FAR_DEVIATIONS * best.deviation / sqrt(block.steps))
+    def _coming_back(self, best: WindowFigures, block: WindowFigures, before: float) -> Diverged | None:
+        self._levels.append(block.median)
+        if len(self._levels) < LOOKED_AT:
+            return None
+        level, self._levels = fmean(self._levels), []
+        self.away = level - best.mean
+        if self.away <= _margin(best, BACK_SHARE, LOOKED_AT * block.steps):
+            self.away = None
+            return None
+        if self.away <= (1 - CLOSED) * before:
+            return None
+        return Diverged(f"the loss has diverged and does not come back: {level:.4g}, and {_words(best)}", is_new=False)
 
     def note_window(self, window: WindowFigures) -> None:
         """Take in the mean over a longer window, which may be the best."""
-        if self._best is None or window.mean < self._best.mean:
-            self._best = window
+        if self.best is None or window.mean < self.best.mean:
+            self.best = window
 
     def state_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        best = None if self._best is None else self._best.to_dict()
         return {
+            "best": None if self.best is None else self.best.to_dict(),
+            "away": self.away,
             "block": [list(step) for step in self._block.steps],
-            "best": best,
             "high": self._high,
-            "grace": self._grace,
+            "levels": list(self._levels),
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Divergence":
         """Return one that goes on where another left off."""
-        divergence = cls()
-        divergence._block = LossWindow([(float(loss), int(samples)) for loss, samples in state["block"]])
-        divergence._best = WindowFigures.from_dict(state["best"])
-        divergence._high, divergence._grace = int(state["high"]), int(state["grace"])
-        return divergence
+        block = LossWindow([(float(loss), int(samples)) for loss, samples in state["block"]])
+        best = WindowFigures.from_dict(state["best"])
+        return cls(best, state["away"], block, int(state["high"]), list(state["levels"]))
+
+
+def _margin(best: WindowFigures, share: float, steps: int) -> float:
+    return max(share * abs(best.mean), NOISE * best.deviation / sqrt(steps))
+
+
+def _words(best: WindowFigures) -> str:
+    return f"its best was {best.mean:.4g} up to step {best.last_step}"

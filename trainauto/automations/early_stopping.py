@@ -84,7 +84,7 @@ class IntelligentEarlyStopping(Automation):
         by = f" by more than {self._min_improvement:g}" if self._min_improvement else ""
         best = f"best {self._best:.6g} after step {self._best_step}" if self._best is not None else "never a number"
         waited = counted(self._waited, "validation")
-        return f"{self._metric.name} has not improved{by} in {waited}: {best}, now {value:.6g}"
+        return f"{self._metric.shown} has not improved{by} in {waited}: {best}, now {value:.6g}"
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best so far, and how long ago it was."""

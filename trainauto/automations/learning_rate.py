@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from trainauto.automations.divergence import Divergence
+from trainauto.automations.divergence import Diverged, Divergence
 from trainauto.automations.loss_windows import LossWindow, WindowFigures
 from trainauto.automations.plateau import Plateau
 from trainauto.automations.registry import AUTOMATIONS
@@ -12,6 +12,7 @@ from trainauto.automations.watched_metric import Direction, WatchedMetric
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RateFactor, RunFacts
 from trainauto.core.records import StepRecord, ValidationRecord
+from trainauto.core.words import visible
 
 WINDOW_STEPS = 100
 """Steps over which losses are averaged before two of them are compared."""
@@ -35,9 +36,10 @@ class IntelligentLearningRateScheduler(Automation):
     What stands still is no better in the later half of a stretch than in the earlier one. A stretch is as long as
     patience, and longer the noisier the figure is: until noise would not hide an improvement of 1 % within patience.
 
-    A diverging loss is one whose median lies half above the best mean, and five times its noise, twice in a row. Rates
-    never rise while that lasts: a halving for it is taken back once the loss is back below its best before, with no
-    sign of divergence for as long as patience; after a second divergence it stays. Rates above the schedule
+    A diverging loss is one whose median lies half above the best mean, and five times its noise, twice in a row; it
+    does so until it is back within a tenth, and rates are halved again where it does not come nearer. They never rise
+    while that lasts: a halving is taken back once the loss is below its best before, calm for as long as patience,
+    and the next one as long after that; after a second divergence all stay. Rates above the schedule
     (``max_lr_factor`` above 1) are for runs that have neither diverged nor stood still.
 
     Args:
@@ -105,9 +107,9 @@ class IntelligentLearningRateScheduler(Automation):
         self._unmeasured += samples
         self._calm += samples
         window = self._window.add(value, samples, record.step, WINDOW_STEPS * self._unit)
-        above = self._divergence.add(value, samples, record.step, self._unit)
-        if above is not None:
-            return self._on_divergence(above)
+        diverged = self._divergence.add(value, samples, record.step, self._unit)
+        if diverged is not None:
+            return self._on_divergence(diverged)
         if window is None or self._divergence.is_suspected:
             return None
         self._divergence.note_window(window)
@@ -119,14 +121,13 @@ class IntelligentLearningRateScheduler(Automation):
             return None
         value, higher = read
         samples, self._unmeasured = self._unmeasured, 0
-        return self._compare(-value if higher else value, samples, str(self._metric.name))
+        return self._compare(-value if higher else value, samples, self._metric.shown)
 
     def _on_loss(self, window: WindowFigures) -> RateFactor | None:
-        if self._to_regain is not None and window.mean <= self._to_regain[0] and self._is_calm:
-            by, self._to_regain = 1 / self._to_regain[1], None
-            return self._set(by, f"the loss is back at {window.mean:.4g}, as low as before it diverged, and stays calm")
+        if (decision := self._regained(window.mean)) is not None:
+            return decision
         if self._is_loss:
-            return self._compare(window.mean, window.samples, self._name or "the loss")
+            return self._compare(window.mean, window.samples, visible(self._name or "the loss"))
         return None
 
     def _compare(self, value: float, samples: int, what: str) -> RateFactor | None:
@@ -149,15 +150,25 @@ class IntelligentLearningRateScheduler(Automation):
         self._plateaus += decision is not None
         return decision
 
-    def _on_divergence(self, reason: str) -> RateFactor | None:
-        before, best = self._factor, self._divergence.best_mean
-        self._divergences += 1
+    def _on_divergence(self, diverged: Diverged) -> RateFactor | None:
+        before, best = self._factor, self._divergence.best
+        self._divergences += diverged.is_new
         self._window = LossWindow()
         self._plateau.forget()
-        decision = self._set(LOWERED_BY, reason)
-        is_first = decision is not None and self._divergences == 1
-        self._to_regain = (best, self._factor / before) if is_first and best is not None else None
+        decision = self._set(LOWERED_BY, diverged.reason)
+        is_first = self._divergences == 1 and best is not None
+        given = self._to_regain[1] if self._to_regain is not None else 1.0
+        self._to_regain = (best.mean, given * self._factor / before) if is_first and best is not None else None
         return decision
+
+    def _regained(self, loss: float) -> RateFactor | None:
+        """Take back a halving for the only divergence so far, where the loss is as low as before and stays calm."""
+        if self._to_regain is None or loss > self._to_regain[0] or not self._is_calm:
+            return None
+        best, lowered = self._to_regain
+        by = min(1 / LOWERED_BY, 1 / lowered)
+        self._to_regain = (best, lowered * by) if lowered * by < 1 else None
+        return self._set(by, f"the loss is back at {loss:.4g}, as low as before it diverged, and stays calm")
 
     def _note_terms(self, losses: Mapping[str, float], size: int) -> None:
         """Where another term has come or gone, or crops have another size, compare with no loss of before."""

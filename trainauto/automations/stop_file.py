@@ -7,6 +7,7 @@ from trainauto.automations.registry import AUTOMATIONS
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import USER_STOP, RunFacts, Stop
 from trainauto.core.records import StepRecord
+from trainauto.core.words import visible
 
 STOP_FILE = "STOP_TRAINING"
 """Its name, in the folder of the run."""
@@ -40,5 +41,6 @@ class StopFile(Automation):
         try:
             self._file.unlink(missing_ok=True)
         except OSError as error:
-            logger.warning("%s cannot be removed (%s): it would stop a resume, too", self._file, error.strerror)
+            words = "%s cannot be removed (%s): it would stop a resume, too"
+            logger.warning(words, visible(str(self._file)), error.strerror)
         return Stop(f"{STOP_FILE} asked for it after step {record.step}", termination=USER_STOP)

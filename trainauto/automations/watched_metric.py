@@ -6,8 +6,12 @@ from typing import Literal
 
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.records import ValidationRecord
+from trainauto.core.words import visible
 
 Direction = Literal["auto", "higher", "lower"]
+
+LONGEST_NAMES = 200
+"""Characters of a list of metrics in a warning."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +61,11 @@ class WatchedMetric:
             self._note_other(full, record.step)
         return None
 
+    @property
+    def shown(self) -> str:
+        """Its name as people may see it: it may be anybody's."""
+        return visible(self.name or "")
+
     def take_up(self, before: str | None) -> bool:
         """Go on with the metric that was watched before; say whether it is the one that is asked for now."""
         if before is not None and self.name is not None and self.name not in _names(before):
@@ -69,8 +78,8 @@ class WatchedMetric:
         if self.name in self._seen:
             return
         if self._seen.setdefault(full, step) < step and self.name is not None:
-            there = ", ".join(self._seen)
-            logger.warning("%s waits for '%s'; what is measured is %s", self._owner, self.name, there)
+            there = visible(", ".join(self._seen), LONGEST_NAMES)
+            logger.warning("%s waits for '%s'; what is measured is %s", self._owner, visible(self.name), there)
             self._seen[self.name] = step
 
 

@@ -45,6 +45,14 @@ def test_what_counts_as_an_improvement(arguments: dict, values: list[float], num
     assert (found and found[0]) == (number if values[-1] != float("inf") else 3)
 
 
+def test_a_name_from_outside_harms_no_terminal() -> None:
+    stopping = EarlyStopping(patience=1)
+    stopping.on_validation_end(measured(1, 1.0, "a\x1b[31m\nb"))
+    stop = stopping.on_validation_end(measured(2, 1.0, "a\x1b[31m\nb"))
+    assert stop is not None
+    assert stop.reason.startswith("val/a\\x1b[31m\\nb has not improved in 1 validation: best 1 after step 1")
+
+
 def test_less_may_be_better() -> None:
     assert ended(EarlyStopping(patience=2), [3, 2, 1, 0.5], higher=False) is None
     assert ended(EarlyStopping(patience=2), [3, 4, 5], higher=False) is not None

@@ -95,6 +95,33 @@ def test_a_halving_for_a_divergence_is_taken_back_once_the_loss_is_back_and_calm
     assert all("not improved" in decisions[step].reason for step, _ in rest)
 
 
+def test_a_loss_that_does_not_come_back_is_answered_again_and_one_that_comes_back_slowly_is_given_time() -> None:
+    """Three times the best from step 1001 on; a fifth of the way back every hundred steps."""
+    stuck = decided(
+        Scheduler(), noisy(lambda step: 3.0 if step > 1000 else 1 + falling(step), range(1, 1801), noise=0.1)
+    )
+    assert [factor for _, factor in factors(stuck)] == [0.5, 0.25, 0.125, 0.1]
+    assert all(later - before >= 100 for before, later in zip(stuck, list(stuck)[1:], strict=False))
+    assert "has diverged and does not come back: 3" in list(stuck.values())[1].reason
+
+    def slow(step: int) -> float:
+        return 1 + falling(step) + (3 * 0.8 ** ((step - 1000) / 100) if step > 1000 else 0.0)
+
+    assert [factor for _, factor in factors(decided(Scheduler(), noisy(slow, range(1, 2001), noise=0.05)))] == [0.5]
+
+
+def test_halvings_for_one_divergence_are_taken_back_one_by_one() -> None:
+    def mean(step: int) -> float:
+        return 3.0 if 1000 < step <= 1300 else 1 + falling(step)
+
+    changes = factors(decided(Scheduler(), noisy(mean, range(1, 5001), noise=0.05)))
+    lowered = [factor for step, factor in changes if step <= 1400]
+    assert lowered in ([0.5, 0.25], [0.5, 0.25, 0.125])
+    raised = [(step, factor) for step, factor in changes if step > 1400 and factor > lowered[-1]]
+    assert [factor for _, factor in raised[:2]] == [2 * lowered[-1], 4 * lowered[-1]]
+    assert raised[1][0] - raised[0][0] >= 1000
+
+
 def test_after_a_second_divergence_a_halving_stays() -> None:
     changes = factors(recovering(again=True))
     assert [factor for step, factor in changes if step <= 2700] == [0.5, 1.0, 0.5]
