@@ -21,7 +21,7 @@ AUTOMATIONS = {
     "StopFile": {},
     "StopAtLowLoss": {"loss": 0.0},
 }
-SEEDS, STEPS = (range(10), 2000) if ACCEPTANCE else (range(1), 200)
+SEEDS, STEPS = (range(10), 2000) if ACCEPTANCE else (range(1), 150)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
