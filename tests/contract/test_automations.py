@@ -18,6 +18,11 @@ START = Plan.of(batch_size=4, lq_size=16)
 FACTS = RunFacts(AXES, START)
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "DynamicBatchSizeOptimizer": {"adjustment_frequency": 3, "min_batch_size": 1, "min_lq_size": 8, "max_lq_size": 64},
+    "AdaptiveGradientClipping": {"warmup_steps": 2, "history_size": 8},
+    "IntelligentEarlyStopping": {"patience": 2},
+    "IntelligentLearningRateScheduler": {"plateau_patience": 100},
+    "StopAtLowLoss": {"loss": 1.0, "patience": 3},
+    "StopFile": {},
     "PlanSchedule": {"changes": [PlannedChange(3, lq_size=32), PlannedChange(6, batch_size=9)]},
 }
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import command, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
-from trainauto.tasks.finetune.endings import STOP_FILE
+from trainauto.automations.stop_file import STOP_FILE
 from trainauto.tasks.finetune.trainer import FinetuneTrainer
 
 pytestmark = needs_bitsandbytes

@@ -14,7 +14,7 @@ from transformers import AutoModelForImageTextToText
 
 from tests.integration.commands import command, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
-from trainauto.tasks.finetune.endings import STOP_FILE
+from trainauto.automations.stop_file import STOP_FILE
 from trainauto.tasks.finetune.processors import load_processor
 from trainauto.tasks.finetune.trainer import FinetuneTrainer
 

@@ -119,6 +119,18 @@ def test_shares_are_kept_to_with_replacement(here: Path) -> None:
     assert abs(of_t3 / sum(batch["batch_size"] for batch in batches) - 0.8) < 0.03
 
 
+def test_automations_watch_a_run_of_several_tasks(here: Path) -> None:
+    low = {"training_automations": {"StopAtLowLoss": {"loss": 1e9, "patience": 3}, "AdaptiveGradientClipping": {}}}
+    done = train(write_options(here / "run.yml", multitask_options(**low)))
+    assert done.returncode == 0, done.stderr
+    assert "stopped the loss was at most 1e+09 for 3 steps, up to step 3" in flat(done.stdout)
+    plans = {"training_automations": {"PlanSchedule": {"changes": []}}}
+    refused = train(write_options(here / "plans.yml", multitask_options(**plans)))
+    assert refused.returncode == 2
+    assert "PlanSchedule steers no Trainer's run" in flat(refused.stderr)
+    assert "margin under memory" in flat(refused.stderr)
+
+
 def test_nothing_to_resume_begins_anew(here: Path) -> None:
     options = write_options(here / "run.yml", multitask_options(train={"total_epochs": None, "total_iter": 1}))
     done = train(options, "--auto_resume")

@@ -167,8 +167,7 @@ def test_every_key_of_several_tasks_is_read_by_a_run(
     assert train_with_trainer(loaded, auto_resume=False) == 0
     every = {(section.__name__, key) for section in MULTITASK_SECTIONS for key in section.model_fields}
     only_false = {("MultitaskMemory", "calibration"), ("MultitaskMemory", "allow_gradient_checkpointing")}
-    refused = {("MultitaskOptions", "training_automations")}
-    assert every - read == {("MultitaskOptions", "task"), *only_false, *refused}
+    assert every - read == {("MultitaskOptions", "task"), *only_false}
 
 
 def test_every_key_of_fine_tuning_is_read_by_a_run(tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:

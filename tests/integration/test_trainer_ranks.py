@@ -48,6 +48,11 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     runs = {"alone": (4, 0, 1), "tight": (2, 1, 2), **({"two": (2, 0, 2)} if ACCEPTANCE else {})}
     processes = {name: started(tmp_path / name, *settings) for name, settings in runs.items()}
     results = {name: result_of(tmp_path / name, processes[name]) for name in runs}
+    for name, result in results.items():
+        end = result["stopped"]
+        assert end["steps"] == 3, name
+        assert end["reason"].startswith("eval/loss has not improved in 2 validations"), name
+        assert 0 < end["norm"] <= 1.0, name
     for kind, fresh in (("words", tiny_model().double()), ("numbers", Regression())):
         alone, moved = results["alone"][kind], torch.tensor(results["alone"][kind]["weights"]).double()
         assert float((moved - weights(fresh)).norm()) > 0.01

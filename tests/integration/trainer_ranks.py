@@ -52,10 +52,30 @@ def trained(kind: str, folder: Path, batch_size: int, most: int) -> dict[str, An
     }
 
 
+def stopped(folder: Path, batch_size: int) -> dict[str, Any]:
+    """A rate of nothing, measured after every step: the first rank ends it, and the other follows."""
+    watchers = {"IntelligentEarlyStopping": {"patience": 2}, "AdaptiveGradientClipping": {"warmup_steps": 1}}
+    trainer = watched(
+        folder,
+        tiny_model().double(),
+        rows(),
+        per_device_train_batch_size=batch_size,
+        num_train_epochs=2,
+        learning_rate=1e-30,
+        eval_strategy="steps",
+        eval_steps=1,
+        training_automations=watchers,
+        more={"eval_dataset": rows(4)},
+    )
+    trainer.train()
+    return {"steps": trainer.state.global_step, "reason": trainer.memory.stop_reason, "norm": trainer.memory.max_norm()}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder, batch_size, most = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     found = {kind: trained(kind, folder, batch_size, most) for kind in ("words", "numbers")}
+    found["stopped"] = stopped(folder, batch_size)
     if os.environ.get("RANK", "0") == "0":
         (folder / "result.json").write_text(json.dumps(found))
     if torch.distributed.is_initialized():

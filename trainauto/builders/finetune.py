@@ -25,6 +25,7 @@ from trainauto.builders.trackers import tracker_sinks, tracker_words
 from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
+from trainauto.builders.trainer_watchers import watchers_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.registry import in_one_word
 from trainauto.core.run_events import LengthUnit
@@ -80,6 +81,7 @@ class FinetuneRun(TrainerRun):
         self.place = RunPlace(Path(training.output_dir), "", ("training", "output_dir"))
         self.checkpoint_words = f"a checkpoint every {counted(training.save_steps, 'step')}, and after each epoch"
         self._settings = controller_settings(loaded)
+        self._watchers = watching(loaded)
         _check_precision(loaded, precision)
         self._processor = processor_of(loaded)
         self._model = build_model(loaded, precision)
@@ -145,10 +147,6 @@ class FinetuneRun(TrainerRun):
         epochs = EpochModels(directory.checkpoints, trainer, self.write_model)
         trainer.add_callback(epochs)
         trainer.add_callback(SayChanges(self.changes))
-        training = self._loaded.options.training
-        trainer.stop_at_file(directory.path)
-        if training.early_stop_loss is not None:
-            trainer.stop_at_low_loss(training.early_stop_loss, training.early_stop_patience)
         if self._data.val is not None:
             trainer.add_callback(MeasureAtTheEnd(trainer))
         trainer.add_callback(StopOnSignal(signals, lambda: trainer.end.interrupt(f"stopped by {signals.name}")))
@@ -160,7 +158,7 @@ class FinetuneRun(TrainerRun):
         folder = epochs.finish()
         has_trained = trainer.session.trained_samples > 0
         return (
-            ("ended", trainer.end.reason if has_trained else "already: nothing was left to train"),
+            ("ended", trainer.ending().reason if has_trained else "already: nothing was left to train"),
             ("trained", trained_words(trainer.session, time.monotonic() - start, resumes=resumes)),
             *measured(trainer),
             ("model", str(folder)),
@@ -210,6 +208,7 @@ class FinetuneRun(TrainerRun):
             "max_batch_size": None if self._settings is not None else training.per_device_train_batch_size,
             "memory_budget": f"{budget_bytes}B" if budget_bytes else None,
             "memory_settings": self._settings or {},
+            "training_automations": self._watchers,
             "num_train_epochs": training.num_train_epochs,
             **length,
             "learning_rate": training.learning_rate,
@@ -299,6 +298,25 @@ def schedule_of(
     shape = SCHEDULES.get(training.lr_scheduler_type)(**arguments.get(training.lr_scheduler_type, {}))
     length = warmup * step if warmup >= 1 else warmup * total
     return RateSchedule(shape, total, unit, length, decays_after_warmup=True, step=step)
+
+
+def watching(loaded: Loaded) -> dict[str, Any]:
+    """Return the automations of a run: those of the file, a stop file, and the end at a low loss.
+
+    Raises:
+        InputError: one cannot be used.
+    """
+    training = loaded.options.training
+    advice = f"{CONTROLLER} says how far batches fill the memory."
+    low = {"loss": training.early_stop_loss, "patience": training.early_stop_patience}
+    own: dict[str, Any] = {"StopFile": {}}
+    own |= {"StopAtLowLoss": low} if training.early_stop_loss is not None else {}
+    watchers = watchers_of(loaded, CONTROLLER, advice)
+    if "StopAtLowLoss" in watchers and "StopAtLowLoss" in own:
+        with locate_errors(loaded, ("training", "early_stop_loss")):
+            message = "the loss that ends the run is given twice, as early_stop_loss and to StopAtLowLoss"
+            raise InputError(Problem(message, advice="Remove one."))
+    return {**own, **watchers}
 
 
 def controller_settings(loaded: Loaded) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from trainauto.tasks.text.training.language_model import LanguageModel
 from trainauto.tasks.text.training.row_checks import check_rows
 from trainauto.tasks.text.training.text_dataset import draws_of, refuse_ranks, token_axis
 from trainauto.tasks.text.training.text_validation import (
+    LOSS,
     PERPLEXITY,
     TextValidation,
     describe_perplexity,
@@ -73,7 +74,7 @@ class LanguageModelParts(TaskParts):
         self.length = _length(options, len(self.train_set))
         self.length_key = "total_epochs" if options.train.total_epochs is not None else ""
         self.validates_every = options.val.val_freq if self._texts.val_sets else 0
-        self.best_metric = PERPLEXITY
+        self.metrics, self.best_metric = (LOSS, PERPLEXITY), PERPLEXITY
         self.workers_and_lookahead = options.datasets.train.num_worker_per_gpu, options.datasets.train.lookahead
         self._validations: list[TextValidation] = []
         self._model: LanguageModel | None = None

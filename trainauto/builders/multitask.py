@@ -15,6 +15,7 @@ from trainauto.builders.trackers import tracker_sinks, tracker_words
 from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
+from trainauto.builders.trainer_watchers import watchers_of
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_json_atomically
 from trainauto.core.records import Progress
@@ -71,6 +72,7 @@ class MultitaskRun(TrainerRun):
         self.checkpoint_words = f"a checkpoint every {counted(options.logger.save_checkpoint_freq, 'step')}"
         self.has_curves = options.logger.use_tb_logger
         _check_precision(loaded, precision)
+        self._watchers = watchers_of(loaded, "", "margin under memory says what batches leave free.")
         build_shape(loaded, 1)  # what is wrong with it is said before samples are read
         chosen = {"train": loaded.options.datasets.train, **loaded.options.datasets.validation_sets}
         self._sets = {
@@ -150,7 +152,7 @@ class MultitaskRun(TrainerRun):
         took = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'sample')} in"
         has_trained = trainer.memory is None or trainer.memory.trained_samples > 0
         return (
-            ("completed", "the run has come to its length" if has_trained else "already: nothing was left to train"),
+            _end_of(trainer) if has_trained else ("completed", "already: nothing was left to train"),
             ("trained", f"{took} {duration(time.monotonic() - start)}"),
             *self._accuracies(directory),
             ("metrics", str(monitor.folder)),
@@ -216,6 +218,7 @@ class MultitaskRun(TrainerRun):
             per_device_train_batch_size=train.base_batch_size,
             max_batch_size=None if train.use_gradient_accumulation else train.target_batch_size,
             memory_budget=f"{budget_bytes}B" if budget_bytes else None,
+            training_automations=self._watchers,
             memory_settings={"target_vram_usage": target, "safety_margin": min(0.05, target / 2)},
             **{**self._length(), **others},
             learning_rate=train.learning_rate,
@@ -251,6 +254,11 @@ def normalizer_of(train: MultitaskTraining) -> EffectiveBatchSizeNormalizer:
     return EffectiveBatchSizeNormalizer(
         train.base_batch_size, samples, train.learning_rate, reference_batch_size=begins_with
     )
+
+
+def _end_of(trainer: DynamicBatchingTrainer) -> Pair:
+    stopped = trainer.memory.stop_reason if trainer.memory is not None else ""
+    return ("stopped", stopped) if stopped else ("completed", "the run has come to its length")
 
 
 def _step_words(options: MultitaskOptions) -> str:

@@ -80,7 +80,7 @@ def build_parts(
     )
     check_same_everywhere(ranks, loaded, task.datasets, task.scans)
     axes, plan = task.axes(), task.first_plan()
-    facts = RunFacts(axes, plan, world_size=ranks.world_size)
+    facts = RunFacts(axes, plan, world_size=ranks.world_size, metrics=task.measured())
     automations, resolved = build_automations(loaded, facts, precision.device)
     for automation in automations:
         axes = automation.apply_minima(axes, plan)

@@ -65,6 +65,7 @@ class SuperResolutionParts(TaskParts):
         train = options.datasets.train
         self.workers_and_lookahead = train.num_worker_per_gpu, train.lookahead
         self.rate_scaling = options.train.lr_scaling
+        self.metrics = tuple(options.val.metrics)
         self.best_metric = options.logger.best_metric or next(iter(options.val.metrics), None)
 
     def axes(self) -> tuple[Axis, ...]:

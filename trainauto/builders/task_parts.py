@@ -32,6 +32,7 @@ class TaskParts(ABC):
         length_key: option that says it, where that is not the usual one of its unit.
         validates_every: steps between validations; 0 without any.
         best_metric: decides which checkpoint is the best.
+        metrics: what each validation set is measured by.
         workers_and_lookahead: processes that make samples, and batches that are drawn ahead.
         rate_scaling: how rates follow the samples of a step, see :class:`~trainauto.optim.batch_scaling.BatchScaling`.
     """
@@ -46,6 +47,7 @@ class TaskParts(ABC):
     length_key: str = ""
     validates_every: int
     best_metric: str | None
+    metrics: Sequence[str] = ()
     rate_scaling: str = "none"
     workers_and_lookahead: tuple[int, int]
 
@@ -84,6 +86,11 @@ class TaskParts(ABC):
     @abstractmethod
     def trace_facts(self) -> Mapping[str, Any]:
         """Return what the process that traces cannot know by the option file alone, as plain values."""
+
+    def measured(self) -> tuple[str, ...]:
+        """Return what validations will measure, such as ``val/psnr``, in their order."""
+        sets = self.datasets[1:] if self.validates_every else ()
+        return tuple(f"{dataset.name}/{metric}" for dataset in sets for metric in self.metrics)
 
     def facts(self) -> Sequence[tuple[str, str]]:
         """Return lines of the start that only runs of this task have."""

@@ -15,11 +15,14 @@ class Automation:
         name: key of its state in checkpoints, and of its switch in option files.
         priority: automations are asked in rising order; of two decisions of a kind in one step the later wins.
         steers_memory: whether it chooses plans by memory; its ``controller`` is then one of :mod:`trainauto.control`.
+        watches: whether it leaves plans alone and goes by what a run comes to; runs of transformers' Trainer and loops
+            of one's own have it, too.
     """
 
     name = ""
     priority = 100
     steers_memory = False
+    watches = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

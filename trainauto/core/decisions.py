@@ -50,19 +50,34 @@ class RateFactor:
 
 @dataclass(frozen=True)
 class ClipAt:
-    """Clip gradients at this norm from now on; ``None`` stops clipping."""
+    """Clip gradients at this norm from now on; ``None`` stops clipping.
+
+    Attributes:
+        pass_name: the pass whose gradients are meant; empty for those of all, whatever was decided of one before.
+    """
 
     max_norm: float | None
     reason: str
     early: bool = False
+    pass_name: str = ""
+
+
+USER_STOP = "user_stop"
+"""How a run ends that a person has asked to stop: nothing was found out about it."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End the run after this step, as a success."""
+    """End the run after this step, as a success.
+
+    Attributes:
+        termination: what ended it, in one word for programs. After :data:`USER_STOP` a resume continues; after any
+            other it trains nothing until its options have changed.
+    """
 
     reason: str
     early: bool = False
+    termination: str = ""
 
 
 Decision = PlanChange | KeepPlan | RateFactor | ClipAt | Stop
@@ -72,7 +87,7 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
     """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
 
     ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at`` or ``stop``; ``plan`` is null in the last
-    three.
+    three. ``pass_name`` and ``termination`` are there where they say something.
     """
     unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
     entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
@@ -84,10 +99,10 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
             entry |= {"kind": "keep_plan", "plan": plan.to_dict()}
         case RateFactor(factor=factor):
             entry |= {"kind": "rate_factor", "factor": factor}
-        case ClipAt(max_norm=max_norm):
-            entry |= {"kind": "clip_at", "max_norm": max_norm}
-        case Stop():
-            entry |= {"kind": "stop"}
+        case ClipAt(max_norm=max_norm, pass_name=pass_name):
+            entry |= {"kind": "clip_at", "max_norm": max_norm} | ({"pass_name": pass_name} if pass_name else {})
+        case Stop(termination=termination):
+            entry |= {"kind": "stop"} | ({"termination": termination} if termination else {})
     return entry
 
 
@@ -107,9 +122,10 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
         case "rate_factor":
             return RateFactor(float(line["factor"]), reason, early)
         case "clip_at":
-            return ClipAt(None if line["max_norm"] is None else float(line["max_norm"]), reason, early)
+            max_norm = None if line["max_norm"] is None else float(line["max_norm"])
+            return ClipAt(max_norm, reason, early, str(line.get("pass_name", "")))
         case "stop":
-            return Stop(reason, early)
+            return Stop(reason, early, str(line.get("termination", "")))
         case kind:
             raise ValueError(f"'{kind}' is no kind of decision")
 
@@ -122,8 +138,14 @@ class RunFacts:
         axes: the knobs of this run with their bounds.
         plan: the plan the run starts (or resumes) with.
         world_size: processes that train it together; each trains a batch of the plan.
+        folder: the run's own; empty while it is being built, and for a loop that writes nothing.
+        max_norm: what gradients are clipped at where no automation says otherwise; ``None`` does not clip.
+        metrics: what validations will measure, such as ``val/psnr``; ``None`` where nobody knows before.
     """
 
     axes: tuple[Axis, ...]
     plan: Plan
     world_size: int = field(default=1, kw_only=True)
+    folder: str = field(default="", kw_only=True)
+    max_norm: float | None = field(default=None, kw_only=True)
+    metrics: tuple[str, ...] | None = field(default=None, kw_only=True)

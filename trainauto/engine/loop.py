@@ -4,7 +4,6 @@ import time
 from dataclasses import replace
 
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import RunFacts
 from trainauto.core.records import StepRecord
 from trainauto.core.run_events import RunEnd
 from trainauto.engine.few_steps import warn_of_few_steps
@@ -26,7 +25,7 @@ def train(run: Run) -> RunEnd:
     A checkpoint is written at the end in every one of these cases; an error says itself whether one is written.
     """
     for automation in run.journal.automations:
-        automation.on_run_start(RunFacts(run.axes, run.loader.plan))
+        automation.on_run_start(run.facts(run.summary.run_directory))
     run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))
     was_complete = run.finished and not run.missed
     with reporting_failure(run):
@@ -66,8 +65,12 @@ def train_step(run: Training, batch: Batch, data_seconds: float) -> StepRecord |
     """Train a batch; return ``None`` if it did not fit and went back to the loader."""
     settings = begin_step(run, batch)
     predicted = run.journal.predictions.predict(batch.plan)
-    with run.meter.window() as window:
-        outcome = optimize_parameters(run.model, batch, settings, snapshot=run.snapshot, ranks=run.ranks)
+    try:
+        with run.meter.window() as window:
+            outcome = optimize_parameters(run.model, batch, settings, snapshot=run.snapshot, ranks=run.ranks)
+        learning_rates = rates_now(run)
+    finally:
+        run.schedule.put_back()
     if isinstance(outcome, DoesNotFit):
         give_back(run, batch, outcome, window.reading)
         return None
@@ -78,5 +81,5 @@ def train_step(run: Training, batch: Batch, data_seconds: float) -> StepRecord |
         data_seconds=data_seconds,
         peak=window.reading,
         predicted=predicted,
-        learning_rates=rates_now(run),
+        learning_rates=learning_rates,
     )

@@ -125,11 +125,16 @@ class LoggedScript(FreeScript):
         )
 
     def end_step(self, record: StepRecord, *, finished: bool) -> list[Decision]:
-        """Compare a step with the log; return what was decided upon it, and the end of the replay with the last one."""
+        """Compare a step with the log; return what was decided upon it, and the end of the replay with the last one.
+
+        A stop that the run was resumed after ends no replay.
+        """
         self._repeated += 1
         self._compare_pieces(record)
         self._compare_losses(record)
         decided = [decision for decision in self._decided(record.step) if not decision.early]
+        if record.step < self._last_step:
+            decided = [decision for decision in decided if not isinstance(decision, Stop)]
         stops = any(isinstance(decision, Stop) for decision in decided)
         if record.step >= self._last_step and not stops and not finished:
             decided.append(Stop(f"replayed up to step {record.step}"))

@@ -37,6 +37,7 @@ class StepSettings:
 
     Attributes:
         max_norm: gradients with a larger norm are scaled down to it.
+        max_norms: the same of single passes.
         axes: bounds of the size of samples, for a pass that fits in no pieces and whose batch cannot be given back;
             without them, or where none of them is a size, it does not fit.
         average_share: how many steps this one counts as to moving averages.
@@ -50,6 +51,11 @@ class StepSettings:
     average_share: float = 1.0
     splits: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     may_requeue: bool = True
+    max_norms: Mapping[str, float | None] = field(default_factory=dict)
+
+    def max_norm_of(self, pass_name: str) -> float | None:
+        """Return the norm at which the gradients of a pass are clipped; ``None`` where they are not."""
+        return self.max_norms.get(pass_name, self.max_norm)
 
 
 PLAIN = StepSettings()
@@ -149,9 +155,8 @@ class _Step:
         """Clip, and step the optimizer of a pass; from now on it stays."""
         if gradients.split != as_planned(self._batch):
             self._splits[objective.name] = gradients.split
-        losses, norm = _read_and_clip(
-            objective, gradients.terms, self._settings.max_norm, self._batch, self._model.finite_numbers
-        )
+        max_norm = self._settings.max_norm_of(objective.name)
+        losses, norm = _read_and_clip(objective, gradients.terms, max_norm, self._batch, self._model.finite_numbers)
         self._losses |= losses
         self._norms[objective.name] = norm
         self._failures += gradients.failures

@@ -51,6 +51,7 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
         average_share=run.batch_scaling.average_share(batch.step_samples),
         splits=run.script.splits(),
         may_requeue=run.script.is_free,
+        max_norms=run.controls.max_norms,
     )
 
 

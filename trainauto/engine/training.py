@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch.optim import Optimizer
 
+from trainauto.core.decisions import RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import Progress, StepRecord
 from trainauto.data.dynamic_loader import DynamicDataLoader
@@ -27,6 +28,9 @@ class LearningRates(Protocol):
 
     def set_rates(self, optimizers: Iterable[Optimizer], progress: Progress, extra_factor: float = 1.0) -> None:
         """Set the rate of every parameter group for the next step."""
+
+    def put_back(self) -> None:
+        """Undo what was set for the step that has ended, where rates are somebody else's."""
 
 
 class LastResort(Protocol):
@@ -90,6 +94,15 @@ class Training:
     def controls(self) -> Controls:
         """What decisions have set."""
         return self.journal.controls
+
+    def facts(self, folder: str = "") -> RunFacts:
+        """Return what automations get to know when the run begins, or is resumed.
+
+        Args:
+            folder: the run's own; empty where it writes nothing.
+        """
+        size, norm = self.ranks.world_size, self.controls.given_norm
+        return RunFacts(self.axes, self.loader.plan, world_size=size, folder=folder, max_norm=norm)
 
     def decided_parts(self) -> dict[str, Any]:
         """Return what decisions change, for a checkpoint."""

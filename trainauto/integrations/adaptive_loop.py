@@ -11,11 +11,11 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from trainauto.core.batch import Batch
-from trainauto.core.decisions import RunFacts
+from trainauto.core.decisions import Decision
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress
-from trainauto.core.run_events import RunSummary
+from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.core.workload import Workload
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
@@ -36,6 +36,7 @@ from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
+from trainauto.integrations.watchers import Watchers, decide_on_validation, validation_of
 from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ class AdaptiveLoop:
         settings: of the controller: ``target_vram_usage``, ``policy``, ...; see
             :class:`~trainauto.control.control_settings.ControlSettings`.
         max_norm: gradients with a larger norm are scaled down to it.
+        automations: what watches the run, as ``training_automations`` of an option file:
+            ``{"AdaptiveGradientClipping": {}}``; see docs/automations.md.
         num_workers: processes that load samples.
         seed: of order and augmentation.
         run_directory: folder of runs to write logs, curves and decisions into, each run in one of its own; ``None``
@@ -104,6 +107,7 @@ class AdaptiveLoop:
         memory_budget: str | None = None,
         settings: Mapping[str, Any] | None = None,
         max_norm: float | None = None,
+        automations: Mapping[str, Any] | None = None,
         num_workers: int = 0,
         seed: int = 0,
         run_directory: str | os.PathLike[str] | None = None,
@@ -117,6 +121,7 @@ class AdaptiveLoop:
         given = [objectives] if isinstance(objectives, ModelObjective) else list(objectives)
         self._model = LoopModel(model, given, drawn.structure)
         self._automation = LoopController.of(settings or {}, axes)
+        self._watchers = Watchers(automations, "settings")
         budget_bytes, meter = parse_budget(memory_budget), MemoryMeter(self._model.device)
         limit_bytes = budget_bytes or meter.limit_bytes
         target = self._automation.controller.settings.target_vram_usage
@@ -126,16 +131,15 @@ class AdaptiveLoop:
             loader=loader,
             axes=axes,
             schedule=OwnRates(),
-            journal=DecisionJournal(Controls(loader, max_norm), [self._automation]),
+            journal=DecisionJournal(Controls(loader, max_norm), [self._automation, *self._watchers.automations]),
             meter=meter,
             budget_bytes=budget_bytes,
             limit_bytes=limit_bytes,
             memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
         )
         self._reports = LoopReports(run_directory)
-        self._has_begun = False
         self._untrained: Batch | None = None
-        self._data_seconds, self._given_back = 0.0, 0
+        self._data_seconds, self._given_back, self._has_begun = 0.0, 0, False
 
     @property
     def progress(self) -> Progress:
@@ -170,8 +174,10 @@ class AdaptiveLoop:
                 epochs,
                 self.epoch + 1,
             )
+        if self.stop_reason:
+            logger.warning("nothing to train: the run was stopped: %s", self.stop_reason)
         batches = iter(self.training.loader)
-        while epochs is None or self.progress.samples < epochs * len(self._samples):
+        while not self.stop_reason and (epochs is None or self.progress.samples < epochs * len(self._samples)):
             start = time.perf_counter()
             batch = next_batch(self.training, batches)
             self._data_seconds = time.perf_counter() - start
@@ -203,6 +209,29 @@ class AdaptiveLoop:
         told, self._given_back = self._given_back, 0
         return LoopStep.of(record, decisions, told)
 
+    @property
+    def stop_reason(self) -> str:
+        """Why an automation has ended the run: no batches come any more; empty while none has."""
+        return self.training.controls.stop_reason
+
+    def validated(
+        self, metrics: Mapping[str, float], *, name: str = "val", better_is_higher: Mapping[str, bool] | None = None
+    ) -> tuple[Decision, ...]:
+        """Tell of a validation after the last step: the run's directory holds it, and automations decide upon it.
+
+        Args:
+            metrics: what it came to.
+            name: of the set.
+            better_is_higher: for each metric, whether a higher value is better; lower is where nothing is said.
+
+        Returns:
+            What was decided.
+        """
+        record = validation_of(self.progress.steps, name, metrics, better_is_higher or {})
+        decisions = decide_on_validation(self.training, record)
+        self._reports.validation(record, decisions)
+        return tuple(decisions)
+
     def contents(self, batch: Batch) -> Any:
         """Return what is in a batch, put together as losses get it, on the CPU."""
         return self._model.structure.rebuild(batch.tensors)
@@ -213,7 +242,8 @@ class AdaptiveLoop:
         Model and optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
         """
         with as_not_drawn(self.training.loader, self._untrained):
-            return {"progress": vars(self.progress).copy(), **self.training.decided_parts()}
+            progress = vars(self.progress).copy()
+            return {"progress": progress, **self._watchers.state_dict(), **self.training.decided_parts()}
 
     def _take_back(self) -> None:
         """Have a batch that was not trained come again."""
@@ -230,6 +260,7 @@ class AdaptiveLoop:
         if lacking := {"progress", "loader", "controls", "automations"} - state.keys():
             raise InputError(f"this is no state_dict of an AdaptiveLoop: it has no {', no '.join(sorted(lacking))}")
         self.training.load_decided_parts(state)
+        self._watchers.take_up(self.training, state)
         self.training.progress = Progress.from_dict(state["progress"])
 
     def close(self) -> None:
@@ -237,7 +268,9 @@ class AdaptiveLoop:
         self.training.loader.close()
         if self._has_begun:
             lift_budget(self.training)
-        self._reports.close()
+        controls = self.training.controls
+        stopped = RunEnd("stopped", controls.stop_reason, self.progress, termination_status=controls.termination)
+        self._reports.close(stopped if controls.stop_reason else None)
 
     def __enter__(self) -> "AdaptiveLoop":
         return self
@@ -269,9 +302,11 @@ class AdaptiveLoop:
             logger.info("no memory limit is known on this device: batches stay as they begin; set memory_budget")
         elif run.model.device.type == "cpu":
             warn_of_environment()
-        facts = RunFacts(run.axes, run.loader.plan)
+        facts = run.facts()
         self._automation.check(facts)
+        self._watchers.check(facts)
         self._reports.start(self._summary(epochs), config_of(run, self._model, self._automation.controller.settings))
+        self._watchers.begin(run.facts(self._reports.folder))
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
         clips = run.controls.max_norm is not None

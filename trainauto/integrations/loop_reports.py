@@ -14,7 +14,7 @@ from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.engine.training import Training
 from trainauto.integrations.loop_model import LoopModel
 from trainauto.reporting.default_sinks import default_sinks
-from trainauto.reporting.formatting import WIDTH, wrapped
+from trainauto.reporting.formatting import WIDTH, decision_lines, wrapped
 from trainauto.reporting.reporter import Reporter
 from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import RunDirectory
@@ -87,15 +87,24 @@ class LoopReports:
         if self._reporter is not None:
             self._reporter.step(record, decisions, progress)
             return
-        for decision in decisions:
-            if isinstance(decision, PlanChange | KeepPlan) and not getattr(decision, "announced", False):
-                verb = "now" if isinstance(decision, PlanChange) else "still"
-                logger.info("step %d: %s %s: %s", record.step, verb, decision.plan, decision.reason)
+        self._say(record.step, decisions)
 
-    def validation(self, record: ValidationRecord) -> None:
+    def validation(self, record: ValidationRecord, decisions: Sequence[Decision] = ()) -> None:
         """Tell of an evaluation."""
         if self._reporter is not None:
-            self._reporter.validation(record, ())
+            self._reporter.validation(record, (), decisions)
+            return
+        self._say(record.step, decisions)
+
+    @staticmethod
+    def _say(step: int, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, PlanChange | KeepPlan):
+                if not getattr(decision, "announced", False):
+                    verb = "now" if isinstance(decision, PlanChange) else "still"
+                    logger.info("step %d: %s %s: %s", step, verb, decision.plan, decision.reason)
+            else:
+                logger.info("%s", " ".join(decision_lines(step, decision, 0)))
 
     def failed(self, error: BaseException) -> None:
         """Tell of an error that ends the loop."""

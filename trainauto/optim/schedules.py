@@ -133,6 +133,9 @@ class RateSchedule:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
 
+    def put_back(self) -> None:
+        """Do nothing: the rates of the next step follow from those that were configured."""
+
     @staticmethod
     def remember_rates(optimizer: Optimizer) -> None:
         """Note the configured rate of every group, before any schedule changes it."""

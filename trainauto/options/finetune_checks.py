@@ -113,12 +113,3 @@ def one_set_to_measure_on(options: FinetuneOptions) -> Iterator[Finding]:
     if options.dataset.val is not None and options.dataset.val_share is not None:
         message = "what is measured on is given twice, as val and as val_share"
         yield Finding(("dataset", "val_share"), message, "Remove one.", at_key=True)
-
-
-@_reads("training_automations")
-def automations_of_a_trainer(options: FinetuneOptions) -> Iterator[Finding]:
-    """A Trainer's run is steered by the controller of batches alone."""
-    for name in options.training_automations.active:
-        if in_one_word(name) != in_one_word(CONTROLLER):
-            advice = f"Remove it; {CONTROLLER} says how far batches fill the memory."
-            yield Finding(("training_automations", name), f"{name} steers no Trainer's run", advice, at_key=True)

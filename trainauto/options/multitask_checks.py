@@ -68,12 +68,3 @@ def tokenizer_from_one_place(options: MultitaskOptions) -> Iterator[Finding]:
     if chosen.train is None and chosen.pretrained is None:
         advice = "Write {train: {vocab_size: 512}}, or {pretrained: a folder or a name on the hub}."
         yield Finding(("tokenizer",), "nothing says what cuts texts into tokens", advice, at_key=True)
-
-
-@_reads("training_automations")
-def no_automations(options: MultitaskOptions) -> Iterator[Finding]:
-    """A Trainer's batches follow memory by themselves, and nothing else steers its run."""
-    if "training_automations" in options.model_fields_set:
-        advice = "Remove it: batches follow memory in every run, and margin under memory says what they leave free."
-        message = "no automation steers a Trainer's run"
-        yield Finding(("training_automations",), message, advice, at_key=True)

@@ -136,8 +136,9 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
             action = f"plan stays {plan}"
         case RateFactor(factor=factor):
             action = f"learning rate -> {factor:.4g} x schedule"
-        case ClipAt(max_norm=max_norm):
+        case ClipAt(max_norm=max_norm, pass_name=pass_name):
             action = "clipping off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
+            action += f" in pass {pass_name}" if pass_name else ""
         case Stop():
             action = "stop"
     return wrapped(f"step {step}: {action}: {decision.reason}", width)

@@ -222,8 +222,19 @@ def test_adapters_alone_learn(file: Path) -> None:
     [
         (
             {"training_automations": {"DynamicBatchSizeOptimiser": {}}},
-            "DynamicBatchSizeOptimiser steers no Trainer's run",
+            "Did you mean 'DynamicBatchSizeOptimizer'?",
             "DynamicBatchSizeOptimiser",
+        ),
+        ({"training_automations": {"PlanSchedule": {"changes": []}}}, "steers no Trainer's run", "PlanSchedule"),
+        (
+            {"training_automations": {"IntelligentEarlyStopping": {"patience": 0}}},
+            "patience must be 1 validation or more",
+            "patience",
+        ),
+        (
+            {"training": {"early_stop_loss": 0.5}, "training_automations": {"StopAtLowLoss": {"loss": 0.1}}},
+            "given twice, as early_stop_loss and to StopAtLowLoss",
+            "early_stop_loss",
         ),
         (
             {"training_automations": {"DynamicBatchSizeOptimizer": {"target_vram": 0.5}}},

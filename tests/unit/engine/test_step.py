@@ -91,6 +91,15 @@ def test_clipping_bounds_the_step() -> None:
     assert float((weights(model) - before).norm()) == pytest.approx(0.1 * 1e-3, rel=1e-3)
 
 
+def test_a_pass_may_be_clipped_at_a_norm_of_its_own() -> None:
+    settings = StepSettings(max_norm=1e-3, max_norms={"g": 2e-3, "d": None})
+    assert [settings.max_norm_of(name) for name in ("g", "d", "another")] == [2e-3, None, 1e-3]
+    model = model_of()
+    before = weights(model)
+    step(model, batch_of(2), settings)
+    assert float((weights(model) - before).norm()) == pytest.approx(0.1 * 2e-3, rel=1e-3)
+
+
 class Spoiled(nn.Module):
     """A loss whose value or gradient is not finite."""
 

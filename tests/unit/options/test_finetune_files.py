@@ -205,7 +205,6 @@ def test_a_schedule_that_is_not_there_is_refused_with_all_there_are(problems: Pr
         ),
         (["training:early_stop_patience=5"], "early_stop_patience waits for a loss that is not given"),
         (["dataset:val=more.jsonl", "dataset:val_share=0.1"], "given twice, as val and as val_share"),
-        (["training_automations={PlanSchedule: {changes: []}}"], "PlanSchedule steers no Trainer's run"),
         (["memory:calibration=true"], "true"),
         (["memory:allow_gradient_checkpointing=true"], "true"),
         (["memory:budget=many"], "many"),

@@ -79,8 +79,6 @@ def test_keys_that_it_has_not(problems: Problems, override: str, advice: str) ->
         (["train:task_diversity_weight=2"], "2"),
         (["tokenizer={}"], "nothing says what cuts texts into tokens"),
         (["tokenizer:pretrained=gpt2"], "the tokenizer is given twice"),
-        (["training_automations={PlanSchedule: {changes: []}}"], "no automation steers a Trainer's run"),
-        (["train:training_automations={enabled: false}"], "no automation steers a Trainer's run"),
         (["train:scheduler=cosine"], "cosine"),
         (["memory:calibration=true"], "true"),
         (["memory:margin=1.0"], "1.0"),

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.reporting.builders import a_progress, a_step, a_validation
 from trainauto.core.decisions import (
+    USER_STOP,
     ClipAt,
     Decision,
     KeepPlan,
@@ -135,7 +136,9 @@ def test_numbers_that_json_lacks_become_strings(run: RunDirectory) -> None:
         ),
         (RateFactor(0.5, "batch halved"), {"kind": "rate_factor", "factor": 0.5}),
         (ClipAt(None, "calm"), {"kind": "clip_at", "max_norm": None}),
+        (ClipAt(2.0, "spikes", pass_name="d"), {"kind": "clip_at", "max_norm": 2.0, "pass_name": "d"}),
         (Stop("low loss"), {"kind": "stop"}),
+        (Stop("a file", termination=USER_STOP), {"kind": "stop", "termination": "user_stop"}),
     ],
 )
 def test_decisions_hold_every_field(decision: Decision, expected: dict[str, Any]) -> None:

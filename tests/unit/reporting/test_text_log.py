@@ -170,6 +170,7 @@ def test_steps_before_the_start_are_left_out() -> None:
         ),
         (RateFactor(0.70711, "half the batch"), "step 15: learning rate -> 0.7071 x schedule: half the batch"),
         (ClipAt(2.5, "spikes"), "step 15: gradients clipped at norm 2.5: spikes"),
+        (ClipAt(2.5, "spikes", pass_name="d"), "step 15: gradients clipped at norm 2.5 in pass d: spikes"),
         (ClipAt(None, "calm"), "step 15: clipping off: calm"),
         (Stop("loss is low"), "step 15: stop: loss is low"),
     ],

@@ -43,6 +43,7 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
         eval_max_batch_size: most samples of an evaluation batch; ``per_device_eval_batch_size`` stays without it.
         memory_settings: of the controller: ``{"target_vram_usage": 0.9}``; see
             :class:`~trainauto.control.control_settings.ControlSettings`.
+        training_automations: what watches the run, as in option files: ``{"StopFile": {}}``; see docs/automations.md.
         run_directory: folder of runs for logs, curves and decisions; ``memory`` in ``output_dir``; empty writes none.
         logging_samples: logs after so many samples, beside ``logging_steps``.
         eval_samples: evaluates after so many samples.
@@ -62,6 +63,7 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
     memory_budget: str | None = field(default=None, metadata={"help": "Memory that steps may take, such as 2GiB."})
     eval_max_batch_size: int | None = field(default=None, metadata={"help": "Most samples of an evaluation batch."})
     memory_settings: dict[str, Any] | str | None = field(default=None, metadata={"help": "Of the controller."})
+    training_automations: dict[str, Any] | str | None = field(default=None, metadata={"help": "Watch the run."})
     run_directory: str | None = field(default=None, metadata={"help": "Folder of runs; output_dir/memory."})
     logging_samples: int | None = field(default=None, metadata={"help": "Logs after so many samples."})
     eval_samples: int | None = field(default=None, metadata={"help": "Evaluates after so many samples."})
@@ -70,7 +72,7 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
     group_by_length: bool = field(default=False, metadata={"help": "Batches of similar lengths."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Has no effect."})
 
-    _VALID_DICT_FIELDS = [*TrainingArguments._VALID_DICT_FIELDS, "memory_settings"]  # noqa: RUF012
+    _VALID_DICT_FIELDS = [*TrainingArguments._VALID_DICT_FIELDS, "memory_settings", "training_automations"]  # noqa: RUF012
 
     def __post_init__(self) -> None:
         self._check_counts()

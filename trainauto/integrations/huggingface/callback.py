@@ -68,7 +68,14 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not fo
         if samples // epoch > before // epoch:
             control.should_epoch_stop = True
         _set_due(args, control, session, before, samples)
+        _stop(args, control, session)
         self._keep_decisions(session, record, state)
+        return control
+
+    def on_evaluate(self, args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """End the run where automations have ended it upon the evaluation."""
+        if self._session is not None and self._session.meter is not None:
+            _stop(args, control, self._session)
         return control
 
     @property
@@ -107,6 +114,13 @@ def _steps_left(session: MemorySession, total: int) -> int:
     epochs, rest = divmod(max(0, total - done) - of_epoch, epoch)
     # No batch goes beyond the end of an epoch, so that its last ones may be smaller.
     return math.ceil(of_epoch / size) + epochs * math.ceil(epoch / size) + math.ceil(rest / size)
+
+
+def _stop(args: Any, control: Any, session: MemorySession) -> None:
+    """Have the Trainer stop where an automation says so, with a checkpoint where it writes any."""
+    if session.stop_reason:
+        control.should_training_stop = True
+        control.should_save = control.should_save or args.save_strategy != SaveStrategy.NO
 
 
 def _set_due(args: Any, control: Any, session: MemorySession, before: int, samples: int) -> None:

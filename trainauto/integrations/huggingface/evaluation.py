@@ -55,7 +55,7 @@ class EvaluationMemory:
         self._most = self._size = self._widest = 1
         self._read_sizes()
         self._weighted = [0.0, 0.0]
-        self._samples = self._largest = self._ooms = 0
+        self._largest = self._ooms = 0
         self._peak: PeakReading | None = None
         self._held_bytes: int | None = None
         self._added_bytes = 0
@@ -85,7 +85,7 @@ class EvaluationMemory:
     def begin(self) -> None:
         """Begin an evaluation."""
         self._weighted = [0.0, 0.0]
-        self._samples = self._largest = self._ooms = 0
+        self._largest = self._ooms = 0
         self._peak, self._held_bytes, self._added_bytes = None, None, 0
         self._start = time.perf_counter()
 
@@ -122,8 +122,8 @@ class EvaluationMemory:
         metrics[f"{prefix}_out_of_memory"] = self._ooms
         release_memory(self._trainer.args.device)
 
-    def record(self, step: int, prefix: str, metrics: dict[str, float]) -> ValidationRecord:
-        """Return what a run directory gets of an evaluation."""
+    def record(self, step: int, prefix: str, metrics: dict[str, float], samples: int) -> ValidationRecord:
+        """Return what a run directory gets of an evaluation of so many samples."""
         figures = {
             name.removeprefix(f"{prefix}_"): float(value)
             for name, value in metrics.items()
@@ -133,7 +133,7 @@ class EvaluationMemory:
         kept = {name: value for name, value in figures.items() if name not in own}
         seconds = time.perf_counter() - self._start
         higher = {name: not LOWER_IS_BETTER & set(name.lower().split("_")) for name in kept}
-        seen = counted(self._samples, "sample")
+        seen = counted(samples, "sample")
         return ValidationRecord(step, prefix, kept, {}, (), seconds, 0, higher, self._peak, self._ooms, seen=seen)
 
     def predict(self, inputs: Any, predict: Predict, meter: MemoryMeter) -> Prediction:
@@ -144,7 +144,6 @@ class EvaluationMemory:
         """
         count = _samples_in(inputs)
         self._widest = max(self._widest, self._width_of(inputs))
-        self._samples += count
         self._largest = max(self._largest, count)
         with self._limited():
             held_bytes = meter.now_bytes()

@@ -8,6 +8,7 @@ from trainauto.core.records import StepRecord
 from trainauto.core.run_events import LengthUnit, RunEnd
 from trainauto.core.workload import Tensors
 from trainauto.engine.training import LastResort, Training
+from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.loss import Weighing
 from trainauto.integrations.huggingface.own_stream import OwnStream
 from trainauto.integrations.samples import NestedSamples
@@ -41,6 +42,7 @@ class TrainingHooks:
         own_sinks: further sinks of what is reported of the run.
     """
 
+    args: Any
     weighing: Weighing | None = None
     batch_parts: BatchParts | None = None
     own_run_directory: RunDirectory | None = None
@@ -59,9 +61,10 @@ class TrainingHooks:
         """Return checksums of the training samples by what they are of: a resume among others is refused."""
         return {}
 
-    def has_ended(self) -> bool:
-        """Whether the training is over before its length: a resume of it trains nothing."""
-        return False
+    def own_automations(self) -> Mapping[str, Any] | None:
+        """Return what watches the run, by name, as under ``training_automations`` of an option file."""
+        section: Mapping[str, Any] | None = own_argument(self.args, "training_automations")
+        return section
 
     def ending(self) -> RunEnd | None:
         """Return how the training has ended, where the class knows it better: its progress is filled in."""

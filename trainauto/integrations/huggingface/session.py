@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from trainauto.control.effective_batch import EffectiveBatch
-from trainauto.core.decisions import Decision, RunFacts
+from trainauto.core.decisions import Decision
 from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import DETAIL, RunSummary
+from trainauto.core.run_events import DETAIL, RunEnd, RunSummary
 from trainauto.engine.few_steps import warn_of_few_steps
 from trainauto.engine.probe import choose_first_plan
 from trainauto.engine.run_errors import NothingFitsError
@@ -24,14 +24,16 @@ from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.checkpoints import STATE_FILE, warn_of_other_rows, write_state
 from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
-from trainauto.integrations.huggingface.start_up import build_training, predict, say_what_was_learned
+from trainauto.integrations.huggingface.start_up import OBJECTIVE, build_training, predict, say_what_was_learned
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
 from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
+from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import are_largest
+from trainauto.integrations.watchers import Watchers, decide_on_validation
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.storage.run_directory import TRAINER_RUNS
 
@@ -75,6 +77,7 @@ class MemorySession:
         settings = own_argument(args, "memory_settings") or {}
         steps = EffectiveBatch(step_samples, may_grow=data.steps_may_grow)
         self.automation = TrainerController.of(settings, data.growth.axes, steps)
+        self.watchers = Watchers(trainer.own_automations(), "memory_settings")
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         directory = trainer.own_run_directory
         own: dict[str, Any] = {}
@@ -96,11 +99,20 @@ class MemorySession:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run has come to its length."""
-        if self._trainer.has_ended():
+        """Whether the run has come to its length, or was stopped."""
+        if self.stop_reason:
             return True
         total, args = self.samples_to_train, self._trainer.args
         return self.progress.steps >= args.max_steps if total is None else self.progress.samples >= total
+
+    @property
+    def stop_reason(self) -> str:
+        """Why an automation has ended the run; empty while none has."""
+        return self.training.controls.stop_reason if self.training is not None else ""
+
+    def max_norm(self) -> float | None:
+        """Return the norm at which the step on its way is clipped; ``None`` where it is not."""
+        return self.running.controls.max_norm_of(OBJECTIVE)
 
     def start(self, checkpoint: str | None) -> None:
         """Predict, put the budget in force, choose the first plan; or take up what a checkpoint holds.
@@ -114,17 +126,19 @@ class MemorySession:
         self.loss.is_rehearsal = False
 
     def _start(self, checkpoint: str | None) -> None:
-        self.training = run = build_training(self._trainer, self.data, self.loss, self.automation, self._budget_bytes)
+        automations = [self.automation, *self.watchers.automations]
+        self.training = run = build_training(self._trainer, self.data, self.loss, automations, self._budget_bytes)
         run.snapshot.on_restore = self._trainer.forget_attempt
         run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
         if checkpoint is not None:
             self._load(run, Path(checkpoint))
         self._begun, self.batches.run = run.progress.samples, run
         self.batches.is_complete = self.is_complete
-        facts = RunFacts(run.axes, run.loader.plan, world_size=run.ranks.world_size)
-        self.automation.check(facts)
+        self.automation.check(run.facts())
+        self.watchers.check(run.facts())
         if run.ranks.is_first:
             self._reports.start(*self._described(run))
+            self.watchers.begin(run.facts(self._reports.folder or str(self._trainer.args.output_dir)))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
         predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
         given = run.loader.plan
@@ -166,8 +180,15 @@ class MemorySession:
         self._grad_norm = grad_norm
 
     def see_rates(self) -> None:
-        """Note the rates of the step on its way, whose optimizer has just stepped."""
+        """Note the rates of the step on its way, whose optimizer has just stepped, and give each group its own back."""
         self._rates = rates_now(self.running)
+        self.running.schedule.put_back()
+
+    def multiply_rates(self, factor: float) -> None:
+        """Multiply the rates of the step on its way."""
+        run = self.running
+        if isinstance(run.schedule, OwnRates):
+            run.schedule.multiply(run.model.optimizers.values(), factor)
 
     def end_step(self, *, skipped: bool) -> StepRecord | None:
         """Record the step whose optimizer has stepped; ``None`` where none was on its way."""
@@ -238,6 +259,7 @@ class MemorySession:
                 "step_samples": self.data.step_samples,
                 "some_rows": self.data.some_rows,
                 "trainer": self._trainer.own_state(),
+                **self.watchers.state_dict(),
                 **run.decided_parts(),
             }
         write_state(folder, state)
@@ -246,6 +268,7 @@ class MemorySession:
         state: Mapping[str, Any] = torch.load(folder / STATE_FILE, weights_only=True)
         self._check_steps(state.get("step_samples", self.data.step_samples))
         run.load_decided_parts(state)
+        self.watchers.take_up(run, state)
         warn_of_other_rows(state.get("some_rows"), self.data.some_rows)
         self._trainer.load_own_state(state.get("trainer", {}))
         run.progress = self.progress = Progress.from_dict(state["progress"])
@@ -267,8 +290,9 @@ class MemorySession:
             )
 
     def tell_of_evaluation(self, record: ValidationRecord) -> None:
-        """Have the run directory hold an evaluation."""
-        self._reports.validation(record)
+        """Have the run directory hold an evaluation, and while training is on its way, automations decide upon it."""
+        is_under_way = self.meter is not None
+        self._reports.validation(record, decide_on_validation(self.running, record) if is_under_way else ())
 
     def close(self, error: BaseException | None) -> None:
         """End the workers, take the budget off this process, close what is written."""
@@ -278,7 +302,14 @@ class MemorySession:
             lift_budget(self.training)
         if error is not None:
             self._reports.failed(error)
-        self._reports.close(self._trainer.ending())
+        self._reports.close(self._trainer.ending() or self._stopped())
+
+    def _stopped(self) -> RunEnd | None:
+        """Return how an automation has ended the run."""
+        if self.training is None or not self.stop_reason:
+            return None
+        termination = self.training.controls.termination
+        return RunEnd("stopped", self.stop_reason, self.progress, termination_status=termination)
 
 
 def _curves_every(args: Any) -> int:

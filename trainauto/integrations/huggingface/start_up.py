@@ -1,6 +1,7 @@
 """What happens before the first step of a Trainer: the engine's parts are put together, and plans are predicted."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from trainauto.automations.controller_automation import ControllerAutomation
-from trainauto.core.decisions import RunFacts
+from trainauto.core.automation import Automation
 from trainauto.distributed.communicator import SINGLE_PROCESS, TorchCommunicator
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
@@ -31,9 +32,9 @@ OBJECTIVE = "train"
 
 
 def build_training(
-    trainer: Any, data: TrainData, loss: TrainerLoss, automation: ControllerAutomation, budget_bytes: int | None
+    trainer: Any, data: TrainData, loss: TrainerLoss, automations: Sequence[Automation], budget_bytes: int | None
 ) -> Training:
-    """Return the engine's parts for a Trainer whose model and optimizer are ready."""
+    """Return the engine's parts for a Trainer whose model and optimizer are ready; the controller comes first."""
     module: nn.Module = trainer.model
     module.train()
     data.samples.workload = _weighed(module, data, loss, trainer.weighing)
@@ -44,14 +45,14 @@ def build_training(
     meter = MemoryMeter(model.device)
     ranks = TorchCommunicator() if trainer.args.world_size > 1 else SINGLE_PROCESS
     limit_bytes = budget_bytes or meter.limit_bytes
-    target = automation.controller.settings.target_vram_usage
+    target, max_norm = trainer.memory_target, trainer.args.max_grad_norm or None
     return Training(
         model=model,
         loader=data.loader,
         axes=data.growth.axes,
         schedule=OwnRates(),
         ranks=ranks,
-        journal=DecisionJournal(Controls(data.loader, None), [automation] if ranks.is_first else [], ranks),
+        journal=DecisionJournal(Controls(data.loader, max_norm), automations if ranks.is_first else [], ranks),
         meter=meter,
         budget_bytes=budget_bytes,
         limit_bytes=limit_bytes,
@@ -87,7 +88,7 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
         and isinstance(run.model, LoopModel)
         and predict_from_traces(controller, run.model, samples, run.axes, clips=clips)
     )
-    automation.on_run_start(RunFacts(run.axes, run.loader.plan, world_size=run.ranks.world_size))
+    automation.on_run_start(run.facts())
     put_limit_in_force(run)
     if predicts and not is_traced and run.limit_bytes is not None:
         predict_from_small_steps(

@@ -29,10 +29,9 @@ class RateOfStep(TrainerCallback):  # type: ignore[misc]  # mypy does not follow
         self._trainer = trainer
         self._scaling = scaling
         self._by_plan = by_plan
-        self._rates: list[float] | None = None
 
     def on_pre_optimizer_step(self, args: Any, _state: Any, control: Any, **_others: Any) -> Any:
-        """Scale the rates for this step."""
+        """Multiply the rates for this step; the session gives each group its own back afterwards."""
         memory = self._trainer.memory
         if memory is None or not memory.data.steps_may_change:
             return control
@@ -41,16 +40,5 @@ class RateOfStep(TrainerCallback):  # type: ignore[misc]  # mypy does not follow
             return control
         planned = round(memory.data.samples.mean_samples(plan)) * args.world_size
         factor = self._scaling.rate_factor(planned if self._by_plan else memory.pending_samples)
-        groups = self._trainer.optimizer.param_groups
-        self._rates = [group["lr"] for group in groups]
-        for group in groups:
-            group["lr"] = group["lr"] * factor
-        return control
-
-    def on_optimizer_step(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
-        """Put the schedule's rates back."""
-        if self._rates is not None:
-            for group, rate in zip(self._trainer.optimizer.param_groups, self._rates, strict=True):
-                group["lr"] = rate
-            self._rates = None
+        memory.multiply_rates(factor)
         return control

@@ -1,6 +1,7 @@
 """The Trainer of transformers whose batches follow memory."""
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -175,16 +176,21 @@ class MemoryAwareTraining(TrainingHooks):
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
         """Evaluate as the Trainer does; the loss is a mean over labels (or samples), whatever the batches are."""
         loop = super().evaluation_loop  # type: ignore[misc]
-        if self.args.world_size > 1:
-            return loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
         self._evaluation.begin()
+        if self.args.world_size > 1:
+            output = loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
+            self._tell_of_evaluation(metric_key_prefix, output)
+            return output
         with self._evaluation.whole_loop():
             output = loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
         self._evaluation.end(metric_key_prefix, output.metrics)
-        if self.memory is not None:
-            record = self._evaluation.record(self.state.global_step, metric_key_prefix, output.metrics)
-            self.memory.tell_of_evaluation(record)
+        self._tell_of_evaluation(metric_key_prefix, output)
         return output
+
+    def _tell_of_evaluation(self, prefix: str, output: Any) -> None:
+        if self.memory is not None and self.memory.training is not None:
+            record = self._evaluation.record(self.state.global_step, prefix, output.metrics, output.num_samples)
+            self.memory.tell_of_evaluation(record)
 
     def prediction_step(self, model: nn.Module, inputs: Any, *arguments: Any, **options: Any) -> Any:
         """Run a batch without gradients; where it does not fit, in halves."""
@@ -194,7 +200,21 @@ class MemoryAwareTraining(TrainingHooks):
         meter = (self.memory.meter if self.memory is not None else None) or MemoryMeter(self.args.device)
         return self._evaluation.predict(inputs, lambda part: step(model, part, *arguments, **options), meter)
 
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
+        """Clip at what the arguments say, or at what was decided since."""
+        clip = super()._clip_grad_norm  # type: ignore[misc]
+        if self.memory is None:
+            return clip(model)
+        given, norm = self.args.max_grad_norm, self.memory.max_norm()
+        self.args.max_grad_norm = math.inf if norm is None else norm
+        try:
+            return clip(model)
+        finally:
+            self.args.max_grad_norm = given
+
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        if grad_norm is None and self.memory is not None and self.memory.max_norm() is not None:
+            grad_norm = self._clip_grad_norm(model)  # the Trainer itself clips only where its arguments say so
         norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[misc]
         if self.memory is not None:
             self.memory.see_grad_norm(norm)

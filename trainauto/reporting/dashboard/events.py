@@ -91,10 +91,9 @@ def event_of(step: int, decision: Decision, time: float | None) -> Event:
             return Event(step, "plan", f"plan stays {plan}", decision.reason, time)
         case RateFactor(factor=factor):
             return Event(step, "rate", f"learning rate → {factor:.4g} × schedule", decision.reason, time)
-        case ClipAt(max_norm=None):
-            return Event(step, "rate", "clipping of gradients off", decision.reason, time)
-        case ClipAt(max_norm=max_norm):
-            return Event(step, "rate", f"gradients clipped at norm {max_norm:.4g}", decision.reason, time)
+        case ClipAt(max_norm=max_norm, pass_name=pass_name):
+            title = "clipping of gradients off" if max_norm is None else f"gradients clipped at norm {max_norm:.4g}"
+            return Event(step, "rate", f"{title} in pass {pass_name}" if pass_name else title, decision.reason, time)
         case Stop():
             return Event(step, "stop", "asked to stop", decision.reason, time)
 

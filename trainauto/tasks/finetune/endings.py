@@ -1,8 +1,7 @@
-"""What ends a run of fine-tuning before its length: a file, a loss that is low enough, a number that is none."""
+"""How a run of fine-tuning ends, and what is done then; automations and signals end it before its length."""
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
@@ -10,9 +9,6 @@ from transformers import TrainerCallback
 from trainauto.core.errors import NonFiniteError
 from trainauto.core.records import Progress
 from trainauto.core.run_events import EndStatus, RunEnd
-
-STOP_FILE = "STOP_TRAINING"
-"""A file of this name in a run's folder ends the run after its step; it is removed then."""
 
 
 @dataclass
@@ -33,63 +29,14 @@ class Ending:
         """Note that a signal ends the run."""
         self.termination, self.status, self.reason = "interrupted", "interrupted", reason
 
+    def stop(self, reason: str, termination: str) -> None:
+        """Note that an automation has ended the run, where no signal has."""
+        if self.status == "completed":
+            self.termination, self.status, self.reason = termination, "stopped", reason
+
     def as_run_end(self) -> RunEnd:
         """Return it as reports take it."""
         return RunEnd(self.status, self.reason, Progress(), termination_status=self.termination)
-
-
-class StopAtFile(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
-    """Ends a run once a file asks for it.
-
-    Args:
-        folder: of the run.
-        ending: is told.
-    """
-
-    def __init__(self, folder: Path, ending: Ending) -> None:
-        self._file, self._ending = folder / STOP_FILE, ending
-
-    def on_step_end(self, _args: Any, state: Any, control: Any, **_others: Any) -> Any:
-        """Look for the file."""
-        if self._file.exists():
-            self._file.unlink(missing_ok=True)
-            reason = f"{STOP_FILE} asked for it after step {state.global_step}"
-            self._ending.termination, self._ending.status, self._ending.reason = "user_stop", "stopped", reason
-            control.should_save = control.should_training_stop = True
-        return control
-
-
-class StopAtLowLoss(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
-    """Ends a run whose loss has been low enough for so many steps one after another.
-
-    How many there have been is kept with the Trainer's state, so that a resume goes on counting.
-
-    Args:
-        trainer: whose steps.
-        loss: at or below it a step counts.
-        patience: steps.
-        ending: is told.
-    """
-
-    def __init__(self, trainer: Any, loss: float, patience: int, ending: Ending) -> None:
-        self._trainer, self._loss, self._patience, self._ending = trainer, loss, patience, ending
-        self.low_steps = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there have been enough."""
-        return self.low_steps >= self._patience
-
-    def on_step_end(self, _args: Any, state: Any, control: Any, **_others: Any) -> Any:
-        """Count the step."""
-        record = self._trainer.memory.record
-        self.low_steps = self.low_steps + 1 if sum(record.losses.values()) <= self._loss else 0
-        if self.is_over:
-            reason = f"the loss was at most {self._loss:g} for {self.low_steps} steps, up to step {state.global_step}"
-            ending = self._ending
-            ending.termination, ending.status, ending.reason = "auto_low_loss", "stopped", reason
-            control.should_save = control.should_training_stop = True
-        return control
 
 
 class MeasureAtTheEnd(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers

@@ -1,7 +1,6 @@
 """The Trainer of vision-language models: conversations as batches, rates of ours, endings of fine-tuning."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from trainauto.optim.schedules import RateSchedule
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.tasks.finetune.conversation_samples import for_model
 from trainauto.tasks.finetune.datasets import ConversationCollator, ConversationDataset, PlannedConversations
-from trainauto.tasks.finetune.endings import Ending, StopAtFile, StopAtLowLoss, check_finite
+from trainauto.tasks.finetune.endings import Ending, check_finite
 from trainauto.tasks.finetune.pictures import Pictures
 from trainauto.tasks.finetune.smaller_pictures import SmallerPictures
 
@@ -28,9 +27,6 @@ CHECKPOINTING_ADVICE = "`memory: gradient_checkpointing: true` would help"
 
 MakeSchedule = Callable[[int, LengthUnit, float], RateSchedule]
 """Makes the schedule of a run of a length, in a unit, whose steps begin with so many conversations."""
-
-LOW_STEPS = "low_steps"
-"""Of a checkpoint: steps with a loss low enough for the early stop, one after another."""
 
 
 class FinetuneTrainer(MemoryAwareTrainer):
@@ -63,7 +59,6 @@ class FinetuneTrainer(MemoryAwareTrainer):
         self.batch_parts = collate.samples
         self.end = Ending()
         self._pictures, self._make_schedule = pictures, make_schedule
-        self._low_loss: StopAtLowLoss | None = None
         super().__init__(
             model=model, args=args, data_collator=collate, train_dataset=train_dataset, eval_dataset=eval_dataset
         )
@@ -75,15 +70,6 @@ class FinetuneTrainer(MemoryAwareTrainer):
         if self.memory is None:
             raise RuntimeError("training has not begun")
         return self.memory
-
-    def stop_at_file(self, folder: Path) -> None:
-        """Have a file in a folder end the run."""
-        self.add_callback(StopAtFile(folder, self.end))
-
-    def stop_at_low_loss(self, loss: float, patience: int) -> None:
-        """Have a loss that is at most this for so many steps end the run."""
-        self._low_loss = StopAtLowLoss(self, loss, patience, self.end)
-        self.add_callback(self._low_loss)
 
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -125,23 +111,12 @@ class FinetuneTrainer(MemoryAwareTrainer):
         """Return the schedule of the option file."""
         return self._make_schedule(total, unit, step_samples)
 
-    def own_state(self) -> dict[str, Any]:
-        """Return how long the loss has been low."""
-        return {} if self._low_loss is None else {LOW_STEPS: self._low_loss.low_steps}
-
-    def load_own_state(self, state: Mapping[str, Any]) -> None:
-        """Go on counting steps of a low loss."""
-        if self._low_loss is not None:
-            self._low_loss.low_steps = int(state.get(LOW_STEPS, 0))
-
     def data_checksums(self) -> Mapping[str, int]:
         """Return the checksum of all words, and of names and sizes of pictures."""
         return {"conversations": self.train_dataset.checksum}
 
-    def has_ended(self) -> bool:
-        """Whether the loss was low enough for long enough before."""
-        return self._low_loss is not None and self._low_loss.is_over
-
     def ending(self) -> RunEnd:
         """Return how the run has ended."""
+        if self.memory is not None and self.memory.training is not None and self.memory.stop_reason:
+            self.end.stop(self.memory.stop_reason, self.memory.training.controls.termination)
         return self.end.as_run_end()

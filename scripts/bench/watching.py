@@ -1,0 +1,208 @@
+"""Runs with something planted, and runs in which nothing is wrong, without and with the automation that watches for it.
+
+    python scripts/bench/watching.py [--write FOLDER] [--note TEXT]
+
+The tasks are those of watched_tasks.py, on one thread of a CPU; each pair of runs has the same seed, and differs in
+nothing but the automation. ``--write docs/benchmarks`` writes automations.md there.
+"""
+
+import argparse
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+from math import cos, pi
+from pathlib import Path
+from typing import Any
+
+import torch
+from watched_tasks import SQUARED, TASKS, Course, Task, clipped_share, run
+
+from trainauto.automations import AUTOMATIONS
+from trainauto.automations.stop_file import STOP_FILE
+from trainauto.core.decisions import ClipAt, RateFactor, RunFacts, Stop
+from trainauto.core.files import write_text_atomically
+from trainauto.core.plan import BatchShape, Plan
+from trainauto.core.records import StepRecord
+
+BYTES = TASKS["bytes"]
+SEED = 0
+POINTS = 6
+"""Steps at which a table shows both runs."""
+
+MEASURED_STEPS = 5000
+"""Of the cost of an automation."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two runs.
+
+    Attributes:
+        title: what is planted, or that nothing is.
+        section: the automation of the second run.
+        task: what is trained.
+        steps: length.
+        options: of both runs.
+        every: steps between validations.
+    """
+
+    title: str
+    section: Mapping[str, Any]
+    task: Task
+    steps: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    every: int = 50
+
+
+def jump(step: int, at: int = 600, by: float = 60.0) -> float:
+    """Return a rate that jumps up, as of a schedule whose restart was mistyped."""
+    return by if step >= at else 1.0
+
+
+def too_high(_step: int) -> float:
+    """Return a rate that is eight times what suits the task."""
+    return 8.0
+
+
+def annealed(step: int, total: int = 3000) -> float:
+    """Return half a cosine down to 0."""
+    return 0.5 * (1 + cos(pi * step / total))
+
+
+RATES, CLIPPING = {"IntelligentLearningRateScheduler": {}}, {"AdaptiveGradientClipping": {}}
+STOPPING = {"IntelligentEarlyStopping": {}}
+CASES = (
+    Case("The rate jumps to 60 times its value at step 600", RATES, BYTES, 3000, {"rate": jump}),
+    Case("The rate is 8 times too high from the start", RATES, BYTES, 7000, {"rate": too_high}, every=100),
+    Case("Not needed: a cosine schedule", RATES, BYTES, 3000, {"rate": annealed}),
+    Case(
+        "2 of 1000 targets are damaged, 50 times too bright; squared error", CLIPPING, SQUARED, 1500, {"damaged": 0.002}
+    ),
+    Case("Not needed: the same photographs, none damaged", CLIPPING, SQUARED, 1500),
+    Case("400 samples, which are learned by heart", STOPPING, BYTES, 3000, {"samples": 400}),
+    Case("Not needed: 100 000 samples", STOPPING, BYTES, 3000),
+)
+
+
+def lines_of(case: Case, off: Course, on: Course) -> list[str]:
+    """Return the table of a case, and what was decided."""
+    steps = [round(case.steps * (number + 1) / POINTS / case.every) * case.every for number in range(POINTS)]
+    name = next(iter(case.section))
+    return [
+        f"### {case.title}",
+        "",
+        f"| loss on samples never trained on, after step | {' | '.join(map(str, steps))} | best |",
+        f"|---|{'---:|' * (len(steps) + 1)}",
+        *(_row(title, course, steps) for title, course in (("without", off), (f"with `{name}`", on))),
+        "",
+        *_decided(on),
+        "",
+    ]
+
+
+def _row(title: str, course: Course, steps: Sequence[int]) -> str:
+    cells = [f"{course.measured[step]:.4f}" if step in course.measured else "" for step in steps]
+    best = min(course.measured, key=course.measured.__getitem__)
+    return f"| {title} | {' | '.join(cells)} | {course.measured[best]:.4f} (step {best}) |"
+
+
+def _decided(course: Course) -> list[str]:
+    lines = []
+    for step, decision in course.decisions:
+        if isinstance(decision, RateFactor):
+            lines.append(f"- step {step}: rates times {decision.factor:g}: {decision.reason}")
+        if isinstance(decision, Stop):
+            lines.append(f"- step {step}: stop: {decision.reason}")
+    clips = [decision for _, decision in course.decisions if isinstance(decision, ClipAt)]
+    if clips:
+        lines.append(
+            f"- {len(clips)} norms to clip at, the last {clips[-1].max_norm:.3g}; {clipped_share(course):.1%} of all "
+            f"steps were clipped, {clipped_share(course, 2):.1%} to less than half"
+        )
+    return lines or ["- nothing was decided"]
+
+
+def stopped_by_file() -> list[str]:
+    """Return what a file does that appears in mid-run."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+
+        def appears(step: int) -> float:
+            if step == 300:
+                (root / "current").resolve().joinpath(STOP_FILE).touch()
+            return 1.0
+
+        course = run(BYTES, SEED, 600, {"StopFile": {}}, rate=appears, folder=root)
+    return [
+        f"- the file appears before step 301 of 600: the run ends after step {len(course.trained)}: {course.reason}"
+    ]
+
+
+def cost_lines() -> list[str]:
+    """Return what each automation takes of a step, in microseconds."""
+    plan = Plan.of(batch_size=8, lq_size=24)
+    draw = torch.Generator().manual_seed(0)
+    losses = (1 + 0.1 * torch.randn(MEASURED_STEPS, generator=draw)).tolist()
+    records = [
+        StepRecord(step, plan, plan, BatchShape(8, 24), 8 * step, {"l1": loss}, {"g": 1e-3}, {"g": loss}, 0.0, 0.1)
+        for step, loss in enumerate(losses, 1)
+    ]
+    lines = ["| automation | microseconds a step |", "|---|---:|"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("AdaptiveGradientClipping", "IntelligentLearningRateScheduler", "StopFile"):
+            automation = AUTOMATIONS.get(name)()
+            automation.on_run_start(RunFacts((), plan, folder=folder))
+            start = time.process_time()
+            for record in records:
+                automation.on_step_end(record)
+            lines.append(f"| `{name}` | {(time.process_time() - start) / MEASURED_STEPS * 1e6:.1f} |")
+    return lines
+
+
+def pair_of(case: Case) -> tuple[Course, Course]:
+    """Train without and with the automation."""
+    trained: Callable[..., Course] = partial(run, case.task, SEED, case.steps, every=case.every, **case.options)
+    return trained(None), trained(case.section)
+
+
+def page(note: str) -> str:
+    """Train all cases; return the page in Markdown."""
+    lines = [
+        "# Automations that watch a run: where they helped, and where they were not needed",
+        "",
+        f"`python scripts/bench/watching.py --write docs/benchmarks`, {date.today().isoformat()}: {os.cpu_count()} "
+        f"cores, {platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, one thread, "
+        f"seed {SEED}.",
+        *([note] if note else []),
+        "",
+        "Two small tasks on real data: the next byte of Python's help (a GRU, Adam at 3e-3, batches of 8 times 32 "
+        "bytes; nats a byte) and twofold enlargement of scikit-image's photographs (three convolutions, Adam at 1e-3, "
+        "batches of 8 crops). Each pair of runs differs in the automation alone.",
+        "",
+    ]
+    for case in CASES:
+        print(case.title, flush=True)
+        lines += lines_of(case, *pair_of(case))
+    return "\n".join([*lines, "### StopFile", "", *stopped_by_file(), "", "## What they cost", "", *cost_lines(), ""])
+
+
+def main() -> None:
+    """Measure, print, and write where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="write automations.md there")
+    parser.add_argument("--note", default="", help="of circumstances, for the page")
+    parsed = parser.parse_args()
+    torch.set_num_threads(1)
+    text = page(parsed.note)
+    print(text)
+    if parsed.write is not None:
+        write_text_atomically(parsed.write / "automations.md", text)
+
+
+if __name__ == "__main__":
+    main()

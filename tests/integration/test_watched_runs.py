@@ -1,0 +1,63 @@
+"""Real runs of two tasks: automations let healthy ones be, and answer what is planted."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance import ACCEPTANCE, only_in_acceptance
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts" / "bench"))
+
+from watched_tasks import SQUARED, TASKS, clipped_share, run
+from watching import jump
+
+from trainauto.core.decisions import ClipAt, RateFactor
+
+AUTOMATIONS = {
+    "AdaptiveGradientClipping": {},
+    "IntelligentEarlyStopping": {},
+    "IntelligentLearningRateScheduler": {},
+    "StopFile": {},
+    "StopAtLowLoss": {"loss": 0.0},
+}
+SEEDS, STEPS = (range(10), 2000) if ACCEPTANCE else (range(1), 150)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", TASKS)
+def test_nothing_fires_where_nothing_is_wrong(name: str, seed: int, tmp_path: Path) -> None:
+    """No rate is changed, no run ended; clipping takes as much as half of a gradient from next to no step."""
+    course = run(TASKS[name], seed, STEPS, AUTOMATIONS, folder=tmp_path)
+    assert len(course.trained) == STEPS
+    assert [one for _, one in course.decisions if not isinstance(one, ClipAt)] == []
+    assert course.reason == ""
+    assert clipped_share(course) < 0.2
+    assert clipped_share(course, by=2) <= 0.005
+    assert course.measured[STEPS] < course.measured[50], "it learns"
+
+
+@only_in_acceptance
+def test_a_rate_that_jumps_up_is_answered() -> None:
+    """To 60 times its value at step 600."""
+    course = run(TASKS["bytes"], 0, 1000, {"IntelligentLearningRateScheduler": {}}, rate=jump)
+    step, decision = course.decisions[0]
+    assert 600 < step <= 660
+    assert isinstance(decision, RateFactor)
+    assert decision.factor == 0.5
+    assert "the loss diverges" in decision.reason
+
+
+@only_in_acceptance
+def test_damaged_targets_spoil_less_where_gradients_are_clipped() -> None:
+    off, on = (run(SQUARED, 0, 1000, section, damaged=0.002) for section in (None, {"AdaptiveGradientClipping": {}}))
+    assert on.measured[1000] < 0.7 * off.measured[1000]
+    assert clipped_share(on, by=2) < 0.05
+
+
+@only_in_acceptance
+def test_a_run_that_learns_by_heart_is_ended_after_its_best() -> None:
+    course = run(TASKS["bytes"], 0, 3000, {"IntelligentEarlyStopping": {}}, samples=400)
+    best = min(course.measured, key=course.measured.__getitem__)
+    assert len(course.trained) == best + 500 < 3000
+    assert f"after step {best}" in course.reason

@@ -1,0 +1,222 @@
+"""Rates that follow the loss: planted plateaus, divergences and spikes, and runs in which nothing is wrong."""
+
+import logging
+import random
+
+import pytest
+import torch
+
+from tests.unit.automations.watched import SAMPLES, decided, measured, noisy, step_of
+from trainauto.automations.learning_rate import IntelligentLearningRateScheduler as Scheduler
+from trainauto.core.decisions import RateFactor, RunFacts
+from trainauto.core.errors import InputError
+from trainauto.core.plan import Plan
+
+
+def falling(step: int) -> float:
+    """A loss that halves every 500 steps."""
+    return float(0.5 ** (step / 500))
+
+
+def factors(decisions: dict) -> list[tuple[int, float]]:  # type: ignore[type-arg]
+    return [(step, one.factor) for step, one in decisions.items() if isinstance(one, RateFactor)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("noise", [0.05, 0.5])
+def test_a_run_that_learns_is_left_alone(seed: int, noise: float) -> None:
+    assert decided(Scheduler(), noisy(lambda step: 0.1 + falling(step), range(1, 2001), noise=noise, seed=seed)) == {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_slow_improvement_under_noise_is_no_plateau(seed: int) -> None:
+    """Two hundredths in a thousand steps, under windows that scatter by three."""
+    steps = noisy(lambda step: 1 - 0.02 * step / 1000, range(1, 10_001), noise=0.3, seed=seed)
+    assert decided(Scheduler(), steps) == {}
+
+
+def test_a_plateau_halves_the_rate_down_to_its_bound_and_no_further() -> None:
+    """Cumulative bounds: three halvings would be an eighth."""
+    scheduler = Scheduler(plateau_patience=500, min_lr_factor=0.2)
+    decisions = decided(scheduler, noisy(lambda step: max(0.25, falling(step)), range(1, 8001), noise=0.1))
+    (first, half), (second, quarter), (third, least) = factors(decisions)
+    assert 1500 <= first <= 3000, "the loss stands still from step 1000 on"
+    assert second - first >= 500
+    assert third - second >= 500
+    assert (half, quarter, least) == (0.5, 0.25, 0.2)
+    assert decisions[first].reason.startswith("the loss stands still, at 0.2")
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.3])
+def test_a_divergence_is_answered_within_two_blocks(noise: float) -> None:
+    """A loss that doubles every 20 steps from step 1001 on."""
+
+    def mean(step: int) -> float:
+        return (0.2 + falling(step)) * 2 ** max(0.0, (step - 1000) / 20)
+
+    decisions = decided(Scheduler(), noisy(mean, range(1, 1101), noise=noise))
+    (step, factor), *later = factors(decisions)
+    assert 1020 < step <= 1080
+    assert factor == 0.5
+    assert "the loss diverges: " in decisions[step].reason
+    assert "and its best was 0.4" in decisions[step].reason
+    assert all(one < factor for _, one in later)
+
+
+def test_a_loss_that_diverges_from_the_start_is_answered_too() -> None:
+    (step, factor), *_ = factors(decided(Scheduler(), noisy(lambda step: 2 ** (step / 20), range(1, 101), noise=0.05)))
+    assert step <= 60
+    assert factor == 0.5
+
+
+def test_spikes_change_nothing() -> None:
+    """Single steps of a hundred times the loss, every fifty."""
+    steps = noisy(lambda step: (100.0 if step % 50 == 0 else 1.0) * falling(step), range(1, 2001), noise=0.1)
+    assert decided(Scheduler(), steps) == {}
+
+
+def recovering(again: bool) -> dict:  # type: ignore[type-arg]
+    """Return what is decided where the loss is ten times as high in steps 1001 to 1100, and again later if so asked."""
+
+    def mean(step: int) -> float:
+        is_high = 1000 < step <= 1100 or (again and 2500 < step <= 2600)
+        return falling(step) + 0.01 if not is_high else 10 * falling(step)
+
+    return decided(Scheduler(), noisy(mean, range(1, 6001), noise=0.1))
+
+
+def test_a_halving_for_a_divergence_is_taken_back_once_the_loss_is_back_and_calm() -> None:
+    decisions = recovering(again=False)
+    (lowered, half), (raised, whole), *rest = factors(decisions)
+    assert 1000 < lowered <= 1100
+    assert (half, whole) == (0.5, 1.0)
+    assert raised - lowered >= 1000, "it stays calm for as long as patience first"
+    assert "as low as before it diverged" in decisions[raised].reason
+    assert all("not improved" in decisions[step].reason for step, _ in rest)
+
+
+def test_a_loss_that_does_not_come_back_is_answered_again_and_one_that_comes_back_slowly_is_given_time() -> None:
+    """Three times the best from step 1001 on; a fifth of the way back every hundred steps."""
+    stuck = decided(
+        Scheduler(), noisy(lambda step: 3.0 if step > 1000 else 1 + falling(step), range(1, 1801), noise=0.1)
+    )
+    assert [factor for _, factor in factors(stuck)] == [0.5, 0.25, 0.125, 0.1]
+    assert all(later - before >= 100 for before, later in zip(stuck, list(stuck)[1:], strict=False))
+    assert "has diverged and does not come back: 3" in list(stuck.values())[1].reason
+
+    def slow(step: int) -> float:
+        return 1 + falling(step) + (3 * 0.8 ** ((step - 1000) / 100) if step > 1000 else 0.0)
+
+    assert [factor for _, factor in factors(decided(Scheduler(), noisy(slow, range(1, 2001), noise=0.05)))] == [0.5]
+
+
+def test_halvings_for_one_divergence_are_taken_back_one_by_one() -> None:
+    def mean(step: int) -> float:
+        return 3.0 if 1000 < step <= 1300 else 1 + falling(step)
+
+    changes = factors(decided(Scheduler(), noisy(mean, range(1, 5001), noise=0.05)))
+    lowered = [factor for step, factor in changes if step <= 1400]
+    assert lowered in ([0.5, 0.25], [0.5, 0.25, 0.125])
+    raised = [(step, factor) for step, factor in changes if step > 1400 and factor > lowered[-1]]
+    assert [factor for _, factor in raised[:2]] == [2 * lowered[-1], 4 * lowered[-1]]
+    assert raised[1][0] - raised[0][0] >= 1000
+
+
+def test_after_a_second_divergence_a_halving_stays() -> None:
+    changes = factors(recovering(again=True))
+    assert [factor for step, factor in changes if step <= 2700] == [0.5, 1.0, 0.5]
+    assert all(factor <= 0.5 for step, factor in changes if step > 2600)
+
+
+def test_rates_never_rise_while_the_loss_diverges() -> None:
+    def mean(step: int) -> float:
+        return 0.5 * 1.004**step
+
+    changes = factors(decided(Scheduler(max_lr_factor=2.0), noisy(mean, range(1, 1001), noise=0.1)))
+    assert len(changes) >= 3
+    assert [factor for _, factor in changes] == sorted((factor for _, factor in changes), reverse=True)
+
+
+def test_above_the_schedule_only_where_it_is_allowed_and_all_is_well() -> None:
+    steps = noisy(falling, range(1, 4001), noise=0.05)
+    assert factors(decided(Scheduler(), steps)) == []
+    raised = factors(decided(Scheduler(max_lr_factor=1.15), steps))
+    assert [factor for _, factor in raised] == [pytest.approx(1.1), 1.15]
+    assert raised[0][0] >= 1000
+
+
+def test_patience_counts_samples_where_the_batch_grows() -> None:
+    """Four times the samples a step: a quarter of the steps."""
+    same = factors(decided(Scheduler(), noisy(lambda _: 1.0, range(1, 4001), noise=0.1)))[0][0]
+    scheduler = Scheduler()
+    assert decided(scheduler, noisy(lambda _: 1.0, range(1, 101), noise=0.1)) == {}
+    grown = factors(decided(scheduler, noisy(lambda _: 1.0, range(101, 4001), noise=0.1, samples=4 * SAMPLES)))[0][0]
+    assert 0.2 < grown / same < 0.6
+
+
+def test_a_metric_of_validations_may_be_what_stands_still() -> None:
+    scheduler = Scheduler(monitor_metric="val/psnr", plateau_patience=200)
+    found = []
+    draw = random.Random(0)
+    for step in range(1, 2001):
+        scheduler.on_step_end(step_of(step, falling(step)))
+        if step % 50 == 0:
+            psnr = 30 - 10 * 0.5 ** (step / 100) + draw.gauss(0, 0.02)
+            found.append((step, scheduler.on_validation_end(measured(step, psnr))))
+    changed = [(step, one.factor) for step, one in found if one is not None]
+    assert 600 <= changed[0][0] <= 1500, "a hundredth of a dB is left at step 1000"
+    assert changed[0][1] == 0.5
+    assert "val/psnr stands still, at 29.9" in next(one.reason for _, one in found if one is not None)
+
+
+def test_another_term_of_the_loss_is_no_divergence() -> None:
+    """A discriminator that joins at step 500 adds its loss."""
+    scheduler = Scheduler()
+    assert decided(scheduler, noisy(falling, range(1, 501), noise=0.05)) == {}
+    for step in range(501, 700):
+        record = step_of(step, falling(step))
+        joined = type(record)(**{**vars(record), "losses": {"l1": falling(step), "gan": 7.0}})
+        assert scheduler.on_step_end(joined) is None
+
+
+def test_a_resume_decides_as_the_run_would_have() -> None:
+    steps = noisy(lambda step: max(0.25, falling(step)), range(1, 4001), noise=0.1)
+    whole = decided(Scheduler(plateau_patience=300), steps)
+    first = Scheduler(plateau_patience=300)
+    before = decided(first, steps[:1733])
+    second = Scheduler(plateau_patience=300)
+    second.load_state_dict(first.state_dict())
+    assert {**before, **decided(second, steps[1733:])} == whole
+    assert whole
+
+
+def test_arguments_that_cannot_be() -> None:
+    for arguments, words in (
+        ({"plateau_patience": 99}, "plateau_patience must be 100 steps"),
+        ({"min_lr_factor": 0.0}, "min_lr_factor must be above 0"),
+        ({"max_lr_factor": 0.5}, "max_lr_factor must be 1 or more"),
+        ({"improvement_threshold": -0.1}, "improvement_threshold must be 0 or more"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Scheduler(**arguments)  # type: ignore[arg-type]
+    facts = RunFacts((), Plan.of(batch_size=1), metrics=("val/psnr", "val/ssim"))
+    with pytest.raises(InputError, match="no validation measures 'val/psnrr'"):
+        Scheduler(monitor_metric="val/psnrr").check(facts)
+
+
+def test_a_metric_that_never_comes_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler = Scheduler(monitor_metric="psnrr")
+    with caplog.at_level(logging.WARNING):
+        for step in (100, 200, 300):
+            scheduler.on_validation_end(measured(step, 30.0))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "IntelligentLearningRateScheduler waits for 'psnrr'; what is measured is val/psnr"
+
+
+def test_no_number_is_nothing_to_learn_from() -> None:
+    """fp16 leaves such steps out."""
+    scheduler = Scheduler()
+    scheduler.on_step_end(step_of(1, float("inf")))
+    scheduler.on_step_end(step_of(2, float("nan")))
+    assert decided(scheduler, noisy(falling, range(3, 500))) == {}
+    assert torch.isfinite(torch.tensor([loss for loss, _ in scheduler.state_dict()["window"]])).all()

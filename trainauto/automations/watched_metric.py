@@ -1,0 +1,95 @@
+"""A figure of validations that an automation goes by: which it is, and which way is better."""
+
+import logging
+from math import isfinite
+from typing import Literal
+
+from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.core.records import ValidationRecord
+from trainauto.core.words import visible
+
+Direction = Literal["auto", "higher", "lower"]
+
+LONGEST_NAMES = 200
+"""Characters of a list of metrics in a warning."""
+
+logger = logging.getLogger(__name__)
+
+
+class WatchedMetric:
+    """A metric by its name: ``val/psnr``, or ``psnr`` of whichever set has it first.
+
+    Args:
+        owner: the automation that goes by it.
+        name: as the option file has it; ``None`` is the first metric of the first validation.
+        direction: whether higher is better, or lower; ``auto`` is as each metric says of itself.
+    """
+
+    def __init__(self, owner: str, name: str | None, direction: Direction) -> None:
+        self._owner, self._direction = owner, direction
+        self.name = name
+        self._seen: dict[str, int] = {}
+
+    def check(self, measured: tuple[str, ...] | None) -> None:
+        """Refuse a name of nothing that will be measured.
+
+        Args:
+            measured: what validations will give; ``None`` where nobody knows.
+
+        Raises:
+            InputError: names the nearest that there is, or says that nothing is measured.
+        """
+        if measured is None:
+            return
+        if not measured:
+            advice = "Add a validation set, metrics and val_freq under val; or remove it."
+            raise InputError(Problem(f"{self._owner} goes by validations, and this run makes none", advice=advice))
+        if self.name is not None and not any(self.name in _names(known) for known in measured):
+            message = f"{self._owner}: no validation measures '{self.name}'"
+            raise InputError(Problem(message, advice=nearest(self.name, measured), argument="monitor_metric"))
+
+    def read(self, record: ValidationRecord) -> tuple[float, bool] | None:
+        """Return its value in a validation, and whether higher is better; ``None`` where that is not measured in it."""
+        if self.name is None:
+            self.name = next((f"{record.dataset}/{metric}" for metric in record.metrics), None)
+        for metric, value in record.metrics.items():
+            full = f"{record.dataset}/{metric}"
+            if self.name in _names(full):
+                self.name, self._seen = full, {}
+                higher = record.better_is_higher.get(metric, False)
+                return float(value), higher if self._direction == "auto" else self._direction == "higher"
+            self._note_other(full, record.step)
+        return None
+
+    @property
+    def shown(self) -> str:
+        """Its name as people may see it: it may be anybody's."""
+        return visible(self.name or "")
+
+    def take_up(self, before: str | None) -> bool:
+        """Go on with the metric that was watched before; say whether it is the one that is asked for now."""
+        if before is not None and self.name is not None and self.name not in _names(before):
+            return False
+        self.name = before or self.name
+        return True
+
+    def _note_other(self, full: str, step: int) -> None:
+        """Say once, where the same figure has come twice, that what is watched never comes."""
+        if self.name in self._seen:
+            return
+        if self._seen.setdefault(full, step) < step and self.name is not None:
+            there = visible(", ".join(self._seen), LONGEST_NAMES)
+            logger.warning("%s waits for '%s'; what is measured is %s", self._owner, visible(self.name), there)
+            self._seen[self.name] = step
+
+
+def is_better(value: float, best: float | None, *, higher: bool, by: float) -> bool:
+    """Say whether a value is better than the best so far by more than ``by``; what is no number never is."""
+    if not isfinite(value):
+        return False
+    return best is None or (value - best > by if higher else best - value > by)
+
+
+def _names(full: str) -> tuple[str, str, str]:
+    """Return what a figure may be called: ``val/psnr``, ``psnr``, and as transformers writes it, ``val_psnr``."""
+    return full, full.partition("/")[2], full.replace("/", "_", 1)
