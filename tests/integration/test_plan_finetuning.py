@@ -15,7 +15,8 @@ from tests.acceptance import only_in_acceptance
 from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import command, merged, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
-from trainauto.builders.finetune import FinetuneRun, controller_settings
+from trainauto.builders.finetune import FinetuneRun
+from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.builders.finetune_networks import SAMPLE, Loaded
 from trainauto.builders.model import choose_precision

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.builders.components import locate_errors
-from trainauto.builders.finetune import controller_settings
+from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_data import build_finetune_data, processor_of
 from trainauto.builders.finetune_networks import SAMPLE
 from trainauto.core.errors import InputError, Problem

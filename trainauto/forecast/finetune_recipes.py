@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from trainauto.builders.finetune import controller_settings
+from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_networks import SAMPLE
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.units import GIB

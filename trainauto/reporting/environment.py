@@ -21,7 +21,6 @@ def environment() -> dict[str, str]:
         "system": platform.platform(terse=True),
         "processor": f"{platform.machine()}, {os.cpu_count()} cores",
         "CUDA": torch.version.cuda or "",
-        "GPU": ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count()))),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
     return {label: text for label, text in found.items() if text}

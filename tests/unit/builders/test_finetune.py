@@ -14,7 +14,8 @@ from torch.nn import Linear, Module
 from tests.four_bits import needs_bitsandbytes
 from tests.integration.commands import merged, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
-from trainauto.builders.finetune import FinetuneRun, controller_settings, four_bits_of, schedule_of, weights_dtype
+from trainauto.builders.finetune import FinetuneRun, four_bits_of, schedule_of, weights_dtype
+from trainauto.builders.finetune_automations import controller_settings
 from trainauto.builders.finetune_data import FinetuneData
 from trainauto.core.errors import InputError, Problem
 from trainauto.optim.precision import Precision

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.worlds import DOUBTFUL, GIB, KIB, MARGIN, MIB, TARGET, TRACED
-from trainauto.control.jump_policy import CORRECTION_GAIN, LATER_GAIN, JumpInput, best_plan, decide, frontier
+from trainauto.control.jump_policy import (
+    CORRECTION_GAIN,
+    LATER_GAIN,
+    LITTLE_ABOVE,
+    JumpInput,
+    best_plan,
+    decide,
+    frontier,
+)
 from trainauto.core.plan import Axis, Plan, shape_of
 from trainauto.memory.cost.cost_model import CostModel, fit_prior
 from trainauto.memory.cost.ratio_prior import PROCESS, RESERVED, UPPER
@@ -101,7 +110,13 @@ def situations(draw: st.DrawFn) -> JumpInput:
 def admitted(now: JumpInput, plan: Plan) -> bool:
     """The definition, written out apart from the policy."""
     seen = shape_of(plan)
-    fits = now.most(plan) <= now.target * now.limit_bytes
+    target_bytes = now.target * now.limit_bytes
+    fits = now.most(plan) <= target_bytes
+    is_smaller = plan["lq_size"] <= now.plan["lq_size"] and plan.batch_size <= now.plan.batch_size
+    if now.peak_bytes is not None and target_bytes < now.peak_bytes <= (1 + LITTLE_ABOVE) * target_bytes and is_smaller:
+        # A little too large: what was measured tells what smaller ones need, and they need no room for doubt.
+        expected = now.peak_bytes / need(now.cost, now.plan) * need(now.cost, plan)
+        fits = expected <= target_bytes and now.most(plan) <= now.limit_bytes
     if now.reserved is not None and now.available_bytes is not None:
         fits = fits and now.least_reserved(plan, UPPER) <= now.available_bytes
     asked = seen.samples * seen.extent**2
@@ -157,6 +172,17 @@ def test_what_a_decision_may_do(now: JumpInput) -> None:
             assert now.least_reserved(now.plan, 0.5) > (now.available_bytes or 0)
     elif plan != now.plan and not smaller and not now.plan.batch_size < plan.batch_size <= now.configured_batch:
         assert need(now.cost, plan) >= now.peak_bytes * (1 + (LATER_GAIN if now.corrected else CORRECTION_GAIN))
+
+
+def test_a_plan_one_byte_above_the_target_goes_down_by_the_median() -> None:
+    """Found by the properties above: the bound of doubt of the next smaller plan is above the target, its median below."""
+    axes = (Axis("lq_size", "px", 16, 64, power=2), Axis("batch_size", "samples", 1, 4))
+    now = situation(a_plan(4, 16), axes=axes, target=0.96875, configured_batch=1)
+    peak_bytes = int(0.96875 * now.limit_bytes) + 1
+    now.cost.observe(shape_of(now.plan), peak_bytes)
+    now = replace(now, peak_bytes=peak_bytes)
+    assert decide(now).plan == a_plan(3, 16)
+    assert admitted(now, a_plan(3, 16))
 
 
 def test_few_predictions_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
