@@ -73,7 +73,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _text(runs: Sequence[Path], *, lists: bool, is_json: bool) -> str:
-    from trainauto.reporting.run_listing import is_folder_of_runs
+    from trainauto.reporting.runs.listing import is_folder_of_runs
 
     if lists or (len(runs) == 1 and is_folder_of_runs(runs[0])):
         return _listing(runs, is_json)
@@ -81,17 +81,17 @@ def _text(runs: Sequence[Path], *, lists: bool, is_json: bool) -> str:
 
 
 def _listing(paths: Sequence[Path], is_json: bool) -> str:
-    from trainauto.reporting.listing_text import as_json, as_text
-    from trainauto.reporting.run_listing import list_runs
+    from trainauto.reporting.runs.listing import list_runs
+    from trainauto.reporting.runs.listing_text import as_json, as_text
 
     runs = list_runs(paths)
     return as_json(runs) if is_json else as_text(runs)
 
 
 def _report(path: Path, is_json: bool) -> str:
-    from trainauto.reporting.listing_text import others_text
-    from trainauto.reporting.memory_report import as_json, memory_report
-    from trainauto.reporting.memory_report_text import as_text
+    from trainauto.reporting.runs.listing_text import others_text
+    from trainauto.reporting.runs.memory_report import as_json, memory_report
+    from trainauto.reporting.runs.memory_report_text import as_text
     from trainauto.storage.run_directory import RunDirectory
 
     report = memory_report(RunDirectory.find(path))
@@ -99,9 +99,9 @@ def _report(path: Path, is_json: bool) -> str:
 
 
 def _comparison(paths: Sequence[Path], is_json: bool) -> str:
-    from trainauto.reporting.comparison_text import as_json, as_text
-    from trainauto.reporting.run_comparison import compare, find_runs
-    from trainauto.reporting.run_figures import figures_of
+    from trainauto.reporting.runs.comparison import compare, find_runs
+    from trainauto.reporting.runs.comparison_text import as_json, as_text
+    from trainauto.reporting.runs.figures import figures_of
 
     comparison = compare([figures_of(run) for run in find_runs(paths)])
     return as_json(comparison) if is_json else as_text(comparison)

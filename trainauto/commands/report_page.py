@@ -11,8 +11,8 @@ from trainauto.core.words import visible
 from trainauto.reporting.dashboard.live_page import LivePage
 from trainauto.reporting.dashboard.page_file import write_page
 from trainauto.reporting.dashboard.server import PageServer
-from trainauto.reporting.run_comparison import find_runs
-from trainauto.reporting.run_listing import is_folder_of_runs
+from trainauto.reporting.runs.comparison import find_runs
+from trainauto.reporting.runs.listing import is_folder_of_runs
 from trainauto.storage.run_directory import RunDirectory
 
 COMPARISON = Path("comparison.html")

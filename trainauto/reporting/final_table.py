@@ -7,8 +7,8 @@ from trainauto.core.records import StepRecord, ValidationRecord
 from trainauto.core.units import size_text
 from trainauto.reporting.formatting import plan_words, table, wrapped
 from trainauto.reporting.plan_peaks import PlanPeaks
+from trainauto.reporting.runs.validation_totals import Value, best_of
 from trainauto.reporting.step_stats import gain_over_baseline
-from trainauto.reporting.validation_totals import Value, best_of
 
 
 @dataclass

@@ -15,11 +15,11 @@ from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.reporting.environment import environment
-from trainauto.reporting.run_totals import KEY, Totals
+from trainauto.reporting.runs.totals import KEY, Totals
+from trainauto.reporting.runs.validation_totals import KEY as VALIDATIONS
+from trainauto.reporting.runs.validation_totals import ValidationTotals, add_logged
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
-from trainauto.reporting.validation_totals import KEY as VALIDATIONS
-from trainauto.reporting.validation_totals import ValidationTotals, add_logged
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import steps_after
 
@@ -36,8 +36,9 @@ class SummaryJson(Sink):
     on: the file stays small, however long the run. training_log.jsonl has every step. ``about`` holds what is known
     before the first one: network, device, memory, environment.
 
-    ``totals`` is what the steps up to ``step`` add up to, see :class:`~trainauto.reporting.run_totals.Totals`, and what
-    the validations so far have found, see :class:`~trainauto.reporting.validation_totals.ValidationTotals`.
+    ``totals`` is what the steps up to ``step`` add up to, see :class:`~trainauto.reporting.runs.totals.Totals`, and
+    what the validations so far have found, see
+    :class:`~trainauto.reporting.runs.validation_totals.ValidationTotals`.
 
     Args:
         path: the file.

@@ -12,8 +12,8 @@ from trainauto.core.run_events import RunEnd
 from trainauto.reporting.console import PlainConsole
 from trainauto.reporting.formatting import standing_line
 from trainauto.reporting.jsonl import JsonLines
-from trainauto.reporting.memory_report import memory_report
-from trainauto.reporting.memory_report_text import as_text
+from trainauto.reporting.runs.memory_report import memory_report
+from trainauto.reporting.runs.memory_report_text import as_text
 from trainauto.reporting.step_stats import StepWindow
 from trainauto.reporting.text_log import TrainingLog
 from trainauto.storage.run_directory import RunDirectory

@@ -9,8 +9,8 @@ from trainauto.core.json_text import read_object
 from trainauto.core.masking import without_secret_value, without_secrets
 from trainauto.reporting.dashboard.run_history import About
 from trainauto.reporting.formatting import in_thousands
-from trainauto.reporting.run_course import starts_of
-from trainauto.reporting.run_figures import flat
+from trainauto.reporting.runs.course import starts_of
+from trainauto.reporting.runs.figures import flat
 from trainauto.storage.run_directory import CHANGED_OPTIONS, RunDirectory
 
 

@@ -8,14 +8,14 @@ import numpy as np
 
 from trainauto.core.masking import without_secret_value
 from trainauto.core.words import counted, visible
-from trainauto.reporting.comparison_layout import Row
-from trainauto.reporting.comparison_text import course_rows, metric_rows, names_in, option_text
 from trainauto.reporting.dashboard import run_history as names
 from trainauto.reporting.dashboard.blocks import LONGEST_TEXT, Block, chart, line, pairs, points, section, table, tile
 from trainauto.reporting.dashboard.bounded_curves import Curves
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.formatting import MARK
-from trainauto.reporting.run_comparison import Comparison
+from trainauto.reporting.runs.comparison import Comparison
+from trainauto.reporting.runs.comparison_layout import Row
+from trainauto.reporting.runs.comparison_text import course_rows, metric_rows, names_in, option_text
 
 _MOST_METRICS = 24
 _MOST_RATES = 2

@@ -16,7 +16,7 @@ from trainauto.reporting.dashboard.pictures import Pictures, pictures_of
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
 from trainauto.reporting.dashboard.run_reader import read_run
-from trainauto.reporting.run_course import RUNNING
+from trainauto.reporting.runs.course import RUNNING
 from trainauto.reporting.sinks import Sink
 from trainauto.storage.resumes import resumes_of
 from trainauto.storage.run_directory import RunDirectory

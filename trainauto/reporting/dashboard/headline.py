@@ -7,7 +7,7 @@ from trainauto.core.words import counted, visible
 from trainauto.reporting.dashboard.blocks import Block, tile
 from trainauto.reporting.dashboard.run_history import FAILURES, About, MetricSoFar, RunHistory
 from trainauto.reporting.formatting import duration, plan_text
-from trainauto.reporting.run_course import NO_END, RUNNING
+from trainauto.reporting.runs.course import NO_END, RUNNING
 
 _LONG_WAIT = 0.05
 """Share of the time waited for data from which on the loader slows the run."""

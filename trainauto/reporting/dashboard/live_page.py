@@ -14,8 +14,8 @@ from trainauto.reporting.dashboard.pictures import pictures_of
 from trainauto.reporting.dashboard.run_history import RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
 from trainauto.reporting.dashboard.run_reader import RunReader
-from trainauto.reporting.run_comparison import compare
-from trainauto.reporting.run_figures import ACCURACY_FILE, RunFigures, accuracies_of, flat, training_loss
+from trainauto.reporting.runs.comparison import compare
+from trainauto.reporting.runs.figures import ACCURACY_FILE, RunFigures, accuracies_of, flat, training_loss
 from trainauto.storage.run_directory import RunDirectory
 
 _SHORTEST_PAUSE_S = 0.5

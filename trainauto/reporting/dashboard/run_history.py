@@ -12,9 +12,9 @@ from trainauto.core.words import counted
 from trainauto.reporting.dashboard.bounded_curves import Changes, Curves
 from trainauto.reporting.dashboard.events import Event, Events, event_of, shortage_of
 from trainauto.reporting.plan_peaks import PlanPeaks
-from trainauto.reporting.run_course import NO_END, RUNNING, Course
+from trainauto.reporting.runs.course import NO_END, RUNNING, Course
+from trainauto.reporting.runs.validation_totals import Metric, Value, best_of
 from trainauto.reporting.time_left import TimeLeft
-from trainauto.reporting.validation_totals import Metric, Value, best_of
 
 LOSS, TERM, TASK, RATE, NORM = "loss", "loss/", "task_loss/", "lr/", "grad_norm/"
 """Curves of the sum of the losses, and how those of each loss, task, learning rate and gradient norm begin."""

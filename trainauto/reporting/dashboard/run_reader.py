@@ -14,8 +14,8 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.record_json import step_from_dict
 from trainauto.reporting.dashboard.about_run import about
 from trainauto.reporting.dashboard.run_history import RunHistory
-from trainauto.reporting.run_course import Start, starts_of
-from trainauto.reporting.run_figures import how_it_ended
+from trainauto.reporting.runs.course import Start, starts_of
+from trainauto.reporting.runs.figures import how_it_ended
 from trainauto.storage.resumes import ResumeLines
 from trainauto.storage.run_directory import RunDirectory
 

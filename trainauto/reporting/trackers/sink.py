@@ -15,7 +15,7 @@ from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.core.words import visible
 from trainauto.reporting.curves import Unit, oom_words, step_curves, unit_at_start, unit_for, validation_curves
 from trainauto.reporting.formatting import decision_lines
-from trainauto.reporting.run_figures import flat
+from trainauto.reporting.runs.figures import flat
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.step_stats import StepWindow
 from trainauto.reporting.trackers.names import shown_config, shown_name

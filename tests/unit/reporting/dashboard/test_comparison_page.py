@@ -7,8 +7,8 @@ from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.record_json import validation_to_dict
 from trainauto.reporting.dashboard.comparison_page import comparison_page
 from trainauto.reporting.dashboard.run_history import RunHistory
-from trainauto.reporting.run_comparison import compare
-from trainauto.reporting.run_figures import RunFigures
+from trainauto.reporting.runs.comparison import compare
+from trainauto.reporting.runs.figures import RunFigures
 
 
 def a_run(name: str, batch_size: int, psnr: float, steps: int = 10) -> tuple[RunHistory, RunFigures]:

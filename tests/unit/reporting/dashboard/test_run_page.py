@@ -13,7 +13,7 @@ from trainauto.core.records import MicrobatchSplit
 from trainauto.reporting.dashboard.page_file import page_text
 from trainauto.reporting.dashboard.run_history import About, RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
-from trainauto.reporting.run_course import NO_END
+from trainauto.reporting.runs.course import NO_END
 
 ABOUT = About(
     name="demo",

@@ -19,10 +19,10 @@ from trainauto.reporting.formatting import (
     prediction_cells,
     table,
 )
-from trainauto.reporting.memory_report import MemoryReport, Shortage, Validated
 from trainauto.reporting.plan_peaks import PlanPeak
-from trainauto.reporting.run_course import end_text
-from trainauto.reporting.validation_totals import Metric
+from trainauto.reporting.runs.course import end_text
+from trainauto.reporting.runs.memory_report import MemoryReport, Shortage, Validated
+from trainauto.reporting.runs.validation_totals import Metric
 from trainauto.storage.resumes import Resume
 
 _MOST_METRICS = 4

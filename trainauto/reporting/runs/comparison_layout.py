@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainauto.reporting.formatting import WIDTH, table
-from trainauto.reporting.run_names import same_start
+from trainauto.reporting.runs.names import same_start
 
 MOST_COLUMNS = 3
 """Runs that get a column each: of four, it would be too narrow for most values."""

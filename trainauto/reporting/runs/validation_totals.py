@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainauto.core.json_text import read_lines
-from trainauto.reporting.run_course import Start
+from trainauto.reporting.runs.course import Start
 from trainauto.storage.run_directory import RunDirectory, length_until
 
 KEY = "validations"

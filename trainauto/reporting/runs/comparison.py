@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.errors import InputError, Problem
-from trainauto.reporting.run_figures import RunFigures
-from trainauto.reporting.validation_totals import Value
+from trainauto.reporting.runs.figures import RunFigures
+from trainauto.reporting.runs.validation_totals import Value
 from trainauto.storage.run_directory import RunDirectory
 
 DIFFERS_BY_NATURE = frozenset({"name", "tensorboard", "path.experiments_root", "training.output_dir"})

@@ -9,12 +9,12 @@ from typing import Any
 from trainauto.core.json_text import to_json
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
-from trainauto.reporting.comparison_layout import Row, longest_name, tables
 from trainauto.reporting.formatting import MARK, WIDTH, duration, wrapped
-from trainauto.reporting.run_comparison import ComparedMetric, Comparison
-from trainauto.reporting.run_figures import RunFigures
-from trainauto.reporting.run_names import names_of
-from trainauto.reporting.validation_totals import Value
+from trainauto.reporting.runs.comparison import ComparedMetric, Comparison
+from trainauto.reporting.runs.comparison_layout import Row, longest_name, tables
+from trainauto.reporting.runs.figures import RunFigures
+from trainauto.reporting.runs.names import names_of
+from trainauto.reporting.runs.validation_totals import Value
 
 NONE = "-"
 """Stands where a run has none of what another has."""

@@ -12,7 +12,7 @@ from typing import Any
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import found_at
 from trainauto.core.json_text import read_object
-from trainauto.reporting.run_figures import RunFigures, quick_figures_of
+from trainauto.reporting.runs.figures import RunFigures, quick_figures_of
 from trainauto.storage.run_directory import CURRENT, TRAINER_RUNS, RunDirectory
 
 _DEEPEST = 4

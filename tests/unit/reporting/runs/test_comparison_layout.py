@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainauto.reporting.comparison_layout import Row, longest_name, tables, told_apart
+from trainauto.reporting.runs.comparison_layout import Row, longest_name, tables, told_apart
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from trainauto.core.json_text import read_object
-from trainauto.reporting.run_course import NO_END, Course, end_of, starts_of
-from trainauto.reporting.run_totals import totals_of
-from trainauto.reporting.validation_totals import Metric, ValidationTotals, Value, validations_of
+from trainauto.reporting.runs.course import NO_END, Course, end_of, starts_of
+from trainauto.reporting.runs.totals import totals_of
+from trainauto.reporting.runs.validation_totals import Metric, ValidationTotals, Value, validations_of
 from trainauto.storage.run_directory import RunDirectory
 
 ACCURACY_FILE = "accuracy.json"

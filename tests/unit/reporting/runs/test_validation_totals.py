@@ -14,10 +14,10 @@ from tests.unit.reporting.builders import a_progress, a_step, a_summary, a_valid
 from trainauto.core.json_text import to_json
 from trainauto.core.run_events import RunEnd
 from trainauto.reporting.jsonl import JsonLines
-from trainauto.reporting.run_figures import quick_figures_of
+from trainauto.reporting.runs.figures import quick_figures_of
+from trainauto.reporting.runs.validation_totals import Metric, ValidationTotals, Value, metrics_of
 from trainauto.reporting.sinks import Sink
 from trainauto.reporting.summary_json import SummaryJson
-from trainauto.reporting.validation_totals import Metric, ValidationTotals, Value, metrics_of
 from trainauto.storage.run_directory import RunDirectory
 
 SCORES = {2: 29.0, 4: 31.0, 6: float("nan"), 8: 30.0, 10: 31.0, 12: 28.0}

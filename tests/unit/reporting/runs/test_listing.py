@@ -14,8 +14,8 @@ from trainauto.cli import main
 from trainauto.core.errors import InputError
 from trainauto.core.run_events import RunEnd
 from trainauto.reporting.jsonl import JsonLines
-from trainauto.reporting.listing_text import as_json, as_text
-from trainauto.reporting.run_listing import is_folder_of_runs, list_runs
+from trainauto.reporting.runs.listing import is_folder_of_runs, list_runs
+from trainauto.reporting.runs.listing_text import as_json, as_text
 from trainauto.reporting.summary_json import SummaryJson
 from trainauto.storage.run_directory import RunDirectory
 
@@ -162,7 +162,7 @@ def test_a_folder_that_is_closed_is_passed_over(experiments: Path, monkeypatch: 
             raise PermissionError(13, "closed", str(path))
         return scan(path)
 
-    monkeypatch.setattr("trainauto.reporting.run_listing.os.scandir", closed)  # root may read everything
+    monkeypatch.setattr("trainauto.reporting.runs.listing.os.scandir", closed)  # root may read everything
     assert len(list_runs([experiments])) == 5
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainauto.reporting.run_names import names_of, same_start
+from trainauto.reporting.runs.names import names_of, same_start
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 from trainauto.core.json_text import to_json
 from trainauto.core.words import counted, visible
 from trainauto.reporting.formatting import WIDTH, duration, in_thousands, table, wrapped
-from trainauto.reporting.run_figures import RunFigures
-from trainauto.reporting.run_listing import ListedRun, runs_beside
-from trainauto.reporting.validation_totals import Metric
+from trainauto.reporting.runs.figures import RunFigures
+from trainauto.reporting.runs.listing import ListedRun, runs_beside
+from trainauto.reporting.runs.validation_totals import Metric
 
 _HEAD = ("", "status", "steps", "metric", "best", "mem", "OOM", "time")
 _METRIC = _HEAD.index("metric")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from trainauto.reporting.comparison_text import as_json, as_text
-from trainauto.reporting.run_comparison import compare
-from trainauto.reporting.run_figures import RunFigures
-from trainauto.reporting.validation_totals import Metric, Value
+from trainauto.reporting.runs.comparison import compare
+from trainauto.reporting.runs.comparison_text import as_json, as_text
+from trainauto.reporting.runs.figures import RunFigures
+from trainauto.reporting.runs.validation_totals import Metric, Value
 
 MIB = 2**20
 SMALL = RunFigures(

@@ -9,7 +9,7 @@ from typing import Any
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord
 from trainauto.reporting.plan_peaks import REMEMBERED_STEPS
-from trainauto.reporting.run_course import Start
+from trainauto.reporting.runs.course import Start
 from trainauto.storage.run_log import read_entries, steps_after
 
 KEY = "totals"

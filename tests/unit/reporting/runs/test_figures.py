@@ -15,9 +15,9 @@ from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading
 from trainauto.core.run_events import RunEnd
 from trainauto.reporting.jsonl import JsonLines
-from trainauto.reporting.run_figures import accuracies_of, figures_of, flat
+from trainauto.reporting.runs.figures import accuracies_of, figures_of, flat
+from trainauto.reporting.runs.validation_totals import Metric, Value, best_of, metrics_of
 from trainauto.reporting.summary_json import SummaryJson
-from trainauto.reporting.validation_totals import Metric, Value, best_of, metrics_of
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_lock import Owner
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from trainauto.core.errors import InputError
-from trainauto.reporting.run_comparison import compare, differing_options, find_runs, winners
-from trainauto.reporting.run_figures import RunFigures
-from trainauto.reporting.validation_totals import Metric, Value
+from trainauto.reporting.runs.comparison import compare, differing_options, find_runs, winners
+from trainauto.reporting.runs.figures import RunFigures
+from trainauto.reporting.runs.validation_totals import Metric, Value
 from trainauto.storage.run_directory import RunDirectory
 
 

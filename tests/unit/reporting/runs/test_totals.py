@@ -11,10 +11,10 @@ from tests.unit.reporting.builders import GIB, a_progress, a_step, a_summary
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import PeakReading, Progress
 from trainauto.core.run_events import RunEnd
-from trainauto.reporting import run_totals
 from trainauto.reporting.jsonl import JsonLines
-from trainauto.reporting.run_figures import RunFigures, figures_of, quick_figures_of
-from trainauto.reporting.run_totals import Totals
+from trainauto.reporting.runs import totals as run_totals
+from trainauto.reporting.runs.figures import RunFigures, figures_of, quick_figures_of
+from trainauto.reporting.runs.totals import Totals
 from trainauto.reporting.summary_json import SummaryJson
 from trainauto.storage.run_directory import RunDirectory
 

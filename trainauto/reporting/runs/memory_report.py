@@ -12,9 +12,9 @@ from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.reporting.plan_peaks import PlanPeak, PlanPeaks
-from trainauto.reporting.run_course import Course, no_steps
-from trainauto.reporting.run_figures import how_it_ended
-from trainauto.reporting.validation_totals import Metric, metrics_of
+from trainauto.reporting.runs.course import Course, no_steps
+from trainauto.reporting.runs.figures import how_it_ended
+from trainauto.reporting.runs.validation_totals import Metric, metrics_of
 from trainauto.storage.resumes import Resume, resumes_of
 from trainauto.storage.run_directory import RunDirectory
 from trainauto.storage.run_log import logged_decisions, logged_steps
