@@ -38,7 +38,9 @@ def test_validation_that_will_not_fit_is_known_before_the_first_step(tmp_path: P
     assert done.returncode == 1, done.stdout
     assert said.index("validation of val will not fit: ") < said.index("1/3 ")
     assert "failed training is complete and saved; validation alone failed: it does not fit" in said
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    before, command = done.stdout.split("to resume:\n")  # which is one line, to be copied whole
+    assert max(map(len, before.splitlines())) <= 80
+    assert "--auto_resume" in command.splitlines()[0]
     assert "TrainautoError" not in done.stdout + done.stderr
     run = run_directory(file)
     assert len(step_records(run)) == 3
