@@ -1,4 +1,4 @@
-"""The page of a run is written as often as may cost 0.2 % of its time, and survives resumes."""
+"""The page of a run is written as often as may cost 0.15 % of its time, and survives resumes."""
 
 import errno
 import itertools
@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> RunDirectory:
     return directory
 
 
-@pytest.mark.parametrize(("cost_s", "pause_s"), [(0.1, 50.0), (0.001, 2.0)])
+@pytest.mark.parametrize(("cost_s", "pause_s"), [(0.15, 100.0), (0.001, 2.0)])
 def test_the_page_waits_as_long_as_its_cost_asks(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, cost_s: float, pause_s: float
 ) -> None:
