@@ -173,8 +173,9 @@ class IntelligentLearningRateScheduler(Automation):
     def _note_terms(self, losses: Mapping[str, float], size: int) -> None:
         """Where another term has come or gone, or crops have another size, compare with no loss of before."""
         terms = tuple(sorted(losses))
-        has_changed = bool(self._terms) and (size != self._size or (terms != self._terms and self._name not in losses))
-        self._is_loss = self._name is None or self._name in losses
+        was_loss, self._is_loss = self._is_loss, self._name is None or self._name in losses
+        is_other = terms != self._terms and (self._name not in losses or was_loss != self._is_loss)
+        has_changed = bool(self._terms) and (size != self._size or is_other)
         self._terms, self._size = terms, size
         if has_changed:
             self._window, self._divergence, self._to_regain = LossWindow(), Divergence(), None
@@ -223,14 +224,14 @@ class IntelligentLearningRateScheduler(Automation):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`; what another metric than the one watched now was is not kept."""
         self._factor, self._unit = float(state["factor"]), state["unit"]
-        self._window = LossWindow([(float(loss), int(samples)) for loss, samples in state["window"]])
-        self._divergence = Divergence.from_state(state["divergence"])
         self._calm, self._divergences = int(state["calm"]), int(state["divergences"])
         self._plateaus, self._terms = int(state["plateaus"]), tuple(state["terms"])
         self._size, self._unmeasured = int(state["size"]), int(state["unmeasured"])
-        regain = state["to_regain"]
-        self._to_regain = None if regain is None else (float(regain[0]), float(regain[1]))
         self._is_loss = self._name is None or self._name in self._terms
         if state["watched"] == self._name:
+            self._window = LossWindow([(float(loss), int(samples)) for loss, samples in state["window"]])
+            self._divergence = Divergence.from_state(state["divergence"])
+            regain = state["to_regain"]
+            self._to_regain = None if regain is None else (float(regain[0]), float(regain[1]))
             self._metric.take_up(state["metric"])
             self._plateau = Plateau.from_state(state["plateau"])

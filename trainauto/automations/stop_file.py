@@ -27,6 +27,7 @@ class StopFile(Automation):
 
     def __init__(self) -> None:
         self._file: Path | None = None
+        self._has_warned = False
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up the run's folder."""
@@ -36,7 +37,7 @@ class StopFile(Automation):
 
     def on_step_end(self, record: StepRecord) -> Stop | None:
         """Look for the file."""
-        if self._file is None or not self._file.exists():
+        if self._file is None or not self._is_there(self._file):
             return None
         try:
             self._file.unlink(missing_ok=True)
@@ -44,3 +45,12 @@ class StopFile(Automation):
             words = "%s cannot be removed (%s): it would stop a resume, too"
             logger.warning(words, visible(str(self._file)), error.strerror)
         return Stop(f"{STOP_FILE} asked for it after step {record.step}", termination=USER_STOP)
+
+    def _is_there(self, file: Path) -> bool:
+        try:
+            return file.exists()
+        except OSError as error:  # a network drive that is away for a moment ends no run
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning("%s cannot be looked for (%s). This is said once.", visible(str(file)), error.strerror)
+            return False

@@ -36,6 +36,10 @@ class Controls:
         """Return the norm at which the gradients of a pass are clipped; ``None`` where they are not."""
         return self.max_norms.get(pass_name, self.max_norm)
 
+    def is_norm_decided(self, pass_name: str) -> bool:
+        """Say whether somebody decided at which norm a pass is clipped, or its run clips by itself as it is told to."""
+        return self._clip_was_decided or pass_name in self.max_norms
+
     def apply(self, decisions: Sequence[Decision]) -> None:
         """Carry out the decisions of one step, in order."""
         for decision in decisions:
@@ -64,6 +68,7 @@ class Controls:
             "rate_factor": self.rate_factor,
             "plan_changes": self.plan_changes,
             "stop_reason": "" if self.termination == USER_STOP else self.stop_reason,
+            "termination": "" if self.termination == USER_STOP else self.termination,
         }
         state |= {"max_norms": dict(self.max_norms)} if self.max_norms else {}
         return {**state, "max_norm": self.max_norm} if self._clip_was_decided else state
@@ -72,7 +77,7 @@ class Controls:
         """Take back :meth:`state_dict`."""
         self.rate_factor = float(state["rate_factor"])
         self.plan_changes = int(state["plan_changes"])
-        self.stop_reason = str(state["stop_reason"])
+        self.stop_reason, self.termination = str(state["stop_reason"]), str(state.get("termination", ""))
         self.max_norms = dict(state.get("max_norms", {}))
         if "max_norm" in state:
             self.max_norm, self._clip_was_decided = state["max_norm"], True

@@ -1,6 +1,7 @@
 """Learning rates that are somebody else's business."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from torch.optim import Optimizer
@@ -15,7 +16,7 @@ class OwnRates:
     """
 
     def __init__(self) -> None:
-        self._own: list[tuple[dict[str, Any], Any]] = []
+        self._own: list[_Rate] = []
 
     def set_rates(self, optimizers: Iterable[Optimizer], progress: Progress, extra_factor: float = 1.0) -> None:
         """Multiply the rates for the step that begins; those of one that was not trained are put back before."""
@@ -29,12 +30,24 @@ class OwnRates:
             return
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         if not self._own:
-            self._own = [(group, group["lr"]) for group in groups]
-        for group in groups:
-            group["lr"] = group["lr"] * factor
+            self._own = [_Rate(group, group["lr"]) for group in groups]
+        for rate in self._own:
+            rate.group["lr"] = rate.given = rate.group["lr"] * factor
 
     def put_back(self) -> None:
         """Give each group its own rate back."""
-        for group, rate in self._own:
-            group["lr"] = rate
+        for rate in self._own:
+            if rate.group["lr"] == rate.given:
+                rate.group["lr"] = rate.own
+            elif rate.given:  # a schedule has moved it on within the step: most make a rate of the one before
+                rate.group["lr"] = rate.group["lr"] * (rate.own / rate.given)
         self._own = []
+
+
+@dataclass
+class _Rate:
+    """The rate of a group within a step: its own, and what it was made of that."""
+
+    group: dict[str, Any]
+    own: Any
+    given: Any = None

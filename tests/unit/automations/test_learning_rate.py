@@ -2,6 +2,7 @@
 
 import logging
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -220,3 +221,19 @@ def test_no_number_is_nothing_to_learn_from() -> None:
     scheduler.on_step_end(step_of(2, float("nan")))
     assert decided(scheduler, noisy(falling, range(3, 500))) == {}
     assert torch.isfinite(torch.tensor([loss for loss, _ in scheduler.state_dict()["window"]])).all()
+
+
+def test_a_watched_term_that_comes_later_is_no_divergence() -> None:
+    scheduler = Scheduler(monitor_metric="gan")
+    early = [replace(step_of(step, 0.01), losses={"l1": 0.01}) for step in range(1, 1001)]
+    late = [replace(step_of(step, 2.0), losses={"l1": 0.01, "gan": 2.0}) for step in range(1001, 1401)]
+    assert decided(scheduler, [*early, *late]) == {}
+
+
+def test_another_metric_after_a_resume_is_compared_with_nothing_of_before() -> None:
+    before = Scheduler(monitor_metric="l1", plateau_patience=5000)
+    records = [replace(step_of(step, 0.01), losses={"l1": 0.01, "gan": 2.0}) for step in range(1, 1401)]
+    assert decided(before, records[:1000]) == {}
+    after = Scheduler(plateau_patience=5000)
+    after.load_state_dict(before.state_dict())
+    assert decided(after, records[1000:]) == {}

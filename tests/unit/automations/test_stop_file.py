@@ -1,5 +1,6 @@
 """A file that ends a run."""
 
+import errno
 import logging
 from pathlib import Path
 
@@ -40,3 +41,20 @@ def test_without_a_folder_it_says_that_nothing_will_stop_it(caplog: pytest.LogCa
         stop_file.on_run_start(RunFacts((), PLAN))
     assert stop_file.on_step_end(step_of(1, 1.0)) is None
     assert "no file can stop it" in caplog.text
+
+
+def test_a_drive_that_is_away_for_a_moment_ends_no_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_file = StopFile()
+    stop_file.on_run_start(RunFacts((), PLAN, folder=str(tmp_path)))
+
+    def stale(_path: Path) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as away, caplog.at_level(logging.WARNING):
+        away.setattr(Path, "exists", stale)
+        assert [stop_file.on_step_end(step_of(step, 1.0)) for step in (1, 2)] == [None, None]
+    assert caplog.text.count("Stale file handle") == 1
+    (tmp_path / STOP_FILE).touch()
+    assert isinstance(stop_file.on_step_end(step_of(3, 1.0)), Stop)

@@ -44,3 +44,11 @@ def test_a_stop_that_a_person_asked_for_ends_no_resume(termination: str, kept: s
     assert (given.stop_reason, given.termination) == ("why", termination)
     assert resumed(given).stop_reason == kept
     assert resumed(given).rate_factor == 0.5
+
+
+def test_what_ended_a_run_is_known_after_a_resume() -> None:
+    given = controls()
+    given.apply([Stop("low", termination="auto_low_loss")])
+    assert resumed(given).termination == "auto_low_loss"
+    given.apply([Stop("asked", termination=USER_STOP)])
+    assert resumed(given).termination == ""

@@ -110,6 +110,11 @@ class MemorySession:
         """Why an automation has ended the run; empty while none has."""
         return self.training.controls.stop_reason if self.training is not None else ""
 
+    @property
+    def clips_as_decided(self) -> bool:
+        """Whether an automation has decided at which norm gradients are clipped; else the arguments say it."""
+        return self.training is not None and self.training.controls.is_norm_decided(OBJECTIVE)
+
     def max_norm(self) -> float | None:
         """Return the norm at which the step on its way is clipped; ``None`` where it is not."""
         return self.running.controls.max_norm_of(OBJECTIVE)

@@ -45,7 +45,7 @@ def build_training(
     meter = MemoryMeter(model.device)
     ranks = TorchCommunicator() if trainer.args.world_size > 1 else SINGLE_PROCESS
     limit_bytes = budget_bytes or meter.limit_bytes
-    target, max_norm = trainer.memory_target, trainer.args.max_grad_norm or None
+    target, max_norm = trainer.memory_target, _given_norm(trainer.args.max_grad_norm)
     return Training(
         model=model,
         loader=data.loader,
@@ -119,3 +119,8 @@ def say_what_was_learned(run: Training, loss: TrainerLoss, asked_tokens: int | N
         logger.info("no memory limit is known on this device: batches stay as they begin; set a memory budget")
     elif run.model.device.type == "cpu":
         warn_of_environment()
+
+
+def _given_norm(max_grad_norm: float | None) -> float | None:
+    """Return at which norm a Trainer clips; it does not where its argument is 0 or below."""
+    return max_grad_norm if max_grad_norm is not None and max_grad_norm > 0 else None

@@ -203,7 +203,7 @@ class MemoryAwareTraining(TrainingHooks):
     def _clip_grad_norm(self, model: nn.Module) -> Any:
         """Clip at what the arguments say, or at what was decided since."""
         clip = super()._clip_grad_norm  # type: ignore[misc]
-        if self.memory is None:
+        if self.memory is None or not self.memory.clips_as_decided:
             return clip(model)
         given, norm = self.args.max_grad_norm, self.memory.max_norm()
         self.args.max_grad_norm = math.inf if norm is None else norm
@@ -213,7 +213,8 @@ class MemoryAwareTraining(TrainingHooks):
             self.args.max_grad_norm = given
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        if grad_norm is None and self.memory is not None and self.memory.max_norm() is not None:
+        decided = self.memory is not None and self.memory.clips_as_decided and self.memory.max_norm() is not None
+        if grad_norm is None and decided:
             grad_norm = self._clip_grad_norm(model)  # the Trainer itself clips only where its arguments say so
         norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[misc]
         if self.memory is not None:

@@ -102,3 +102,31 @@ def test_a_file_in_the_output_folder_ends_a_run_without_a_directory(tmp_path: Pa
 def test_what_chooses_batches_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="DynamicBatchSizeOptimizer chooses batches"):
         trained(tmp_path, {"DynamicBatchSizeOptimizer": {}})
+
+
+class TightensFromStepFour(TrainerCallback):
+    """What a person's own callback may do: clip harder from there on."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_others: Any) -> Any:
+        if state.global_step == 3:
+            args.max_grad_norm = 1e-4
+        return control
+
+
+def test_without_a_decision_the_arguments_alone_say_where_gradients_are_clipped(tmp_path: Path) -> None:
+    """A norm of 0 or below clips nothing, as transformers has it; one that is changed on the way holds from there."""
+    moved = []
+    for norm in (-1.0, 0.0):
+        _, moves = trained(tmp_path / str(norm), None, max_grad_norm=norm)
+        moved.append(moves.moved)
+    assert moved[0] == moved[1]
+    assert min(moved[0]) > 0
+    model = tiny_model()
+    trainer = watched(tmp_path / "own", model, rows(), optim="sgd", max_grad_norm=1.0, **OPTIONS)
+    moves = Moves(model)
+    trainer.add_callback(moves)
+    trainer.add_callback(TightensFromStepFour())
+    trainer.train()
+    norms = [moved / (1e-2 * (6 - step) / 6) for step, moved in enumerate(moves.moved)]
+    assert norms[3:] == pytest.approx([1e-4] * 3, rel=0.02)
+    assert min(norms[:3]) > 1e-3
