@@ -35,12 +35,16 @@ def page_of(history: RunHistory, about: About, pictures: Sequence[Block], writte
         "tiles": tiles_of(history, about),
         "grid": list(history.curves.steps),
         "sections": [
-            *section("well", "Is it going well?", _learning(history), _metrics(history), pictures, _rates(history)),
+            *section("well", "Is it going well?", *_well(history, pictures)),
             *section("machine", "Is the machine used?", _memory(history, about), _speed(history), _plans(history)),
             *section("why", "What did it do, and why?", _plan(history), _events(history)),
             *section("what", "With what?", _what(about)),
         ],
     }
+
+
+def _well(history: RunHistory, pictures: Sequence[Block]) -> Sequence[Sequence[Block]]:
+    return _learning(history), _metrics(history), _metric_table(history), pictures, _rates(history)
 
 
 def _learning(history: RunHistory) -> list[Block]:
@@ -71,6 +75,10 @@ def _metrics(history: RunHistory) -> list[Block]:
         higher = next(metric.better_is_higher for (_, one), metric in history.metrics.items() if one == name)
         note = {True: "higher is better", False: "lower is better", None: ""}[higher]
         blocks += chart(f"metric-{number}", f"Validation: {name}", series, note=note)
+    return blocks
+
+
+def _metric_table(history: RunHistory) -> list[Block]:
     rows = []
     for (dataset, name), metric in list(history.metrics.items())[:_MOST_ROWS]:
         best = ["-", "-"] if metric.best is None else [f"{metric.best.value:.4f}", str(metric.best.step)]
@@ -80,7 +88,7 @@ def _metrics(history: RunHistory) -> list[Block]:
     baselines = named.pop() if len(named) == 1 else BASELINE
     left_out = len(history.metrics) - len(rows)
     title = "Validation in figures" + (f"; {left_out} more are in validation.jsonl" if left_out else "")
-    return blocks + table("metrics", title, ["set: metric", "last", "best", "after step", baselines], rows)
+    return table("metrics", title, ["set: metric", "last", "best", "after step", baselines], rows)
 
 
 def _rates(history: RunHistory) -> list[Block]:
