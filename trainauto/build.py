@@ -187,6 +187,7 @@ def _assembled(
             memory_target_bytes=summary.memory_target_bytes,
             ranks=ranks,
             lock=lock,
+            leaves_out_non_finite=any(automation.goes_back for automation in parts.automations),
         )
         # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
         seed_rank(options.manual_seed, ranks.rank)

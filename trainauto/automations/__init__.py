@@ -7,6 +7,7 @@ from trainauto.automations.learning_rate import IntelligentLearningRateScheduler
 from trainauto.automations.low_loss import StopAtLowLoss
 from trainauto.automations.plan_schedule import PlanSchedule
 from trainauto.automations.registry import AUTOMATIONS
+from trainauto.automations.spike_guard import SpikeGuard
 from trainauto.automations.stop_file import StopFile
 from trainauto.automations.training_automations import TrainingAutomations
 from trainauto.core.automation import Automation
@@ -19,6 +20,7 @@ __all__ = [
     "IntelligentEarlyStopping",
     "IntelligentLearningRateScheduler",
     "PlanSchedule",
+    "SpikeGuard",
     "StopAtLowLoss",
     "StopFile",
     "TrainingAutomations",

@@ -1,6 +1,7 @@
 """Taking up an earlier run: its checkpoint, under the options of now."""
 
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -8,12 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from trainauto.builders.run_parts import RunParts
+from trainauto.core.decisions import Rollback
 from trainauto.core.errors import NetworkMismatchError
 from trainauto.engine.checkpoint import Best
 from trainauto.engine.run import Run
+from trainauto.reporting.jsonl import add_decision
 from trainauto.storage.resumes import CHANGED
 from trainauto.storage.run_directory import RunDirectory
-from trainauto.storage.run_log import validated_sets
+from trainauto.storage.run_log import logged_decisions, validated_sets
 from trainauto.storage.run_metadata import changed_options, configured_samples
 
 logger = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
             raise _explained(error, changes) from error
     if run.ranks.is_first:
         directory.rewind(run.progress.steps)
+        _log_rollback(run, directory)
     every, step = run.frequencies.validate, run.progress.steps
     # Under another interval nobody can tell whether it was due; after the last step it always was.
     is_same = not any(line.startswith("val.val_freq:") for line in changes)
@@ -58,6 +62,15 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
             "the run had been stopped (%s); its options have changed, so it continues", run.controls.stop_reason
         )
         run.controls.stop_reason = ""
+
+
+def _log_rollback(run: Run, directory: RunDirectory) -> None:
+    """Write the line on the last rollback where a kill came between the checkpoint and the log."""
+    last = run.rollbacks[-1] if run.rollbacks else None
+    if last is not None and last.to_step == run.progress.steps:
+        orders = [made.order for _, made in logged_decisions(directory) if isinstance(made, Rollback)]
+        if last.order not in orders:
+            add_decision(directory, last.to_step, last, time.time())
 
 
 def _made_validations(run: Run, directory: RunDirectory) -> list[str]:

@@ -16,7 +16,7 @@ from trainauto.builders.model import channels_of
 from trainauto.commands.doctor_checks.machine import batch_bytes
 from trainauto.commands.doctor_checks.reading_speed import reading
 from trainauto.control.controller import controllers_of
-from trainauto.core.decisions import Decision, Stop
+from trainauto.core.decisions import Decision, Rollback, Stop
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
@@ -203,6 +203,10 @@ class _Recorder:
     ) -> None:
         """Keep the record."""
         self.validations.append(record)
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:  # noqa: ARG002
+        """Keep what the run went back from."""
+        self.decisions += decision_lines(rollback.to_step, rollback, 0)
 
     def end(self, summary: RunEnd) -> None:
         """Nothing more is wanted."""

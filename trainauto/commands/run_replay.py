@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.decisions import Decision, PlanChange, Rollback
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.records import StepRecord
@@ -135,7 +135,10 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
     except ValueError as error:
         raise InputError(Problem(f"{logged.directory.records} is not whole: {error}")) from None
     decisions: dict[int, list[Decision]] = {}
+    rollbacks: list[Rollback] = []
     for step, decision in logged_decisions(logged.directory):
+        if isinstance(decision, Rollback):
+            rollbacks.append(decision)
         if isinstance(decision, PlanChange):
             decision = replace(decision, plan=of_all_ranks(decision.plan, on_ranks.get(step, 1)))
         decisions.setdefault(step, []).append(decision)
@@ -144,6 +147,8 @@ def replay(logged: LoggedRun, loaded: Sequence[LoadedOptions]) -> int:
         check, log = partial(_check_samples, part.origin), logged.directory.log
         with build_run(options, auto_resume=number > 0, check_samples=check, repeated_log=log) as run:
             done = run.progress.steps
+            for made in rollbacks:
+                run.loader.reorder_from(made.position, made.order)
             run.loader.replay(batches, done)
             # Without automations nobody knows the batch they were to keep.
             run.batch_scaling = replace(run.batch_scaling, configured_samples=part.origin["configured_samples"])

@@ -17,12 +17,15 @@ class Automation:
         steers_memory: whether it chooses plans by memory; its ``controller`` is then one of :mod:`trainauto.control`.
         watches: whether it leaves plans alone and goes by what a run comes to; runs of transformers' Trainer and loops
             of one's own have it, too.
+        goes_back: whether it may ask to go back to a checkpoint. There is one of the beginning then, and a step whose
+            gradients are not finite leaves the weights alone, instead of ending the run.
     """
 
     name = ""
     priority = 100
     steers_memory = False
     watches = False
+    goes_back = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -51,7 +54,7 @@ class Automation:
         """
 
     def on_run_start(self, facts: RunFacts) -> None:
-        """Before the first step, and after a resume has loaded the state."""
+        """Before the first step, and after a resume or a rollback has loaded the state."""
 
     def begin(self, now: PeakReading, probes: int) -> PlanChange | None:
         """Before the first step of a new run, once its limit is in force: say which plan to begin with.

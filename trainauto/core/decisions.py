@@ -80,14 +80,63 @@ class Stop:
     termination: str = ""
 
 
-Decision = PlanChange | KeepPlan | RateFactor | ClipAt | Stop
+@dataclass(frozen=True)
+class GoBack:
+    """Go back to a checkpoint, and train on from there with the samples in another order.
+
+    Attributes:
+        good_until: the last step after which the weights are thought to be good; no later checkpoint is taken.
+    """
+
+    good_until: int
+    reason: str
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """End the run with an error that saves nothing: the last good checkpoint stands.
+
+    Attributes:
+        good_until: the last step after which the weights are thought to be good; later checkpoints are removed.
+    """
+
+    good_until: int
+    reason: str
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """What the engine has made of :class:`GoBack`: logged with the step that the run went back to.
+
+    Attributes:
+        from_step: the last step that is undone.
+        to_step: the step of the checkpoint.
+        order: number of the order of samples in force from here; 1 after the first rollback of a run.
+        position: place in the stream of samples from which it holds (0-based).
+    """
+
+    from_step: int
+    to_step: int
+    order: int
+    position: int
+    reason: str
+    early: bool = False
+
+
+Decision = PlanChange | KeepPlan | RateFactor | ClipAt | Stop | GoBack | GiveUp | Rollback
+
+
+_OF_ROLLBACKS = ("from_step", "to_step", "order", "position")
 
 
 def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
     """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
 
-    ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at`` or ``stop``; ``plan`` is null in the last
-    three. ``pass_name`` and ``termination`` are there where they say something.
+    ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at``, ``stop``, ``go_back``, ``give_up`` or
+    ``rollback``; ``plan`` is null in all but the first two. ``pass_name`` and ``termination`` are there where they say
+    something.
     """
     unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
     entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
@@ -103,6 +152,12 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
             entry |= {"kind": "clip_at", "max_norm": max_norm} | ({"pass_name": pass_name} if pass_name else {})
         case Stop(termination=termination):
             entry |= {"kind": "stop"} | ({"termination": termination} if termination else {})
+        case GoBack(good_until=good_until):
+            entry |= {"kind": "go_back", "good_until": good_until}
+        case GiveUp(good_until=good_until):
+            entry |= {"kind": "give_up", "good_until": good_until}
+        case Rollback():
+            entry |= {"kind": "rollback"} | {name: getattr(decision, name) for name in _OF_ROLLBACKS}
     return entry
 
 
@@ -126,6 +181,12 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
             return ClipAt(max_norm, reason, early, str(line.get("pass_name", "")))
         case "stop":
             return Stop(reason, early, str(line.get("termination", "")))
+        case "go_back":
+            return GoBack(int(line["good_until"]), reason, early)
+        case "give_up":
+            return GiveUp(int(line["good_until"]), reason, early)
+        case "rollback":
+            return Rollback(**{name: int(line[name]) for name in _OF_ROLLBACKS}, reason=reason, early=early)
         case kind:
             raise ValueError(f"'{kind}' is no kind of decision")
 
@@ -141,6 +202,7 @@ class RunFacts:
         folder: the run's own; empty while it is being built, and for a loop that writes nothing.
         max_norm: what gradients are clipped at where no automation says otherwise; ``None`` does not clip.
         metrics: what validations will measure, such as ``val/psnr``; ``None`` where nobody knows before.
+        rollbacks: how often the run has gone back to a checkpoint so far.
     """
 
     axes: tuple[Axis, ...]
@@ -149,3 +211,4 @@ class RunFacts:
     folder: str = field(default="", kw_only=True)
     max_norm: float | None = field(default=None, kw_only=True)
     metrics: tuple[str, ...] | None = field(default=None, kw_only=True)
+    rollbacks: int = field(default=0, kw_only=True)

@@ -35,6 +35,7 @@ def step_to_dict(record: StepRecord) -> dict[str, Any]:
         **({"ranks": asdict(record.ranks)} if record.ranks is not None else {}),
         **({"draw_samples": record.draw_samples} if record.draw_samples else {}),
         **({"task_losses": dict(record.task_losses)} if record.task_losses else {}),
+        **({"non_finite": list(record.non_finite)} if record.non_finite else {}),
     }
 
 
@@ -66,6 +67,7 @@ def step_from_dict(line: Mapping[str, Any]) -> StepRecord:
         ranks=_ranks(line.get("ranks")),
         draw_samples=int(line.get("draw_samples", 0)),
         task_losses=_floats(line.get("task_losses", {})),
+        non_finite=tuple(line.get("non_finite", ())),
     )
 
 

@@ -1,7 +1,7 @@
 """What a run says about itself: progress, memory readings and one record a step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainauto.core.plan import BATCH_SIZE, BatchShape, Plan
@@ -104,6 +104,8 @@ class StepRecord:
         ranks: what only several ranks have; ``None`` on one.
         draw_samples: samples of the whole draw it is of, on all ranks; 0 where that is the ``batch_size`` of ``drawn``.
         task_losses: mean loss of each task over its samples, without weights, where several tasks are trained at once.
+        non_finite: passes that left the weights alone because their gradients were no finite numbers, where something
+            watches for that; those of float16 that overflow are in ``skipped``.
     """
 
     step: int
@@ -125,6 +127,7 @@ class StepRecord:
     ranks: RankFigures | None = None
     draw_samples: int = 0
     task_losses: Mapping[str, float] = field(default_factory=dict)
+    non_finite: tuple[str, ...] = ()
 
     @property
     def is_as_planned(self) -> bool:
@@ -178,13 +181,22 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress counters that schedules, EMA, logging and stopping read."""
+    """The progress counters that schedules, EMA, logging and stopping read: what is kept of all that was trained.
+
+    Attributes:
+        undone_steps: steps that were trained and undone by rollbacks.
+        undone_samples: samples of those steps.
+        undone_seconds: their time.
+    """
 
     steps: int = 0
     samples: int = 0
     units: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    undone_steps: int = 0
+    undone_samples: int = 0
+    undone_seconds: float = 0.0
 
     @classmethod
     def from_dict(cls, counters: Mapping[str, Any]) -> "Progress":
@@ -192,12 +204,22 @@ class Progress:
         return cls(**{"units" if name == "pixels" else name: value for name, value in counters.items()})
 
     def __add__(self, record: StepRecord) -> "Progress":
-        return Progress(
+        return replace(
+            self,
             steps=self.steps + 1,
             samples=self.samples + record.shape.samples,
             units=self.units + record.units,
             tokens=self.tokens + record.shape.tokens,
             seconds=self.seconds + record.data_seconds + record.step_seconds,
+        )
+
+    def gone_back_to(self, earlier: "Progress") -> "Progress":
+        """Return the counters after a rollback from here to an earlier moment of the run."""
+        return replace(
+            earlier,
+            undone_steps=self.undone_steps + self.steps - earlier.steps,
+            undone_samples=self.undone_samples + self.samples - earlier.samples,
+            undone_seconds=self.undone_seconds + self.seconds - earlier.seconds,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 
@@ -123,8 +123,8 @@ class ReporterLike(Protocol):
     """What the engine reports to. Nothing that is reported is ever changed, and reporting never fails the run.
 
     The engine calls :meth:`start` once, :meth:`step` after every optimizer step, :meth:`validation` after every
-    validation set and :meth:`end` once, also when the run fails. What is said in words goes to the stdlib logger
-    ``trainauto`` (or a child of it) from any room; reporters listen to that.
+    validation set, :meth:`rolled_back` after every rollback and :meth:`end` once, also when the run fails. What is said
+    in words goes to the stdlib logger ``trainauto`` (or a child of it) from any room; reporters listen to that.
     """
 
     def start(self, summary: RunSummary) -> None:
@@ -137,6 +137,9 @@ class ReporterLike(Protocol):
         self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision] = ()
     ) -> None:
         """After a validation set, with some of its pictures and what was decided upon it."""
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
+        """After the run has gone back to a checkpoint: what was reported after that step no longer counts."""
 
     def end(self, summary: RunEnd) -> None:
         """After the last step, whichever way the run ended."""

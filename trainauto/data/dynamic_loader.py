@@ -1,15 +1,12 @@
 """The loader whose batches and samples change their size while its workers stay alive."""
 
-import signal
 import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import FrameType
 from typing import Any
 
-import cv2
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -17,7 +14,6 @@ from torch.utils.data import DataLoader
 from trainauto.core.batch import Batch
 from trainauto.core.errors import InputError
 from trainauto.core.plan import Plan
-from trainauto.core.process import limit_private_memory
 from trainauto.core.sharding import SINGLE_PROCESS, SampleSharding
 from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
@@ -34,6 +30,7 @@ from trainauto.data.sampler import (
     positions_of,
 )
 from trainauto.data.split_batch import first_piece, logged_piece, without_first
+from trainauto.data.worker_start import start_worker
 
 Collated = tuple[dict[str, Tensor], list[tuple[str, str]]] | InputError
 
@@ -188,6 +185,26 @@ class DynamicDataLoader(DocumentedSetters):
         """Take back the batch that was handed out last: its samples come again, cut to the plan of then."""
         self._given -= batch.step_samples
 
+    def reorder(self, number: int) -> int:
+        """Draw what lies ahead in another order, and return from which position of the stream on.
+
+        It takes effect with the next iterator. A draw of which a part was handed out stays as it is.
+
+        Args:
+            number: decides the order, above 0.
+        """
+        self._advance_if_consumed()
+        draw = self._tail.next_draw
+        position = draw.first_sample + (self.sharding.total(draw.batch_size) if self._given else 0)
+        self.reorder_from(position, number)
+        return position
+
+    def reorder_from(self, position: int, number: int) -> None:
+        """Draw what comes from a position of the stream on in another order, as a log says."""
+        self._stream.reorder_from(position, number)
+        if position == self._tail.next_draw.first_sample:
+            self._tail = self._tail.asked_anew(self._batcher)
+
     def withdraw(self, batch: Batch) -> None:
         """Hand a batch that was taken back out again: what :meth:`requeue` did is undone."""
         self._given += batch.step_samples
@@ -282,7 +299,7 @@ class DynamicDataLoader(DocumentedSetters):
                 prefetch_factor=max(1, self.lookahead // self._num_workers) if self._num_workers else None,
                 collate_fn=partial(_collate, self.dataset.collate),
                 pin_memory=self._pin_memory,
-                worker_init_fn=partial(_start_worker, self._outlives_sigterm),
+                worker_init_fn=partial(start_worker, self._outlives_sigterm),
                 multiprocessing_context=self._context,
                 # A generator of its own: the default would draw from the run's random stream at every start and resume.
                 generator=torch.Generator(),
@@ -313,19 +330,3 @@ def _collate(
 ) -> Collated:
     """Make samples a batch; a failed one passes through as its error. Damaged files that were read travel with it."""
     return samples if isinstance(samples, InputError) else (together(samples), take_pending())
-
-
-def _start_worker(outlives_sigterm: bool, _worker: int) -> None:
-    # A memory budget is the training process's; workers would inherit it.
-    limit_private_memory(None)
-    # OpenCV's threads would multiply with the workers, and its pool does not survive a fork.
-    cv2.setNumThreads(0)
-    # Ctrl-C and a scheduler's SIGTERM reach the whole group; the run needs its workers to finish the step. The second
-    # SIGTERM is the pool's own, for a worker that does not end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if outlives_sigterm:
-        signal.signal(signal.SIGTERM, _ignore_once)
-
-
-def _ignore_once(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)

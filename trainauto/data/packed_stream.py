@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trainauto.core.hashing import splitmix64
 from trainauto.core.plan import Plan
 from trainauto.data.packing import BatchCost, BatchOrder, Bucketed, FewestBatches, Packing, SampleSizes, pack_by
-from trainauto.data.sampler import ShuffledStream
+from trainauto.data.sampler import REORDERS, ShuffledStream
 
 
 @dataclass
@@ -82,14 +82,14 @@ class PackedStream(ShuffledStream):
         known = self._epochs.get(epoch)
         if known is None:
             known = PackedEpoch(self.samples_of(epoch), np.zeros(0, np.int64), [])
-        if known.bound_at(place) == bound:
+        if self._is_packed_so(known, position, bound):
             return
         known = known.as_before(place)
-        if known.bound_at(place) == bound:
+        if self._is_packed_so(known, position, bound):
             self._epochs[epoch] = known
             return
         rest = np.sort(known.order[place:])
-        packed = self.batches_of(rest, bound, self.seed_from(place), epoch)
+        packed = self.batches_of(rest, bound, self._seed_from(position), epoch)
         self._epochs[epoch] = PackedEpoch(
             np.concatenate([known.order[:place], rest[packed.order]]),
             np.concatenate([known.ends[known.ends <= place], place + packed.ends]),
@@ -97,10 +97,21 @@ class PackedStream(ShuffledStream):
             known,
         )
 
-    def samples_of(self, epoch: int) -> NDArray[np.int64]:
-        """Return what an epoch gives out, in any order, shape (samples,): every sample once."""
-        del epoch
-        return np.arange(self.samples)
+    def _is_packed_so(self, known: PackedEpoch, position: int, bound: int) -> bool:
+        """Say whether what comes from a position on lies within a bound already, in the order that holds there."""
+        place = position % self.samples
+        is_other_order = self.is_reordered_at(position) and all(start != place for start, _ in known.bounds)
+        return known.bound_at(place) == bound and not is_other_order
+
+    def reorder_from(self, position: int, number: int) -> None:
+        """Give what comes from a position on in another order; it is packed when it is asked for."""
+        super().reorder_from(position, number)
+        epoch, place = divmod(position, self.samples)
+        self._epochs = {known: packed for known, packed in self._epochs.items() if known <= epoch}
+        if epoch in self._epochs:
+            self._epochs[epoch] = self._epochs[epoch].as_before(place)
+            if not place:
+                del self._epochs[epoch]
 
     def batches_of(self, rest: NDArray[np.int64], bound: int, seed: int, epoch: int) -> Packing:
         """Return batches within a bound: the rest of an epoch, by their places in ``rest``.
@@ -117,9 +128,10 @@ class PackedStream(ShuffledStream):
         rule, sizes = FewestBatches(self.cost, bound), self.sizes.take(rest)
         return self._batch_order.epoch(pack_by(rule, sizes), sizes, rule, seed, epoch)
 
-    def seed_from(self, place: int) -> int:
-        """Return the seed of what is packed from a place of an epoch on."""
-        return splitmix64(self.seed ^ splitmix64(place)) if place else self.seed
+    def _seed_from(self, position: int) -> int:
+        """Return the seed of what is packed from a position on."""
+        seed, place = self.seed_of(position), position % self.samples
+        return splitmix64(seed ^ splitmix64(place)) if place else seed
 
     def costs_of_first(self, indices: Sequence[int]) -> NDArray[np.int64]:
         """Return what the first one, two, three... of these samples cost together, shape (samples,); it never falls."""
@@ -142,13 +154,15 @@ class PackedStream(ShuffledStream):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what epochs not yet forgotten were packed by, for a checkpoint: places and bounds."""
-        return {str(epoch): [list(entry) for entry in packed.bounds] for epoch, packed in self._epochs.items()}
+        bounds = {str(epoch): [list(entry) for entry in packed.bounds] for epoch, packed in self._epochs.items()}
+        return {**super().state_dict(), **bounds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
+        super().load_state_dict(state)
         self._epochs.clear()
         for epoch, bounds in state.items():
-            for place, bound in bounds:
+            for place, bound in bounds if epoch != REORDERS else ():
                 self.pack_from(int(epoch) * self.samples + place, bound)
 
 

@@ -21,6 +21,9 @@ from trainauto.core.shuffling import shuffled_order
 from trainauto.data.batcher import FIXED_COUNT, Batcher
 from trainauto.data.dynamic_dataset import SampleKey
 
+REORDERS = "reorders"
+"""Of a stream's state: positions from which another order of samples holds, each with its number."""
+
 
 @dataclass(frozen=True)
 class PlannedBatch:
@@ -125,6 +128,11 @@ class StreamState:
         kept = tuple((number, other) for number, other in self.changes if number < at)
         return replace(self, changes=(*kept, (at, plan)))
 
+    def asked_anew(self, batcher: Batcher = FIXED_COUNT) -> "StreamState":
+        """Return this position with the samples of the next draw counted anew: their order is another one."""
+        draw = self.next_draw
+        return replace(self, next_draw=replace(draw, batch_size=batcher.batch_size(draw.first_sample, draw.plan)))
+
     def without_given(self, given: int, batcher: Batcher = FIXED_COUNT) -> "StreamState":
         """Return this position with the next draw begun anew behind its first ``given`` samples, of all ranks."""
         draw = self.next_draw
@@ -160,6 +168,9 @@ def positions_of(draw: PlannedBatch, sharding: SampleSharding, rank: int) -> lis
 class ShuffledStream:
     """The endless stream of samples: every sample once an epoch, in an order and with seeds fixed by one seed.
 
+    After a rollback what comes from a position on does so in another order, with other seeds; every sample still comes
+    once an epoch.
+
     Args:
         samples: samples in the set.
         seed: decides order and seeds.
@@ -172,6 +183,26 @@ class ShuffledStream:
         self.seed = seed
         self._seed_hash = splitmix64(seed)
         self._orders: dict[int, NDArray[np.int64]] = {}
+        self._reorders: tuple[tuple[int, int], ...] = ()  # positions, ascending, each with the number of its order
+
+    def reorder_from(self, position: int, number: int) -> None:
+        """Give what comes from a position on in another order; what was asked for of later positions is forgotten.
+
+        Args:
+            position: the first that changes.
+            number: decides the order, above 0.
+        """
+        self._reorders = (*(entry for entry in self._reorders if entry[0] < position), (position, number))
+        self._orders.clear()
+
+    def is_reordered_at(self, position: int) -> bool:
+        """Say whether another order begins exactly there."""
+        return any(start == position for start, _ in self._reorders)
+
+    def seed_of(self, position: int) -> int:
+        """Return the seed of the order that is in force at a position."""
+        number = next((number for start, number in reversed(self._reorders) if start <= position), 0)
+        return splitmix64(self.seed ^ splitmix64(number)) if number else self.seed
 
     def index_at(self, position: int) -> int:
         """Return which sample stands at a position of the stream."""
@@ -191,7 +222,8 @@ class ShuffledStream:
 
     def seed_at(self, position: int) -> int:
         """Return the seed for place, flips and rotation at a position of the stream."""
-        return splitmix64(self._seed_hash ^ position)
+        seed_hash = splitmix64(self.seed_of(position)) if self._reorders else self._seed_hash
+        return splitmix64(seed_hash ^ position)
 
     def keys(self, draw: PlannedBatch, sharding: SampleSharding = SINGLE_PROCESS, rank: int = 0) -> list[SampleKey]:
         """Return what the workers need to make a rank's samples of a draw."""
@@ -200,11 +232,13 @@ class ShuffledStream:
         return [SampleKey(sample, size, self.seed_at(p)) for sample, p in zip(samples, positions, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold of it: nothing, for it is a function of the seed."""
-        return {}
+        """Return what a checkpoint must hold of it: other orders, for the first one is a function of the seed."""
+        return {REORDERS: [list(entry) for entry in self._reorders]} if self._reorders else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
+        self._reorders = tuple((int(position), int(number)) for position, number in state.get(REORDERS, ()))
+        self._orders.clear()
 
     def forget_before(self, position: int) -> None:
         """Let go of what only positions before this one needed; nobody asks for them again."""
@@ -214,8 +248,26 @@ class ShuffledStream:
         if epoch not in self._orders:
             # Only neighbouring epochs are ever needed; O(samples) once an epoch, however far the run has come.
             self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}
-            self._orders[epoch] = shuffled_order(self.samples, self.seed, epoch)
+            self._orders[epoch] = self._order_of(epoch)
         return self._orders[epoch]
+
+    def samples_of(self, epoch: int) -> NDArray[np.int64]:
+        """Return what an epoch gives out, in any order, shape (samples,): every sample once."""
+        del epoch
+        return np.arange(self.samples)
+
+    def arranged(self, samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return samples of an epoch, which ascend, in the order that a seed decides."""
+        return samples[shuffled_order(len(samples), seed, epoch)]
+
+    def _order_of(self, epoch: int) -> NDArray[np.int64]:
+        first = epoch * self.samples
+        order = self.arranged(self.samples_of(epoch), self.seed_of(first), epoch)
+        for position, _ in self._reorders:
+            if first < position < first + self.samples:
+                kept, rest = np.split(order, [position - first])
+                order = np.concatenate([kept, self.arranged(np.sort(rest), self.seed_of(position), epoch)])
+        return order
 
 
 class DynamicBatchSampler:

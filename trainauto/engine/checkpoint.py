@@ -180,6 +180,23 @@ class Checkpoints:
         self._restore_best(_step_of(whole))
         return whole
 
+    def newest_whole_until(self, step: int) -> int | None:
+        """Return the newest step, up to one, whose checkpoint is as it was written; ``None`` where there is none.
+
+        Raises:
+            OSError: one cannot be read now.
+        """
+        return next((kept for kept in reversed(self.steps()) if kept <= step and not _damage(self.path(kept))), None)
+
+    def drop_after(self, step: int) -> None:
+        """Delete the checkpoints after a step that the run goes back to; one of them is the best no more."""
+        for later in self.steps():
+            if later > step:
+                self._delete(later)
+        if self.best is not None and self.best.step > step:
+            self.best = None
+        self.point_at(step)
+
     def latest(self) -> Path | None:
         """Return the newest checkpoint, or ``None``. Also restores which one is the best.
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainauto.core.decisions import USER_STOP, ClipAt, Decision, PlanChange, RateFactor, Stop
+from trainauto.core.decisions import USER_STOP, ClipAt, Decision, GiveUp, GoBack, PlanChange, RateFactor, Stop
 from trainauto.data.dynamic_loader import DynamicDataLoader
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ class Controls:
         stop_reason: why the run is to end; empty while it is not.
         termination: in one word for programs, where whoever stopped it has one.
         plan_changes: how often the plan was changed.
+        to_undo: what the engine is to carry out before the next step: going back to a checkpoint, or giving the run up.
     """
 
     def __init__(self, loader: DynamicDataLoader, max_norm: float | None) -> None:
@@ -31,6 +32,7 @@ class Controls:
         self.rate_factor = 1.0
         self.stop_reason = self.termination = ""
         self.plan_changes = 0
+        self.to_undo: GoBack | GiveUp | None = None
 
     def max_norm_of(self, pass_name: str) -> float | None:
         """Return the norm at which the gradients of a pass are clipped; ``None`` where they are not."""
@@ -58,6 +60,8 @@ class Controls:
                     self.max_norms[pass_name] = max_norm
                 case Stop(reason=reason, termination=termination):
                     self.stop_reason, self.termination = reason, termination
+                case GoBack() | GiveUp():
+                    self.to_undo = decision
 
     def state_dict(self) -> dict[str, Any]:
         """Return what automations have changed; the option file's own clip norm is not part of it.
@@ -79,5 +83,5 @@ class Controls:
         self.plan_changes = int(state["plan_changes"])
         self.stop_reason, self.termination = str(state["stop_reason"]), str(state.get("termination", ""))
         self.max_norms = dict(state.get("max_norms", {}))
-        if "max_norm" in state:
-            self.max_norm, self._clip_was_decided = state["max_norm"], True
+        self._clip_was_decided = "max_norm" in state
+        self.max_norm = state.get("max_norm", self.given_norm)

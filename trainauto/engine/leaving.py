@@ -7,6 +7,7 @@ from signal import Signals
 from trainauto.core.errors import Saving, TrainautoError, saving_before
 from trainauto.core.process import without_memory_limit
 from trainauto.core.run_events import EndStatus, RunEnd
+from trainauto.core.words import counted
 from trainauto.engine.oom_notes import write_oom_note
 from trainauto.engine.run import Run
 from trainauto.engine.run_errors import GroupOutOfMemoryError
@@ -52,7 +53,7 @@ def reporting_failure(run: Run) -> Iterator[None]:
 
 def end_of(run: Run, *, was_complete: bool) -> RunEnd:
     """Return how a run ended that no error has ended; ``was_complete`` before it began."""
-    facts = run.script.facts()
+    facts = (*run.script.facts(), *_undone(run))
     if run.signals.agreed:
         return _end(
             run, "interrupted", f"{Signals(run.signals.agreed).name} received", facts, resume_command=run.resume_command
@@ -66,6 +67,14 @@ def end_of(run: Run, *, was_complete: bool) -> RunEnd:
         reason = f"it was complete before, at {run.schedule.total} {unit}: raise {key} under train to continue"
         return _end(run, "completed", reason, facts)
     return _end(run, "completed", "the run has come to its length", facts)
+
+
+def _undone(run: Run) -> tuple[tuple[str, str], ...]:
+    """Say what was trained and is not kept, as (label, text)."""
+    if not run.rollbacks:
+        return ()
+    trained, undone = run.progress.steps + run.progress.undone_steps, run.progress.undone_steps
+    return (("undone", f"{undone} of {counted(trained, 'step')}, by {counted(len(run.rollbacks), 'rollback')}"),)
 
 
 def _end(

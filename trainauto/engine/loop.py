@@ -10,6 +10,7 @@ from trainauto.engine.few_steps import warn_of_few_steps
 from trainauto.engine.leaving import end_of, reporting_failure, saving_on_errors
 from trainauto.engine.long_steps import warning_if_long
 from trainauto.engine.oom_policy import on_group_oom
+from trainauto.engine.rollback import carry_out
 from trainauto.engine.run import Run
 from trainauto.engine.run_validation import validate, validate_if_due
 from trainauto.engine.step import optimize_parameters
@@ -42,6 +43,8 @@ def train(run: Run) -> RunEnd:
 
 def train_until_done(run: Run) -> None:
     """Train batch after batch, validate and save where that is due."""
+    if run.leaves_out_non_finite and not run.progress.steps:
+        run.save()  # what the first steps can go back to
     batches = iter(run.loader)
     if run.missed:
         validate(run, run.missed)
@@ -55,8 +58,12 @@ def train_until_done(run: Run) -> None:
             continue
         take_in(run, record)
         run.reporter.step(record, run.journal.take(), run.progress)
-        validate_if_due(run)
-        if run.is_due(run.frequencies.save):
+        if run.controls.to_undo is None:
+            validate_if_due(run)
+        if run.controls.to_undo is not None:
+            carry_out(run)
+            batches = iter(run.loader)
+        elif run.is_due(run.frequencies.save):
             run.save()
     run.save()
 

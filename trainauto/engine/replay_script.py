@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainauto.core.decisions import Decision, Stop
+from trainauto.core.decisions import Decision, GiveUp, GoBack, Stop
 from trainauto.core.records import MicrobatchSplit, StepRecord
 from trainauto.core.words import counted
 from trainauto.engine.gradients import planned_split
@@ -35,6 +35,10 @@ class FreeScript:
     def splits(self) -> Mapping[str, MicrobatchSplit]:
         """Return how the passes of this step are to run where that is not as the plan says."""
         return {}
+
+    def leaves_out_non_finite(self) -> bool:
+        """Say whether this step is to leave the weights alone where its gradients are no finite numbers."""
+        return False
 
     def refuse(self, failure: DoesNotFit) -> None:
         """Raise where a step has to fit: here its batch is given back."""
@@ -112,6 +116,10 @@ class LoggedScript(FreeScript):
                 splits[name] = MicrobatchSplit(max(split.micro_batches, fewest), extent, split.without_onednn)
         return splits
 
+    def leaves_out_non_finite(self) -> bool:
+        """Say whether it left them alone when it was logged."""
+        return bool(self._now.non_finite)
+
     def refuse(self, failure: DoesNotFit) -> None:
         """Raise: a step of the log that does not fit in any way cannot be repeated.
 
@@ -132,7 +140,12 @@ class LoggedScript(FreeScript):
         self._repeated += 1
         self._compare_pieces(record)
         self._compare_losses(record)
-        decided = [decision for decision in self._decided(record.step) if not decision.early]
+        # How it went wrong is repeated up to its last step; what a run undid is not in its log any more.
+        decided: list[Decision] = [
+            decision
+            for decision in self._decided(record.step)
+            if not decision.early and not isinstance(decision, GoBack | GiveUp)
+        ]
         if record.step < self._last_step:
             decided = [decision for decision in decided if not isinstance(decision, Stop)]
         stops = any(isinstance(decision, Stop) for decision in decided)

@@ -5,10 +5,11 @@ random generators and buffers go back to where they were, and the same samples r
 have stepped before are not undone: where no pieces fit after them, the same samples are cut down (smaller crops).
 """
 
-import math
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
 
+logger = logging.getLogger(__name__)
+
 SHOWN_FILES = 8
 
 
@@ -44,6 +47,8 @@ class StepSettings:
         splits: how passes ran when this step was logged: they run so from the start.
         may_requeue: whether a batch that does not fit may be given back to the loader. Once a pass has stepped it may
             not, for what has stepped is never undone; samples are then cut.
+        leaves_out_non_finite: whether a pass whose gradients are no finite numbers leaves the weights alone; else it
+            ends the run.
     """
 
     max_norm: float | None = None
@@ -52,6 +57,7 @@ class StepSettings:
     splits: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     may_requeue: bool = True
     max_norms: Mapping[str, float | None] = field(default_factory=dict)
+    leaves_out_non_finite: bool = False
 
     def max_norm_of(self, pass_name: str) -> float | None:
         """Return the norm at which the gradients of a pass are clipped; ``None`` where they are not."""
@@ -82,7 +88,8 @@ def optimize_parameters(
         ranks: who trains the other samples of the step.
 
     Raises:
-        NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched.
+        NonFiniteError: a loss term or a gradient is NaN or Inf; the weights of that pass are untouched. Not where the
+            settings leave such a pass out.
         RankAbortedError, GroupOutOfMemoryError, OptimizerOutOfMemoryError: the run cannot continue.
     """
     step = _Step(model, batch, settings, snapshot or StepSnapshot(model.networks.values(), model.device), ranks)
@@ -125,6 +132,7 @@ class _Step:
         self._losses: dict[str, float] = {}
         self._norms: dict[str, float] = {}
         self._skipped: list[str] = []
+        self._non_finite: list[str] = []
         self._failures: list[Failure] = []
         self._splits: dict[str, MicrobatchSplit] = {}
 
@@ -156,11 +164,19 @@ class _Step:
         if gradients.split != as_planned(self._batch):
             self._splits[objective.name] = gradients.split
         max_norm = self._settings.max_norm_of(objective.name)
-        losses, norm = _read_and_clip(objective, gradients.terms, max_norm, self._batch, self._model.finite_numbers)
+        losses, norm = _read_and_clip(objective, gradients.terms, max_norm)
+        if wrong := _what_is_not_finite(objective, losses, norm, self._batch):
+            message = f"{wrong}\n{_where(self._batch)}\n  {self._model.finite_numbers}"
+            if not self._settings.leaves_out_non_finite:
+                raise NonFiniteError(message)
+            logger.warning("%s", message)
         self._losses |= losses
         self._norms[objective.name] = norm
         self._failures += gradients.failures
-        if not _step_optimizer(objective):
+        # By the norm alone, which is the same on all ranks; a scaler leaves steps out by itself.
+        if objective.scaler is None and not isfinite(norm):
+            self._leave_out(objective)
+        elif not _step_optimizer(objective):
             self._skipped.append(objective.name)
         self._has_stepped = True
         self._snapshot.commit_pass()
@@ -171,7 +187,21 @@ class _Step:
         self._snapshot.commit_step()
         _move_averages(self._model, self._settings.average_share)
         seconds = time.perf_counter() - self._start
-        return Stepped(self._losses, self._norms, tuple(self._skipped), seconds, tuple(self._failures), self._splits)
+        return Stepped(
+            self._losses,
+            self._norms,
+            tuple(self._skipped),
+            seconds,
+            tuple(self._failures),
+            self._splits,
+            tuple(self._non_finite),
+        )
+
+    def _leave_out(self, objective: Objective) -> None:
+        """Undo a pass: its weights stay, and so do the buffers that it has changed."""
+        objective.optimizer.zero_grad(set_to_none=True)
+        self._snapshot.restore()
+        self._non_finite.append(objective.name)
 
     def _gradients_here(self, objective: Objective) -> Gradients | DoesNotFit:
         if self._tensors is None:
@@ -207,9 +237,9 @@ class _Step:
 
 
 def _read_and_clip(
-    objective: Objective, terms: Mapping[str, Tensor], max_norm: float | None, batch: Batch, advice: str
+    objective: Objective, terms: Mapping[str, Tensor], max_norm: float | None
 ) -> tuple[dict[str, float], float]:
-    """Bring losses and gradient norm to the host, refuse what is not finite, clip.
+    """Bring losses and gradient norm to the host, and clip.
 
     All figures travel at once: on CUDA it is the one place of a pass that waits for the device.
     """
@@ -221,21 +251,24 @@ def _read_and_clip(
     if hasattr(total, "full_tensor"):  # of weights that are spread over the ranks
         total = total.full_tensor()
     *values, norm = torch.stack([*terms.values(), total]).tolist()
-    losses = dict(zip(terms, values, strict=True))
-    for name, value in losses.items():
-        if not math.isfinite(value):
-            raise NonFiniteError(
-                _non_finite(f"loss term '{name}' of pass '{objective.name}' is {value}", batch, advice)
-            )
-    # With loss scaling an overflow is expected now and then; the scaler skips that step and lowers its factor.
-    if objective.scaler is None and not math.isfinite(norm):
-        elsewhere = " (of all ranks: one whose own loss is not finite names its files)" if batch.others else ""
-        raise NonFiniteError(
-            _non_finite(f"the gradient norm of pass '{objective.name}' is {norm}{elsewhere}", batch, advice)
-        )
-    if max_norm is not None and norm > max_norm:
+    if max_norm is not None and isfinite(norm) and norm > max_norm:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
-    return losses, norm
+    return dict(zip(terms, values, strict=True)), norm
+
+
+def _what_is_not_finite(objective: Objective, losses: Mapping[str, float], norm: float, batch: Batch) -> str:
+    """Say which figure of a pass is no finite number; empty where all are.
+
+    With loss scaling an overflow of gradients is expected now and then; the scaler skips that step and lowers its
+    factor.
+    """
+    for name, value in losses.items():
+        if not isfinite(value):
+            return f"loss term '{name}' of pass '{objective.name}' is {value}"
+    if objective.scaler is not None or isfinite(norm):
+        return ""
+    elsewhere = " (of all ranks: one whose own loss is not finite names its files)" if batch.others else ""
+    return f"the gradient norm of pass '{objective.name}' is {norm}{elsewhere}"
 
 
 def _step_optimizer(objective: Objective) -> bool:
@@ -269,7 +302,7 @@ def _move_averages(model: BaseModel, average_share: float) -> None:
     model.after_step(average_share)
 
 
-def _non_finite(what: str, batch: Batch, advice: str) -> str:
+def _where(batch: Batch) -> str:
     files = "\n".join(f"    {name}" for name in batch.names[:SHOWN_FILES])
     more = f"\n    ... and {len(batch) - SHOWN_FILES} more" if len(batch) > SHOWN_FILES else ""
-    return f"{what}\n  plan: {batch.plan}\n  files of the batch:\n{files}{more}\n  {advice}"
+    return f"  plan: {batch.plan}\n  files of the batch:\n{files}{more}"

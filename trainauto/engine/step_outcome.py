@@ -86,6 +86,7 @@ class Stepped:
         seconds: how long it took.
         failures: passes that ran out of memory on the way, in order.
         pieces: how each pass ran in the end that did not run as the plan says.
+        non_finite: passes whose gradients were no finite numbers, so that their weights were left alone.
     """
 
     losses: Mapping[str, float]
@@ -94,6 +95,7 @@ class Stepped:
     seconds: float
     failures: tuple[Failure, ...] = field(default=())
     pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
+    non_finite: tuple[str, ...] = ()
 
 
 StepOutcome = Stepped | DoesNotFit

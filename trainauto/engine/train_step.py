@@ -52,6 +52,7 @@ def begin_step(run: Training, batch: Batch) -> StepSettings:
         splits=run.script.splits(),
         may_requeue=run.script.is_free,
         max_norms=run.controls.max_norms,
+        leaves_out_non_finite=run.leaves_out_non_finite or run.script.leaves_out_non_finite(),
     )
 
 
@@ -103,6 +104,7 @@ def record_step(
         predicted=predicted,
         pieces=outcome.pieces,
         draw_samples=batch.draw_samples,
+        non_finite=outcome.non_finite,
     )
     record, failures, run.signals.agreed = reduce_step(
         run.ranks, run.loader.sharding, mine, outcome.failures, run.signals.received

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch.optim import Optimizer
 
-from trainauto.core.decisions import RunFacts
+from trainauto.core.decisions import Rollback, RunFacts
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import Progress, StepRecord
 from trainauto.data.dynamic_loader import DynamicDataLoader
@@ -66,6 +66,9 @@ class Training:
         limit_bytes: memory that a rank may use: the least of all, or where batches follow memory, the most.
         memory_target_bytes: peak that a controller steers to; ``None`` where none does.
         ranks: who trains it together; only the first has automations, reports, and writes.
+        leaves_out_non_finite: whether a step whose gradients are no finite numbers leaves the weights alone, since an
+            automation watches for that; else it ends the run.
+        rollbacks: how the run has gone back to checkpoints so far, in order.
     """
 
     model: BaseModel
@@ -85,6 +88,8 @@ class Training:
     limit_bytes: int | None = None
     memory_target_bytes: int | None = None
     ranks: Communicator = SINGLE_PROCESS
+    leaves_out_non_finite: bool = False
+    rollbacks: tuple[Rollback, ...] = ()
     snapshot: StepSnapshot = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,7 +107,14 @@ class Training:
             folder: the run's own; empty where it writes nothing.
         """
         size, norm = self.ranks.world_size, self.controls.given_norm
-        return RunFacts(self.axes, self.loader.plan, world_size=size, folder=folder, max_norm=norm)
+        return RunFacts(
+            self.axes,
+            self.loader.plan,
+            world_size=size,
+            folder=folder,
+            max_norm=norm,
+            rollbacks=len(self.rollbacks),
+        )
 
     def decided_parts(self) -> dict[str, Any]:
         """Return what decisions change, for a checkpoint."""

@@ -33,6 +33,15 @@ class FinalMetrics:
             best = best_of(values, record.better_is_higher.get(name))
             self._kept[record.dataset, name] = _Kept(best, record)
 
+    def forget_after(self, step: int) -> None:
+        """Forget what was found after a step: it is undone. A best value from before stays."""
+        kept: dict[tuple[str, str], _Kept] = {}
+        for name, one in self._kept.items():
+            best = one.best if one.best is not None and (one.best.step or 0) <= step else None
+            if one.last.step <= step:
+                kept[name] = _Kept(best, one.last)
+        self._kept = kept
+
     def lines(self, width: int, since: str) -> list[str]:
         """Return a table of last and best values beside what costs nothing; empty without a validation.
 

@@ -8,7 +8,7 @@ can still be copied whole.
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
+from trainauto.core.decisions import ClipAt, Decision, GiveUp, GoBack, KeepPlan, PlanChange, RateFactor, Rollback, Stop
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import MicrobatchSplit, Progress, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
@@ -141,6 +141,12 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
             action += f" in pass {pass_name}" if pass_name else ""
         case Stop():
             action = "stop"
+        case GoBack(good_until=good_until):
+            action = f"back to a checkpoint of step {good_until} or before"
+        case GiveUp():
+            action = "the run is given up"
+        case Rollback(from_step=from_step, order=order):
+            action = f"back from step {from_step}, samples in another order (no. {order})"
     return wrapped(f"step {step}: {action}: {decision.reason}", width)
 
 

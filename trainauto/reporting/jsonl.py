@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.decisions import Decision, decision_to_dict
+from trainauto.core.decisions import Decision, Rollback, decision_to_dict
 from trainauto.core.json_text import to_json
 from trainauto.core.record_json import step_to_dict, validation_to_dict
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
-from trainauto.core.run_events import Picture
+from trainauto.core.run_events import Picture, RunSummary
 from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import RunDirectory
 
@@ -32,6 +32,7 @@ class JsonLines(Sink):
     """
 
     def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.time) -> None:
+        self._run = run
         self._records, self._validations, self._decisions = run.records, run.validations, run.decisions
         self._clock = clock
         self._steps: _Appender | None = None
@@ -46,6 +47,13 @@ class JsonLines(Sink):
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
         """Write the scores of a validation, then what was decided upon it."""
         self._add(self._validations, validation_to_dict(record), record.step, decisions)
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
+        """Put the lines of undone steps aside, cut them off, and write the rollback."""
+        self.close()
+        self._run.set_aside(rollback.to_step, rollback.order)
+        self._run.rewind(summary.progress.steps)
+        add_decision(self._run, rollback.to_step, rollback, self._clock())
 
     def close(self) -> None:
         """Write what waits for room, if there is any now, and close the file of steps."""
@@ -71,6 +79,19 @@ class JsonLines(Sink):
             else:
                 _append_once(path, self._waiting[path])
             del self._waiting[path]
+
+
+def add_decision(run: RunDirectory, step: int, decision: Decision, time_s: float) -> None:
+    """Write one more decision to the end of decisions.jsonl.
+
+    Args:
+        run: the run's folder.
+        step: that it is logged with; no earlier one than the last line's.
+        decision: what was decided.
+        time_s: seconds since 1970.
+    """
+    line = decision_to_dict(step, decision) | {"time": round(time_s, 3)}
+    _append_once(run.decisions, (to_json(line) + "\n").encode())
 
 
 class _Appender:

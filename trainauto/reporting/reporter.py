@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
 from trainauto.reporting.sinks import Sink
@@ -48,6 +48,10 @@ class Reporter:
     ) -> None:
         """Pass on a validation."""
         self._tell(lambda sink: sink.validation(record, pictures, decisions))
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
+        """Pass on that the run has gone back to a checkpoint."""
+        self._tell(lambda sink: sink.rolled_back(summary, rollback))
 
     def message(self, text: str, level: int = logging.INFO) -> None:
         """Pass on something said in words."""

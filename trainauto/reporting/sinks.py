@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 
@@ -24,6 +24,9 @@ class Sink:
 
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:
         """After a validation set, with some of its pictures and what was decided upon it."""
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
+        """After the run has gone back to a checkpoint, where ``summary.progress`` stands: what came after is undone."""
 
     def message(self, text: str, level: int) -> None:
         """Something said through the logger ``trainauto``, at one of the levels of :mod:`logging`."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.errors import InputError
 from trainauto.core.files import write_text_atomically
 from trainauto.core.json_text import to_json
@@ -95,6 +95,11 @@ class SummaryJson(Sink):
     def validation(self, record: ValidationRecord, pictures: Sequence[Picture], decisions: Sequence[Decision]) -> None:  # noqa: ARG002
         """Keep what it found; it is written with the next logging step."""
         self._validations.add(validation_to_dict(record))
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:  # noqa: ARG002
+        """Forget what was undone."""
+        self._window.clear()
+        self.start(summary)
 
     def end(self, summary: RunEnd) -> None:
         """Write how it ended."""

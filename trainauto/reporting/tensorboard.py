@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.decisions import Decision, PlanChange, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import ImageArray, Picture, RunEnd, RunSummary
 from trainauto.reporting.curves import Unit, oom_words, step_curves, unit_at_start, unit_for, validation_curves
@@ -89,6 +89,13 @@ class TensorBoard(Sink):
             self._writer.add_image(tag, side_by_side(picture), record.step, dataformats="HWC")
         self._say_adjustments(decisions, record.step)
         self._writer.flush()
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
+        """Open another event file, which hides what was undone."""
+        self.close()
+        self._window.clear()
+        self.start(summary)
+        self._say("rollback", decision_lines(rollback.to_step, rollback, 0)[0], rollback.to_step)
 
     def end(self, summary: RunEnd) -> None:  # noqa: ARG002
         """Write the steps not yet written, and the page where no memory was ever measured."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainauto.core.decisions import Decision, PlanChange
+from trainauto.core.decisions import Decision, PlanChange, Rollback
 from trainauto.core.plan import Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, Picture, RunEnd, RunSummary
@@ -108,6 +108,12 @@ class TextSink(Sink):
             self.time_left.validation(record.seconds)
         self._write_all(validation_lines(record, self.width))
         self._write_decisions(record.step, decisions)
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:  # noqa: ARG002
+        """Write it, and forget what undone validations found."""
+        self._metrics.forget_after(rollback.to_step)
+        self._window.clear()
+        self._write_decisions(rollback.to_step, [rollback])
 
     def message(self, text: str, level: int) -> None:
         """Write a message, wrapped; a block of several lines stays as it is, so that it can be copied."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -204,6 +205,11 @@ class RunDirectory:
         return self.path / "validation"
 
     @property
+    def undone(self) -> Path:
+        """Folder of what was logged of steps that rollbacks have undone."""
+        return self.path / "undone"
+
+    @property
     def checkpoints(self) -> Path:
         """Folder of checkpoints."""
         return self.path / "checkpoints"
@@ -223,6 +229,16 @@ class RunDirectory:
         """
         for path in (self.records, self.decisions, self.validations):
             _keep_until(path, step)
+
+    def set_aside(self, step: int, number: int) -> None:
+        """Keep what was recorded after ``step`` in files of its own: it is undone by a rollback of that number."""
+        for path in (self.records, self.decisions, self.validations):
+            start_bytes = length_until(path, step)
+            if path.exists() and path.stat().st_size > start_bytes:
+                self.undone.mkdir(exist_ok=True)
+                write_atomically(
+                    self.undone / f"{number}_{path.name}", partial(_copy, path, start=start_bytes, end=None)
+                )
 
 
 def _make_folder(base: Path) -> Path:
@@ -257,14 +273,17 @@ def _keep_until(path: Path, step: int) -> None:
     if kept_bytes == size_bytes:
         return
 
-    def write(temporary: Path) -> None:
-        with path.open("rb") as source, temporary.open("wb") as target:
-            remaining = kept_bytes
-            while remaining and (block := source.read(min(remaining, 1 << 20))):
-                target.write(block)
-                remaining -= len(block)
+    write_atomically(path, partial(_copy, path, start=0, end=kept_bytes))
 
-    write_atomically(path, write)
+
+def _copy(path: Path, target: Path, *, start: int, end: int | None) -> None:
+    """Copy the bytes of a file from ``start`` up to ``end``; ``None`` copies all that follows."""
+    remaining = (path.stat().st_size if end is None else end) - start
+    with path.open("rb") as source, target.open("wb") as copied:
+        source.seek(start)
+        while remaining and (block := source.read(min(remaining, 1 << 20))):
+            copied.write(block)
+            remaining -= len(block)
 
 
 def length_until(path: Path, step: int) -> int:

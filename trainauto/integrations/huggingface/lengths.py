@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainauto.core.errors import InputError
-from trainauto.core.shuffling import shuffled_order
 from trainauto.data.sampler import ShuffledStream
 
 LOOKED_AT = 4096
@@ -87,12 +86,11 @@ def _row(sample: Any, key: str) -> Any:
 
 
 class SequentialStream(ShuffledStream):
-    """Samples in the order of the dataset, every epoch."""
+    """Samples in the order of the dataset, every epoch; after a rollback in another one."""
 
-    def order(self, epoch: int) -> NDArray[np.int64]:
-        """Return the samples in their order."""
-        del epoch
-        return np.arange(self.samples)
+    def arranged(self, samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return samples in their order, where it is not to be another one."""
+        return samples if seed == self.seed else super().arranged(samples, seed, epoch)
 
 
 class LengthGroupedStream(ShuffledStream):
@@ -111,15 +109,12 @@ class LengthGroupedStream(ShuffledStream):
         self._lengths = lengths
         self._window = max(1, window)
 
-    def order(self, epoch: int) -> NDArray[np.int64]:
-        """Return the samples of an epoch in their order."""
-        if epoch not in self._orders:
-            self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}
-            self._orders[epoch] = self._grouped(shuffled_order(self.samples, self.seed, epoch))
-        return self._orders[epoch]
+    def arranged(self, samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return samples of an epoch in groups of similar length."""
+        return self._grouped(super().arranged(samples, seed, epoch))
 
     def _grouped(self, shuffled: NDArray[np.int64]) -> NDArray[np.int64]:
-        windows = [shuffled[start : start + self._window] for start in range(0, self.samples, self._window)]
+        windows = [shuffled[start : start + self._window] for start in range(0, len(shuffled), self._window)]
         grouped = np.concatenate([window[np.argsort(-self._lengths[window], kind="stable")] for window in windows])
         longest = int(np.argmax(self._lengths[grouped]))
         grouped[[0, longest]] = grouped[[longest, 0]]

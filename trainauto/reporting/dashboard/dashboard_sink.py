@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.errors import InputError
 from trainauto.core.files import found_at, place_below
 from trainauto.core.record_json import validation_to_dict
@@ -91,6 +91,11 @@ class Dashboard(Sink):
         for decision in decisions:
             self._history.decision(record.step, decision, now)
         self._pictures.add(record, pictures, self._files(record, pictures))
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:  # noqa: ARG002
+        """Forget what was undone, and write the page."""
+        self._history = self._resumed(summary)
+        self._write()
 
     def end(self, summary: RunEnd) -> None:
         """Write how it ended."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor, Stop
+from trainauto.core.decisions import ClipAt, Decision, GiveUp, GoBack, KeepPlan, PlanChange, RateFactor, Rollback, Stop
 from trainauto.core.records import StepRecord
 from trainauto.core.units import size_text
 from trainauto.core.words import counted, visible
@@ -28,7 +28,7 @@ class Event:
 
     Attributes:
         step: after which step, or at which.
-        kind: ``plan``, ``oom``, ``resume``, ``rate``, ``stop``, ``end``, ``fail`` or ``note``.
+        kind: ``plan``, ``oom``, ``resume``, ``rate``, ``rollback``, ``stop``, ``end``, ``fail`` or ``note``.
         title: what, in a few words.
         text: why.
         time: when, in seconds since 1970; ``None`` where nobody has written it down.
@@ -96,6 +96,15 @@ def event_of(step: int, decision: Decision, time: float | None) -> Event:
             return Event(step, "rate", f"{title} in pass {pass_name}" if pass_name else title, decision.reason, time)
         case Stop():
             return Event(step, "stop", "asked to stop", decision.reason, time)
+        case GoBack(good_until=good_until):
+            title = f"asked to go back to a checkpoint of step {good_until} or before"
+            return Event(step, "rollback", title, decision.reason, time)
+        case GiveUp():
+            return Event(step, "fail", "given up", decision.reason, time)
+        case Rollback(from_step=from_step):
+            undone = counted(from_step - step, "step")
+            title = f"back from step {from_step} ({undone} undone), samples in another order"
+            return Event(step, "rollback", title, decision.reason, time)
 
 
 def shortage_of(record: StepRecord, time: float | None) -> Event:

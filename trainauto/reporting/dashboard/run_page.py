@@ -51,7 +51,7 @@ def _learning(history: RunHistory) -> list[Block]:
     terms = _beginning(history, names.TERM)
     series = [line("sum" if terms else "loss", history.curves, names.LOSS)]
     series += [line(name.removeprefix(names.TERM), history.curves, name) for name in terms]
-    marks = marks_of(history.events, ("resume", "fail"))
+    marks = marks_of(history.events, ("resume", "rollback", "fail"))
     tasks = [line(name.removeprefix(names.TASK), history.curves, name) for name in _beginning(history, names.TASK)]
     return [
         *chart("loss", "Loss", series, axis="auto", marks=marks),
@@ -94,7 +94,7 @@ def _metric_table(history: RunHistory) -> list[Block]:
 def _rates(history: RunHistory) -> list[Block]:
     rates = [line(name.removeprefix(names.RATE), history.curves, name) for name in _beginning(history, names.RATE)]
     norms = [line(name.removeprefix(names.NORM), history.curves, name) for name in _beginning(history, names.NORM)]
-    changed = marks_of(history.events, ("rate", "resume"))
+    changed = marks_of(history.events, ("rate", "resume", "rollback"))
     return [
         *chart("rate", "Learning rate", rates, from_zero=True, marks=changed),
         *chart("norm", "Gradient norm", norms, axis="auto", note="before clipping", marks=changed),
@@ -114,7 +114,7 @@ def _memory(history: RunHistory, about: About) -> list[Block]:
     if about.target_bytes and curves.steps:
         ends = [curves.steps[0], curves.steps[-1]]
         series.append(points("target", ends, [about.target_bytes] * 2, "dash"))
-    marks = marks_of(history.events, ("plan", "oom", "resume"))
+    marks = marks_of(history.events, ("plan", "oom", "resume", "rollback"))
     note = "of each step: the highest; lines across are plans, memory that ran out, resumes"
     return chart("memory", "Memory", series, unit="bytes", from_zero=True, note=note, marks=marks)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from trainauto.core.decisions import ClipAt, Decision, KeepPlan, PlanChange, RateFactor
+from trainauto.core.decisions import ClipAt, Decision, GoBack, KeepPlan, PlanChange, RateFactor, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunEnd, RunSummary
 from trainauto.core.words import visible
@@ -107,6 +107,12 @@ class Trackers(Sink):
             self._show_memory_in(unit_for(record.peak.allocated))
         self._tell_values(record.step, validation_curves(record, self._unit), is_kept=True)
         self._tell_decisions(decisions, record.step)
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
+        """Tell of it. What trackers were told of undone steps stays with them: none of them takes anything back."""
+        self._window.clear()
+        self._progress = summary.progress
+        self._tell_decisions([rollback], rollback.to_step)
 
     def end(self, summary: RunEnd) -> None:
         """Tell of the last steps and how the run ended, and wait a while for what was not taken yet."""
@@ -214,5 +220,7 @@ def _kind(decision: Decision) -> str:
             return "rate"
         case ClipAt():
             return "clip"
+        case GoBack() | Rollback():
+            return "rollback"
         case _:
             return "stop"

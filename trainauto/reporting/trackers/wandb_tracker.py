@@ -66,6 +66,7 @@ class WandbTracker(Tracker):
         self._run.define_metric(_STEP, hidden=True)
         self._run.define_metric("*", step_metric=_STEP)
         self._ahead = max(0, self._run.starting_step - run.resumed_after)
+        self._newest = 0
         self._events = EventTable()
 
     def log(self, point: Point) -> None:
@@ -94,4 +95,7 @@ class WandbTracker(Tracker):
             self._events.note_sent()
 
     def _log(self, values: Mapping[str, Any], step: int) -> None:
-        self._run.log({**values, _STEP: step}, step=step + self._ahead)
+        # After a rollback steps come a second time, and wandb drops what is said of a step before its newest.
+        self._ahead = max(self._ahead, self._newest - step)
+        self._newest = step + self._ahead
+        self._run.log({**values, _STEP: step}, step=self._newest)

@@ -53,14 +53,13 @@ class StepOrder(ShuffledStream):
         super().__init__(batches.samples, batches.seed)
         self._batches = batches
 
-    def order(self, epoch: int) -> NDArray[np.int64]:
-        """Return the samples of an epoch in their order."""
-        if epoch not in self._orders:
-            self._orders = {known: order for known, order in self._orders.items() if abs(known - epoch) <= 1}
-            samples = self._batches.samples_of(epoch)
-            packed = self._batches.batches_of(samples, NO_BOUND, self.seed, epoch)
-            self._orders[epoch] = samples[packed.order]
-        return self._orders[epoch]
+    def samples_of(self, epoch: int) -> NDArray[np.int64]:
+        """Return what an epoch gives out, ascending."""
+        return self._batches.samples_of(epoch)
+
+    def arranged(self, samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return samples of an epoch as their batches have them."""
+        return samples[self._batches.batches_of(samples, NO_BOUND, seed, epoch).order]
 
 
 class PaddedSamples(NestedSamples):

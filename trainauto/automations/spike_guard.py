@@ -1,0 +1,141 @@
+"""Undoing what damages a run: a loss that leaps, gradients that are no numbers."""
+
+from collections import deque
+from collections.abc import Mapping
+from math import isfinite, sqrt
+from statistics import median
+from typing import Any
+
+from trainauto.automations.registry import AUTOMATIONS
+from trainauto.core.automation import Automation
+from trainauto.core.decisions import GiveUp, GoBack, RunFacts
+from trainauto.core.records import StepRecord
+from trainauto.core.words import counted
+
+WINDOW_STEPS = 100
+"""Steps whose losses say what is usual."""
+
+FEWEST_STEPS = 50
+"""Losses before anything is called unusual."""
+
+FAR_DEVIATIONS = 10.0
+"""Robust standard deviations that a loss must lie above the median to be far off."""
+
+FAR_SHARE = 0.5
+"""And the share of the median that it must lie above it at least: losses of a run that has converged hardly scatter."""
+
+IN_A_ROW = 3
+"""Steps that must be far off, one after the other: a single one is a batch, and the next one shows what it did."""
+
+NORMAL = 1.4826
+"""Standard deviations of a normal distribution in a median absolute deviation (1 / its 75 % quantile)."""
+
+
+@AUTOMATIONS.register("SpikeGuard")
+class SpikeGuard(Automation):
+    """Goes back to the last good checkpoint where the loss leaps or is no number, with the samples in another order.
+
+    A loss leaps where three steps one after another lie ten robust standard deviations above the median of the last
+    100, and half of that median as well. Noise is taken to fall with the root of the batch. A checkpoint is good if the
+    step after it was: the update that does the damage comes a step before the loss that shows it. Steps whose gradients
+    are no finite numbers leave the weights alone.
+
+    Args:
+        max_rollbacks: how often a run goes back; after that, it ends with an error.
+        skip_nonfinite: steps one after another whose loss or gradients may be no finite numbers before it goes back.
+    """
+
+    watches = True
+    goes_back = True
+
+    def __init__(self, max_rollbacks: int = 3, skip_nonfinite: int = 0) -> None:
+        if max_rollbacks < 0:
+            raise ValueError(f"max_rollbacks must be 0 or more, got {max_rollbacks}")
+        if skip_nonfinite < 0:
+            raise ValueError(f"skip_nonfinite must be 0 steps or more, got {skip_nonfinite}")
+        self._max_rollbacks, self._skip = max_rollbacks, skip_nonfinite
+        self._rollbacks = 0
+        self._usual: deque[tuple[float, int]] = deque(maxlen=WINDOW_STEPS)
+        self._far: list[float] = []
+        self._non_finite = 0
+        self._kind: tuple[tuple[str, ...], int] | None = None
+
+    def on_run_start(self, facts: RunFacts) -> None:
+        """Learn how often the run has gone back."""
+        self._rollbacks = facts.rollbacks
+
+    def on_step_end(self, record: StepRecord) -> GoBack | GiveUp | None:
+        """Look at the losses and gradients of a step."""
+        if not record.losses or not record.shape.samples:
+            return None
+        loss = sum(record.losses.values())
+        if record.non_finite or not isfinite(loss):
+            return self._on_non_finite(record)
+        self._non_finite = 0
+        self._note_kind(record)
+        return self._on_loss(loss, record)
+
+    def _on_non_finite(self, record: StepRecord) -> GoBack | GiveUp | None:
+        self._non_finite += 1
+        self._far = []
+        if self._non_finite <= self._skip:
+            return None
+        passes = ", ".join(record.non_finite)
+        what = f"the gradients of {passes} are no finite numbers" if passes else "the loss is no finite number"
+        times = f" for {counted(self._non_finite, 'step')}, up to step {record.step}" if self._skip else ""
+        return self._go_back(f"{what}{times}", record.step - self._non_finite + 1)
+
+    def _on_loss(self, loss: float, record: StepRecord) -> GoBack | GiveUp | None:
+        bound = self._bound(record.shape.samples)
+        if bound is None or loss <= bound:
+            self._far = []
+            self._usual.append((loss, record.shape.samples))
+            return None
+        self._far.append(loss)
+        if len(self._far) < IN_A_ROW:
+            return None
+        losses = ", ".join(f"{far:.4g}" for far in self._far)
+        usual = median(known for known, _ in self._usual)
+        reason = f"the loss leaps: {losses}, where {usual:.4g} is usual and {bound:.4g} is far off"
+        return self._go_back(reason, record.step - IN_A_ROW + 1)
+
+    def _bound(self, samples: int) -> float | None:
+        """Return what a loss over so many samples is far off above; ``None`` while too little is known."""
+        if len(self._usual) < FEWEST_STEPS:
+            return None
+        middle = median(loss for loss, _ in self._usual)
+        scatter = NORMAL * median(abs(loss - middle) * sqrt(count) for loss, count in self._usual)
+        return middle + max(FAR_DEVIATIONS * scatter / sqrt(samples), FAR_SHARE * abs(middle))
+
+    def _note_kind(self, record: StepRecord) -> None:
+        """Where terms of the loss come or go, or crops change their size, nothing is compared with losses of before."""
+        kind = tuple(sorted(record.losses)), 0 if record.shape.tokens else record.plan.size
+        if self._kind not in (None, kind):
+            self._usual.clear()
+            self._far = []
+        self._kind = kind
+
+    def _go_back(self, reason: str, first_step: int) -> GoBack | GiveUp:
+        """Undo what went wrong from a step on."""
+        good_until = max(0, first_step - 2)
+        if self._rollbacks < self._max_rollbacks:
+            return GoBack(good_until, reason)
+        times = f", after {counted(self._rollbacks, 'rollback')}" if self._rollbacks else ""
+        return GiveUp(good_until, f"{reason}{times}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is usual, and what has been unusual of late."""
+        return {
+            "usual": [list(step) for step in self._usual],
+            "far": list(self._far),
+            "non_finite": self._non_finite,
+            "kind": None if self._kind is None else [list(self._kind[0]), self._kind[1]],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back :meth:`state_dict`."""
+        self._usual.clear()
+        self._usual.extend((float(loss), int(samples)) for loss, samples in state["usual"])
+        self._far, self._non_finite = [float(loss) for loss in state["far"]], int(state["non_finite"])
+        kind = state["kind"]
+        self._kind = None if kind is None else (tuple(map(str, kind[0])), int(kind[1]))
