@@ -1,6 +1,7 @@
 """What every registered automation promises."""
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "AdaptiveGradientClipping": {"warmup_steps": 2, "history_size": 8},
     "IntelligentEarlyStopping": {"patience": 2},
     "IntelligentLearningRateScheduler": {"plateau_patience": 100},
+    "SpikeGuard": {"max_rollbacks": 2},
     "StopAtLowLoss": {"loss": 1.0, "patience": 3},
     "StopFile": {},
     "PlanSchedule": {"changes": [PlannedChange(3, lq_size=32), PlannedChange(6, batch_size=9)]},
@@ -114,3 +116,24 @@ def test_plan_schedule_refuses_what_the_run_cannot_do(change: PlannedChange) -> 
     for steps in ([2, 2], [0]):
         with pytest.raises(ValueError, match="steps must be different"):
             AUTOMATIONS.get("PlanSchedule")(changes=[PlannedChange(step, lq_size=16) for step in steps])
+
+
+def test_state_replaces_whatever_has_been_seen_since(automation: Automation) -> None:
+    """A rollback loads an earlier state into an automation that has seen more: it decides as a new one would."""
+    automation.on_run_start(FACTS)
+    for step in range(1, 5):
+        automation.on_step_end(record(step))
+    state = automation.state_dict()
+    kept = pickle.loads(pickle.dumps(state))
+    for step in range(5, 60):
+        automation.on_step_end(replace(record(step), losses={"l1": 0.5}, grad_norms={"g": 3.0}))
+        automation.on_validation_end(ValidationRecord(step, "val", {"psnr": float(step)}, {}, (), 0.1, 0))
+    assert state == kept, "what was handed out is not changed any more"
+    other = type(automation)(**ARGUMENTS[automation.name])
+    for one in (automation, other):
+        one.load_state_dict(kept)
+        one.on_run_start(FACTS)
+    assert automation.state_dict() == other.state_dict()
+    for step in range(5, 80):
+        mine, new = (one.on_step_end(record(step)) for one in (automation, other))
+        assert mine == new, step

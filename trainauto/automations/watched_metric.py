@@ -27,7 +27,7 @@ class WatchedMetric:
 
     def __init__(self, owner: str, name: str | None, direction: Direction) -> None:
         self._owner, self._direction = owner, direction
-        self.name = name
+        self.name = self._asked = name
         self._seen: dict[str, int] = {}
 
     def check(self, measured: tuple[str, ...] | None) -> None:
@@ -70,7 +70,7 @@ class WatchedMetric:
         """Go on with the metric that was watched before; say whether it is the one that is asked for now."""
         if before is not None and self.name is not None and self.name not in _names(before):
             return False
-        self.name = before or self.name
+        self.name = before or self._asked
         return True
 
     def _note_other(self, full: str, step: int) -> None:

@@ -98,6 +98,7 @@ class VramStatistics:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`."""
+        self.history.clear()
         self.history.extend(state["history"])
         self.changes = list(state["changes"])
         self.oom_count, self._highest = int(state["oom_count"]), float(state["highest"])

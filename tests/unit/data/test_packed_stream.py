@@ -168,3 +168,33 @@ def test_a_bound_under_which_nothing_was_drawn_leaves_no_trace(asked: Sequence[i
     assert draws(calm, {0: asked[-1], place + 30: 300}, place, 240) == rest
     assert samples_of(hasty, rest) == samples_of(calm, rest)
     assert hasty.state_dict()["0"] == calm.state_dict()["0"]
+
+
+@given(
+    st.integers(1, 120),
+    st.integers(0, 9),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(60, 900)), max_size=3),
+    st.integers(0, 200),
+)
+def test_another_order_is_packed_from_a_draw_on(
+    samples: int, seed: int, changes: Sequence[tuple[int, int]], wanted: int
+) -> None:
+    """What came before stays, every sample still comes once an epoch, and a resume goes on with the same draws."""
+    lengths, plans = lengths_of(samples, seed), {0: 200, **dict(changes)}
+    stream = stream_of(lengths, seed)
+    before = draws(stream, plans, 0, 2 * samples)
+    position = next((first for first, _ in before if first >= wanted), 2 * samples)
+    known = samples_of(stream, before)
+    stream.reorder_from(position, 1)
+    rest = draws(stream, plans, position, 2 * samples) if position < 2 * samples else []
+    kept = [draw for draw in before if draw[0] < position]
+    assert samples_of(stream, kept) == known[: len(kept)]
+    batches = samples_of(stream, [*kept, *rest])
+    for epoch in range(2):
+        inside = [batch for (first, _), batch in zip([*kept, *rest], batches, strict=True) if first // samples == epoch]
+        assert sorted(chain.from_iterable(inside)) == list(range(samples))
+    other = stream_of(lengths, seed)
+    other.load_state_dict(stream.state_dict())
+    if rest:
+        assert draws(other, plans, position, 2 * samples) == rest
+        assert samples_of(other, rest) == samples_of(stream, rest)

@@ -73,3 +73,38 @@ def test_head_ahead_or_not_draws_the_same(first: Plan, second: Plan, ahead_a: in
         return fetched_ahead(stream, ahead, 3 + 8, second)
 
     assert keys(ahead_a) == keys(ahead_b)
+
+
+@given(
+    samples=st.integers(1, 40),
+    positions=st.lists(st.integers(0, 120), max_size=4),
+    seed=st.integers(0, 2**32),
+)
+def test_another_order_keeps_what_came_before_and_every_sample_once_an_epoch(
+    samples: int, positions: list[int], seed: int
+) -> None:
+    """Whatever has been reordered before, what lies ahead of the last position stays as it was."""
+    stream, known = ShuffledStream(samples, seed), [ShuffledStream(samples, seed).index_at(p) for p in range(160)]
+    seeds = [stream.seed_at(p) for p in range(160)]
+    for number, position in enumerate(positions, 1):
+        stream.reorder_from(position, number)
+        now = [stream.index_at(p) for p in range(160)]
+        assert now[:position] == known[:position]
+        assert [stream.seed_at(p) for p in range(position)] == seeds[:position]
+        known, seeds = now, [stream.seed_at(p) for p in range(160)]
+        assert set(seeds[position:]).isdisjoint(seeds[:position])
+    for first in range(0, 160 - samples + 1, samples):
+        assert sorted(known[first : first + samples]) == list(range(samples))
+    other = ShuffledStream(samples, seed)
+    other.load_state_dict(stream.state_dict())
+    assert [other.index_at(p) for p in range(160)] == known
+
+
+def test_another_order_is_another_one_from_its_position_on() -> None:
+    stream, plain = ShuffledStream(100, seed=1), ShuffledStream(100, seed=1)
+    stream.reorder_from(150, 1)
+    epochs = [[of.index_at(e * 100 + i) for i in range(100)] for of in (stream, plain) for e in (0, 1, 2)]
+    assert epochs[0] == epochs[3]
+    assert epochs[1][:50] == epochs[4][:50]
+    assert epochs[1][50:] != epochs[4][50:]
+    assert epochs[2] != epochs[5]
