@@ -27,6 +27,9 @@ FAR_SHARE = 0.5
 IN_A_ROW = 3
 """Steps that must be far off, one after the other: a single one is a batch, and the next one shows what it did."""
 
+LOOKED_AT = 10
+"""Steps between looks at what is usual: two medians of a hundred losses are dear for every step."""
+
 NORMAL = 1.4826
 """Standard deviations of a normal distribution in a median absolute deviation (1 / its 75 % quantile)."""
 
@@ -56,6 +59,8 @@ class SpikeGuard(Automation):
         self._max_rollbacks, self._skip = max_rollbacks, skip_nonfinite
         self._rollbacks = 0
         self._usual: deque[tuple[float, int]] = deque(maxlen=WINDOW_STEPS)
+        self._middle, self._scatter = 0.0, 0.0
+        self._until_look = FEWEST_STEPS
         self._far: list[float] = []
         self._non_finite = 0
         self._kind: tuple[tuple[str, ...], int] | None = None
@@ -88,31 +93,37 @@ class SpikeGuard(Automation):
     def _on_loss(self, loss: float, record: StepRecord) -> GoBack | GiveUp | None:
         bound = self._bound(record.shape.samples)
         if bound is None or loss <= bound:
-            self._far = []
-            self._usual.append((loss, record.shape.samples))
+            self._take_in(loss, record.shape.samples)
             return None
         self._far.append(loss)
         if len(self._far) < IN_A_ROW:
             return None
         losses = ", ".join(f"{far:.4g}" for far in self._far)
-        usual = median(known for known, _ in self._usual)
-        reason = f"the loss leaps: {losses}, where {usual:.4g} is usual and {bound:.4g} is far off"
+        reason = f"the loss leaps: {losses}, where {self._middle:.4g} is usual and {bound:.4g} is far off"
         return self._go_back(reason, record.step - IN_A_ROW + 1)
 
     def _bound(self, samples: int) -> float | None:
         """Return what a loss over so many samples is far off above; ``None`` while too little is known."""
         if len(self._usual) < FEWEST_STEPS:
             return None
-        middle = median(loss for loss, _ in self._usual)
-        scatter = NORMAL * median(abs(loss - middle) * sqrt(count) for loss, count in self._usual)
-        return middle + max(FAR_DEVIATIONS * scatter / sqrt(samples), FAR_SHARE * abs(middle))
+        return self._middle + max(FAR_DEVIATIONS * self._scatter / sqrt(samples), FAR_SHARE * abs(self._middle))
+
+    def _take_in(self, loss: float, samples: int) -> None:
+        """Count a loss among the usual ones."""
+        self._far = []
+        self._usual.append((loss, samples))
+        self._until_look -= 1
+        if not self._until_look:
+            self._until_look = LOOKED_AT
+            middle = self._middle = median(known for known, _ in self._usual)
+            self._scatter = NORMAL * median(abs(known - middle) * sqrt(count) for known, count in self._usual)
 
     def _note_kind(self, record: StepRecord) -> None:
         """Where terms of the loss come or go, or crops change their size, nothing is compared with losses of before."""
         kind = tuple(sorted(record.losses)), 0 if record.shape.tokens else record.plan.size
         if self._kind not in (None, kind):
             self._usual.clear()
-            self._far = []
+            self._far, self._until_look = [], FEWEST_STEPS
         self._kind = kind
 
     def _go_back(self, reason: str, first_step: int) -> GoBack | GiveUp:
@@ -127,6 +138,9 @@ class SpikeGuard(Automation):
         """Return what is usual, and what has been unusual of late."""
         return {
             "usual": [list(step) for step in self._usual],
+            "middle": self._middle,
+            "scatter": self._scatter,
+            "until_look": self._until_look,
             "far": list(self._far),
             "non_finite": self._non_finite,
             "kind": None if self._kind is None else [list(self._kind[0]), self._kind[1]],
@@ -136,6 +150,8 @@ class SpikeGuard(Automation):
         """Take back :meth:`state_dict`."""
         self._usual.clear()
         self._usual.extend((float(loss), int(samples)) for loss, samples in state["usual"])
+        self._middle, self._scatter = float(state["middle"]), float(state["scatter"])
+        self._until_look = int(state["until_look"])
         self._far, self._non_finite = [float(loss) for loss in state["far"]], int(state["non_finite"])
         kind = state["kind"]
         self._kind = None if kind is None else (tuple(map(str, kind[0])), int(kind[1]))

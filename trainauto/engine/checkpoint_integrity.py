@@ -23,13 +23,20 @@ def write_sums(folder: Path, *, leave_out: str = "") -> None:
 
 
 @contextmanager
-def sums_renewed(folder: Path, name: str) -> Iterator[None]:
-    """Have one file of a folder change inside: no sum is wrong at any moment, and no other file is read again."""
+def sums_renewed(folder: Path, name: str, *, leave_out: str = "") -> Iterator[None]:
+    """Have one file of a folder change inside: no sum is wrong at any moment, and no other file is read again.
+
+    Args:
+        folder: with the files.
+        name: of the file.
+        leave_out: pattern of the names of files that are not noted.
+    """
     try:
         sums = noted_sums(folder)
     except ValueError:
         sums = {}
-    others = {file.name: sums.get(file.name) or _sum_of(file) for file in _files(folder) if file.name != name}
+    noted = [file for file in _files(folder) if file.name != name and not fnmatch(file.name, leave_out)]
+    others = {file.name: sums.get(file.name) or _sum_of(file) for file in noted}
     _write(folder, others)
     yield
     _write(folder, others | {name: _sum_of(folder / name)})

@@ -7,24 +7,81 @@ same is decided; after that, the logs are cut at the resume.
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trainauto.core.decisions import GiveUp, GoBack, Rollback
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import without_memory_limit
+from trainauto.core.records import Progress
 from trainauto.core.words import counted
 from trainauto.engine.run import Run
+from trainauto.engine.training import Training
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
 
 
+_WHAT_HELPS = (
+    "Lower the learning rate, clip gradients, or look at the samples of these steps; then resume. max_rollbacks of "
+    "SpikeGuard says how often a run goes back."
+)
+
+
 class NothingToGoBackToError(TrainautoError):
-    """A run is to go back, and no checkpoint is from before that went wrong."""
+    """A run is to go back, and no checkpoint is from before it went wrong."""
+
+    @classmethod
+    def after(cls, asked: GoBack) -> "NothingToGoBackToError":
+        """Return what to say where there is none."""
+        none = f"There is no checkpoint of step {asked.good_until} or before: have them written more often."
+        return cls(f"{asked.reason}\n  {none} {_WHAT_HELPS}")
 
 
 class GivenUpError(TrainautoError):
     """A run went wrong too often; its last good checkpoint stands."""
+
+    @classmethod
+    def after(cls, asked: GiveUp, step: int | None) -> "GivenUpError":
+        """Return what to say where the last good checkpoint is of a step; ``None`` for none."""
+        good = f"The checkpoint of step {step} is the last good one, and the newest that is kept."
+        none = f"There is no checkpoint of step {asked.good_until} or before."
+        return cls(f"{asked.reason}\n  {none if step is None else good} {_WHAT_HELPS}")
+
+
+def chosen_step(
+    newest_whole_until: Callable[[int], int | None], good_until: int, rollbacks: Sequence[Rollback]
+) -> int | None:
+    """Return the checkpoint to go back to: the newest good one, or where the last rollback led there, the one before.
+
+    To come to the same end from the same weights with other samples says that the weights are at fault.
+
+    Args:
+        newest_whole_until: says which is the newest up to a step, and as it was written; ``None`` for none.
+        good_until: the last step after which weights are thought to be good.
+        rollbacks: those before.
+    """
+    newest = newest_whole_until(good_until)
+    if newest is None or not rollbacks or rollbacks[-1].to_step != newest:
+        return newest
+    earlier = newest_whole_until(newest - 1)
+    return newest if earlier is None else earlier
+
+
+def reordered(run: Training, before: Progress, rollbacks: Sequence[Rollback], reason: str) -> Rollback:
+    """Have a run that was just restored go on with its samples in another order; return what was made of it.
+
+    Args:
+        run: as its checkpoint left it.
+        before: what had been trained when it went back.
+        rollbacks: those before.
+        reason: of this one.
+    """
+    run.progress = before.gone_back_to(run.progress)
+    order = len(rollbacks) + 1
+    made = Rollback(before.steps, run.progress.steps, order, run.loader.reorder(order), reason)
+    run.rollbacks = (*rollbacks, made)
+    return made
 
 
 def carry_out(run: Run) -> None:
@@ -35,28 +92,20 @@ def carry_out(run: Run) -> None:
         GivenUpError: that was decided. Checkpoints that are not thought to be good are gone.
     """
     asked, run.controls.to_undo = run.controls.to_undo, None
-    step = run.ranks.broadcast_object(lambda: _chosen(run, asked.good_until)) if asked is not None else None
+    if asked is None:
+        return
+    rollbacks = run.rollbacks if isinstance(asked, GoBack) else ()
+    step = run.ranks.broadcast_object(
+        lambda: chosen_step(run.checkpoints.newest_whole_until, asked.good_until, rollbacks)
+    )
     if isinstance(asked, GiveUp):
         if step is not None and run.ranks.is_first:
             run.checkpoints.drop_after(step)
-        raise GivenUpError(f"{asked.reason}\n  {_what_stands(step)}")
-    if isinstance(asked, GoBack):
-        if step is None:
-            raise NothingToGoBackToError(f"{asked.reason}\n  {_what_stands(None)}")
-        with without_memory_limit():
-            _roll_back(run, step, asked.reason)
-
-
-def _chosen(run: Run, good_until: int) -> int | None:
-    """Return the checkpoint to go back to: the newest good one, or where the last rollback led there, the one before.
-
-    To come to the same end from the same weights with other samples says that the weights are at fault.
-    """
-    newest = run.checkpoints.newest_whole_until(good_until)
-    if newest is None or not run.rollbacks or run.rollbacks[-1].to_step != newest:
-        return newest
-    earlier = run.checkpoints.newest_whole_until(newest - 1)
-    return newest if earlier is None else earlier
+        raise GivenUpError.after(asked, step)
+    if step is None:
+        raise NothingToGoBackToError.after(asked)
+    with without_memory_limit():
+        _roll_back(run, step, asked.reason)
 
 
 def _roll_back(run: Run, step: int, reason: str) -> None:
@@ -65,10 +114,7 @@ def _roll_back(run: Run, step: int, reason: str) -> None:
         run.checkpoints.drop_after(step)
     _let_go(run)
     run.restore(run.checkpoints.path(step))
-    run.progress = before.gone_back_to(run.progress)
-    order = len(rollbacks) + 1
-    made = Rollback(before.steps, step, order, run.loader.reorder(order), reason)
-    run.rollbacks = (*rollbacks, made)
+    made = reordered(run, before, rollbacks, reason)
     run.save()  # the weights are there: what is added is the order of the samples, and the rollback itself
     facts = run.facts(run.summary.run_directory)
     for automation in run.journal.automations:
@@ -84,15 +130,3 @@ def _let_go(run: Run) -> None:
         optimizer.zero_grad(set_to_none=True)
         optimizer.state.clear()
     release_memory(run.model.device)
-
-
-def _what_stands(step: int | None) -> str:
-    what = (
-        f"The checkpoint of step {step} is the last good one, and the newest that is kept."
-        if step is not None
-        else "There is no checkpoint from before: logger.save_checkpoint_freq says how often one is written."
-    )
-    return (
-        f"{what} Lower the learning rate, clip gradients (train.grad_clip), or look at the samples of these steps; "
-        "then resume with --auto_resume. max_rollbacks of SpikeGuard says how often a run goes back."
-    )

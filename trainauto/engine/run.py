@@ -2,12 +2,12 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainauto.core.decisions import PlanChange, Rollback, decision_from_dict, decision_to_dict
+from trainauto.core.decisions import PlanChange
 from trainauto.core.plan import Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
@@ -165,7 +165,6 @@ class Run(Training):
         self.model.load_state_dict(state["model"])
         self.load_decided_parts(state)
         self.progress = Progress.from_dict(state["progress"])
-        self.rollbacks = rollbacks_from(state.get("rollbacks", ()))
         self.last_checkpoint = checkpoint
         self._note_saved()
         self._take_changed_plan(Plan.from_dict(state["first_plan"]))
@@ -193,7 +192,6 @@ class Run(Training):
         return {
             "first_plan": self.first_plan.to_dict(),
             "progress": vars(self.progress).copy(),
-            "rollbacks": [decision_to_dict(made.to_step, made) for made in self.rollbacks],
             "model": self.model.state_dict(),
             **self.decided_parts(),
             "random": random_state(),
@@ -202,8 +200,3 @@ class Run(Training):
 
     def _decided_state(self) -> str:
         return json.dumps(self.decided_parts(), default=repr)
-
-
-def rollbacks_from(lines: Iterable[Mapping[str, Any]]) -> tuple[Rollback, ...]:
-    """Return the rollbacks that a checkpoint holds, in order."""
-    return tuple(made for made in map(decision_from_dict, lines) if isinstance(made, Rollback))

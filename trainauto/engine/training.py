@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch.optim import Optimizer
 
-from trainauto.core.decisions import Rollback, RunFacts
+from trainauto.core.decisions import Rollback, RunFacts, decision_from_dict, decision_to_dict
 from trainauto.core.plan import Axis, Plan
 from trainauto.core.records import Progress, StepRecord
 from trainauto.data.dynamic_loader import DynamicDataLoader
@@ -123,6 +123,7 @@ class Training:
             "loader": self.loader.state_dict(),
             "controls": self.controls.state_dict(),
             "automations": {automation.name: automation.state_dict() for automation in self.journal.automations},
+            "rollbacks": [decision_to_dict(made.to_step, made) for made in self.rollbacks],
         }
 
     def load_decided_parts(self, state: Mapping[str, Any]) -> None:
@@ -130,6 +131,8 @@ class Training:
         self.last_resort.load_state_dict(state.get("last_resort", {}), self.model)
         self.loader.load_state_dict(state["loader"])
         self.controls.load_state_dict(state["controls"])
+        made = map(decision_from_dict, state.get("rollbacks", ()))
+        self.rollbacks = tuple(rollback for rollback in made if isinstance(rollback, Rollback))
         for automation in self.journal.automations:
             if automation.name in state["automations"]:
                 automation.load_state_dict(state["automations"][automation.name])

@@ -31,7 +31,8 @@ from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
 from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, warn_of_environment
-from trainauto.integrations.loop_reports import LoopReports, config_of
+from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary
+from trainauto.integrations.loop_rollback import GoBackCall, LoopRollback
 from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.own_rates import OwnRates
@@ -81,6 +82,8 @@ class AdaptiveLoop:
         max_norm: gradients with a larger norm are scaled down to it.
         automations: what watches the run, as ``training_automations`` of an option file:
             ``{"AdaptiveGradientClipping": {}}``; see docs/automations.md.
+        go_back: called with a step where SpikeGuard wants to go back: loads model, optimizers, schedules and this loop
+            (:meth:`load_state_dict`) from the newest of the loop's own checkpoints that is of that step or before.
         num_workers: processes that load samples.
         seed: of order and augmentation.
         run_directory: folder of runs to write logs, curves and decisions into, each run in one of its own; ``None``
@@ -89,6 +92,8 @@ class AdaptiveLoop:
     Raises:
         InputError: something given cannot be used; it says what, and what to do.
     """
+
+    _data_seconds, _given_back, _has_begun, _has_gone_back = 0.0, 0, False, False
 
     def __init__(
         self,
@@ -108,13 +113,12 @@ class AdaptiveLoop:
         settings: Mapping[str, Any] | None = None,
         max_norm: float | None = None,
         automations: Mapping[str, Any] | None = None,
+        go_back: GoBackCall | None = None,
         num_workers: int = 0,
         seed: int = 0,
         run_directory: str | os.PathLike[str] | None = None,
     ) -> None:
-        check_kinds(model, objectives, dataset)
-        if max_norm is not None and not max_norm > 0:
-            raise InputError(f"max_norm is {max_norm}: a norm that gradients are scaled down to is above 0")
+        check_kinds(model, objectives, dataset, max_norm)
         values = {"batch_size": batch_size, "size": size, "tokens": tokens}
         drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths, weigh, workload)
         self._samples, axes = drawn.samples, drawn.growth.axes
@@ -122,6 +126,7 @@ class AdaptiveLoop:
         self._model = LoopModel(model, given, drawn.structure)
         self._automation = LoopController.of(settings or {}, axes)
         self._watchers = Watchers(automations, "settings")
+        self._rollback = LoopRollback(go_back, self._watchers)
         budget_bytes, meter = parse_budget(memory_budget), MemoryMeter(self._model.device)
         limit_bytes = budget_bytes or meter.limit_bytes
         target = self._automation.controller.settings.target_vram_usage
@@ -136,10 +141,10 @@ class AdaptiveLoop:
             budget_bytes=budget_bytes,
             limit_bytes=limit_bytes,
             memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
+            leaves_out_non_finite=self._watchers.go_back,
         )
         self._reports = LoopReports(run_directory)
         self._untrained: Batch | None = None
-        self._data_seconds, self._given_back, self._has_begun = 0.0, 0, False
 
     @property
     def progress(self) -> Progress:
@@ -185,13 +190,17 @@ class AdaptiveLoop:
             yield batch
             if self._untrained is batch:
                 raise InputError("the batch before was not passed to step(): no sample is left out")
+            if self._has_gone_back:
+                batches, self._has_gone_back = iter(self.training.loader), False
 
     def step(self, batch: Batch) -> LoopStep:
         """Train a batch: every objective's loss, gradients and optimizer, in turn.
 
         Raises:
             NothingFitsError: memory runs out, and there is no smaller plan.
-            NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective.
+            NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective. With
+                SpikeGuard the step leaves them alone.
+            GivenUpError: SpikeGuard has gone back often enough.
         """
         run = self.training
         try:
@@ -207,7 +216,16 @@ class AdaptiveLoop:
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
         told, self._given_back = self._given_back, 0
+        self._undo()
         return LoopStep.of(record, decisions, told)
+
+    def _undo(self) -> None:
+        """Go back, or end the loop, where that was decided."""
+        made = self._rollback.carry_out(self.training)
+        if made is not None:
+            self._has_gone_back = True
+            self._reports.rolled_back(self._summary(None), made)
+            self._watchers.begin(self.training.facts(self._reports.folder))
 
     @property
     def stop_reason(self) -> str:
@@ -230,6 +248,7 @@ class AdaptiveLoop:
         record = validation_of(self.progress.steps, name, metrics, better_is_higher or {})
         decisions = decide_on_validation(self.training, record)
         self._reports.validation(record, decisions)
+        self._undo()
         return tuple(decisions)
 
     def contents(self, batch: Batch) -> Any:
@@ -320,20 +339,4 @@ class AdaptiveLoop:
         choose_first_plan(run)
 
     def _summary(self, epochs: int | None) -> RunSummary:
-        run = self.training
-        module = self._model.module
-        return RunSummary(
-            name=self._reports.name,
-            run_directory=self._reports.folder,
-            device=str(run.model.device),
-            network=type(module).__name__,
-            parameters=sum(weight.numel() for weight in module.parameters() if weight.requires_grad),
-            plan=run.loader.plan,
-            total=len(self._samples) * (epochs or 1),
-            unit="samples",
-            samples={self._samples.name: len(self._samples)},
-            train_set=self._samples.name,
-            progress=run.progress,
-            memory_target_bytes=run.memory_target_bytes,
-            memory_limit_bytes=run.limit_bytes,
-        )
+        return loop_summary(self.training, self._model.module, self._samples, self._reports, epochs)

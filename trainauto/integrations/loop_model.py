@@ -169,12 +169,14 @@ def _kind(result: Any) -> str:
     return f"a tensor of shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
 
 
-def check_kinds(model: object, objectives: object, dataset: object) -> None:
-    """Refuse what is no model, no objective, or no map-style dataset.
+def check_kinds(model: object, objectives: object, dataset: object, max_norm: float | None = None) -> None:
+    """Refuse what is no model, no objective, no map-style dataset, or no norm.
 
     Raises:
         InputError: says what was given instead.
     """
+    if max_norm is not None and not max_norm > 0:
+        raise InputError(f"max_norm is {max_norm}: a norm that gradients are scaled down to is above 0")
     if not isinstance(model, nn.Module):
         raise InputError(
             f"the model must be an nn.Module, not {type(model).__name__}: AdaptiveLoop(model, objectives, ...)"

@@ -7,12 +7,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from trainauto.control.control_settings import ControlSettings
-from trainauto.core.decisions import Decision, KeepPlan, PlanChange
+from trainauto.core.decisions import Decision, KeepPlan, PlanChange, Rollback
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.engine.training import Training
 from trainauto.integrations.loop_model import LoopModel
+from trainauto.integrations.map_samples import MapSamples
 from trainauto.reporting.default_sinks import default_sinks
 from trainauto.reporting.formatting import WIDTH, decision_lines, wrapped
 from trainauto.reporting.reporter import Reporter
@@ -64,13 +67,20 @@ class LoopReports:
         self.folder = ""
         self.name = name or (self._root.name if self._root is not None else "loop")
 
-    def start(self, summary: RunSummary, config: Mapping[str, Any]) -> None:
-        """Make the folder of the run, where one is wanted, with what it was made with, and tell of its start."""
+    def start(self, summary: RunSummary, config: Mapping[str, Any], rollback: Rollback | None = None) -> None:
+        """Make the folder of the run, where one is wanted, with what it was made with, and tell of its start.
+
+        Args:
+            summary: what is known of it.
+            config: what it was made with.
+            rollback: how the run came back to where it starts; ``None`` where nothing was undone.
+        """
         if not self._on_console and not logging.getLogger().handlers:
             self._say_words()
         directory, self._progress = self._directory, summary.progress
         if directory is not None:
-            directory.rewind(summary.progress.steps)
+            if rollback is None:  # else its sinks put aside what is undone
+                directory.rewind(summary.progress.steps)
         elif self._root is not None:
             directory = RunDirectory.create(self._root, "")
             directory.write_config({"name": self.name, **config})
@@ -79,7 +89,10 @@ class LoopReports:
         self.folder = str(directory.path)
         sinks = default_sinks(directory, self._print_freq, console=self._on_console, curves_every=self._curves_every)
         self._reporter = Reporter([*sinks, *self._more_sinks])
-        self._reporter.start(replace(summary, run_directory=self.folder, page=str(directory.dashboard)))
+        summary = replace(summary, run_directory=self.folder, page=str(directory.dashboard))
+        self._reporter.start(summary)
+        if rollback is not None:
+            self._reporter.rolled_back(summary, rollback)
 
     def step(self, record: StepRecord, decisions: Sequence[Decision], progress: Progress) -> None:
         """Tell of a step."""
@@ -95,6 +108,14 @@ class LoopReports:
             self._reporter.validation(record, (), decisions)
             return
         self._say(record.step, decisions)
+
+    def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
+        """Tell that the loop has gone back to a checkpoint of its own."""
+        self._progress = summary.progress
+        if self._reporter is not None:
+            self._reporter.rolled_back(summary, rollback)
+            return
+        self._say(rollback.to_step, [rollback])
 
     @staticmethod
     def _say(step: int, decisions: Sequence[Decision]) -> None:
@@ -170,3 +191,32 @@ def config_of(run: Training, model: LoopModel, settings: ControlSettings) -> dic
         "max_norm": run.controls.max_norm,
         "controller": asdict(settings),
     }
+
+
+def loop_summary(
+    run: Training, module: nn.Module, samples: MapSamples, reports: LoopReports, epochs: int | None
+) -> RunSummary:
+    """Return what is known of a loop before its first step.
+
+    Args:
+        run: the engine's parts.
+        module: what is trained.
+        samples: it is trained on.
+        reports: where it goes.
+        epochs: length of the loop; ``None`` where nobody says.
+    """
+    return RunSummary(
+        name=reports.name,
+        run_directory=reports.folder,
+        device=str(run.model.device),
+        network=type(module).__name__,
+        parameters=sum(weight.numel() for weight in module.parameters() if weight.requires_grad),
+        plan=run.loader.plan,
+        total=len(samples) * (epochs or 1),
+        unit="samples",
+        samples={samples.name: len(samples)},
+        train_set=samples.name,
+        progress=run.progress,
+        memory_target_bytes=run.memory_target_bytes,
+        memory_limit_bytes=run.limit_bytes,
+    )

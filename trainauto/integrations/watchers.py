@@ -43,6 +43,11 @@ class Watchers:
                 raise InputError(Problem(message, advice=f"Remove it; {memory_option} says how far they fill it."))
         self.automations: Sequence[Automation] = sorted(built.values(), key=lambda automation: automation.priority)
 
+    @property
+    def go_back(self) -> bool:
+        """Whether one of them may ask to go back to a checkpoint."""
+        return any(automation.goes_back for automation in self.automations)
+
     def check(self, facts: RunFacts) -> None:
         """Have them look at the run before anything is written.
 

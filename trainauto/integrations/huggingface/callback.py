@@ -34,13 +34,21 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not fo
         session = self._session
         if session is None:
             raise no_planned_batches(self._trainer)
-        session.start(self._trainer.checkpoint_to_resume)
+        session.start(self._trainer.checkpoint_to_resume, self._trainer.undone)
         scheduler = self._trainer.lr_scheduler
         if session.progress.steps and isinstance(scheduler, Following):
             # It may have counted steps before, and counts samples now, or the other way round.
             counts_samples = session.samples_to_train is not None
             scheduler.go_to(session.progress.samples if counts_samples else session.progress.steps)
         self._count(session, state)
+        if session.running.leaves_out_non_finite and not state.global_step:
+            self._trainer.save_beginning()
+        return control
+
+    def on_pre_optimizer_step(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
+        """Leave the weights alone where the gradients are no finite numbers, and something watches for that."""
+        if self._session is not None:
+            self._session.leave_out_non_finite()
         return control
 
     def on_optimizer_step(self, _args: Any, _state: Any, control: Any, **_others: Any) -> Any:
@@ -117,8 +125,14 @@ def _steps_left(session: MemorySession, total: int) -> int:
 
 
 def _stop(args: Any, control: Any, session: MemorySession) -> None:
-    """Have the Trainer stop where an automation says so, with a checkpoint where it writes any."""
-    if session.stop_reason:
+    """Have the Trainer stop where an automation says so, with a checkpoint where it writes any.
+
+    Where the run goes back, its loop ends here to begin again there: nothing of this step is saved or evaluated.
+    """
+    if session.goes_back:
+        control.should_training_stop = True
+        control.should_save = control.should_evaluate = False
+    elif session.stop_reason:
         control.should_training_stop = True
         control.should_save = control.should_save or args.save_strategy != SaveStrategy.NO
 

@@ -18,9 +18,9 @@ import torch
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from trainauto.core.errors import CheckpointError
+from trainauto.core.errors import CheckpointError, InputError
 from trainauto.core.files import remove_leftovers, write_atomically
-from trainauto.engine.checkpoint_integrity import SUMS_FILE, damage_of, write_sums
+from trainauto.engine.checkpoint_integrity import SUMS_FILE, damage_of, sums_renewed, write_sums
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def checkpoint_to_take(given: Any, output_dir: str | None) -> str | None:
             raise CheckpointError(f"{named} cannot be resumed from: {damage}\n  {_advice(named, damage)}")
         return str(named)
     aside: list[tuple[Path, str]] = []
-    for folder in _newest_first(Path(output_dir or ".")):
+    for folder in written_checkpoints(output_dir or ".").values():
         damage = _damage(folder)
         if not damage:
             for left, how in aside:
@@ -92,6 +92,24 @@ def checkpoint_to_take(given: Any, output_dir: str | None) -> str | None:
     raise CheckpointError(f"no checkpoint in {output_dir} can be resumed from{listed}\n  {_advice(*aside[0])}")
 
 
+def check_same_steps(theirs: int | None, ours: int | None) -> None:
+    """Refuse a checkpoint of other steps.
+
+    Args:
+        theirs: samples of a step of a process there; ``None`` where steps are not fixed.
+        ours: the same of the run that is to resume from it.
+
+    Raises:
+        InputError: says how many samples they have, and what to give.
+    """
+    if theirs != ours:
+        given = [f"steps of {count} samples each" if count else "no fixed steps" for count in (theirs, ours)]
+        raise InputError(
+            f"the checkpoint is of a run with {given[0]}, this one has {given[1]} (per_device_train_batch_size * "
+            "gradient_accumulation_steps, where these are above 1): give what makes as many, or begin a new run"
+        )
+
+
 def warn_of_other_rows(theirs: int | None, ours: int | None) -> None:
     """Say where a few rows of the dataset are others than when the checkpoint was written."""
     if theirs is not None and ours is not None and theirs != ours:
@@ -102,11 +120,24 @@ def warn_of_other_rows(theirs: int | None, ours: int | None) -> None:
         )
 
 
-def _newest_first(folder: Path) -> list[Path]:
+def written_checkpoints(output_dir: str, *, whole: bool = False) -> dict[int, Path]:
+    """Return the checkpoints of a Trainer in an output directory by their steps, the newest first.
+
+    Args:
+        output_dir: of the Trainer.
+        whole: leave out those that cannot be resumed from.
+    """
+    folder = Path(output_dir)
     numbered = re.compile(rf"^{PREFIX_CHECKPOINT_DIR}-(\d+)$")
     named = [(numbered.match(path.name), path) for path in (folder.iterdir() if folder.is_dir() else ())]
-    found_steps = [(int(match[1]), path) for match, path in named if match and path.is_dir()]
-    return [path for _, path in sorted(found_steps, reverse=True)]
+    found = sorted(((int(match[1]), path) for match, path in named if match and path.is_dir()), reverse=True)
+    return {step: path for step, path in found if not (whole and _damage(path))}
+
+
+def renew_state(folder: Path, state: dict[str, Any]) -> None:
+    """Replace our part of a checkpoint that is there; it is whole at every moment."""
+    with sums_renewed(folder, STATE_FILE, leave_out=OTHER_RANKS):
+        write_atomically(folder / STATE_FILE, partial(torch.save, state))
 
 
 def _damage(folder: Path) -> str:

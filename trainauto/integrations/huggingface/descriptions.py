@@ -15,6 +15,9 @@ from trainauto.integrations.huggingface.train_data import TRAIN_SET
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.storage.run_directory import MADE_BY_TRAINER
 
+MOST_STEPS_A_POINT = 10
+"""Of curves; every step has its line in the log."""
+
 
 def summary_of(trainer: Any, run: Training, reports: LoopReports, total: int | None, samples: int) -> RunSummary:
     """Return what is said at the start.
@@ -77,3 +80,9 @@ def figures_of(record: StepRecord) -> dict[str, float]:
     if record.predicted is not None:
         figures["predicted_memory_mib"] = round(record.predicted / MIB, 1)
     return figures
+
+
+def curves_every(args: Any) -> int:
+    """Return steps between points of curves: those between lines of the Trainer, where they are few."""
+    steps = args.logging_steps
+    return MOST_STEPS_A_POINT if not 1 <= steps < MOST_STEPS_A_POINT else int(steps)

@@ -9,23 +9,30 @@ from typing import Any
 import torch
 
 from trainauto.control.effective_batch import EffectiveBatch
-from trainauto.core.decisions import Decision
-from trainauto.core.errors import InputError
+from trainauto.core.decisions import Decision, Rollback
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import DETAIL, RunEnd, RunSummary
 from trainauto.engine.few_steps import warn_of_few_steps
 from trainauto.engine.probe import choose_first_plan
+from trainauto.engine.rollback import reordered
 from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.train_step import rates_now
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
-from trainauto.integrations.huggingface.checkpoints import STATE_FILE, warn_of_other_rows, write_state
-from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
+from trainauto.integrations.huggingface.checkpoints import (
+    STATE_FILE,
+    check_same_steps,
+    renew_state,
+    warn_of_other_rows,
+    write_state,
+)
+from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
+from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
 from trainauto.integrations.huggingface.start_up import OBJECTIVE, build_training, predict, say_what_was_learned
-from trainauto.integrations.huggingface.step import PendingStep, begin, finish
+from trainauto.integrations.huggingface.step import PendingStep, begin, finish, is_left_out
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
 from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
 from trainauto.integrations.loop_controller import LoopController
@@ -36,9 +43,6 @@ from trainauto.integrations.samples import are_largest
 from trainauto.integrations.watchers import Watchers, decide_on_validation
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.storage.run_directory import TRAINER_RUNS
-
-MOST_STEPS_A_POINT = 10
-"""Of curves; every step has its line in the log."""
 
 
 class TrainerController(LoopController):
@@ -84,12 +88,12 @@ class MemorySession:
         if directory is not None:
             own = {"directory": directory, "name": args.run_name, "print_freq": int(args.logging_steps)}
         own["more_sinks"] = trainer.own_sinks
-        self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=_curves_every(args), **own)
+        self._reports = LoopReports(_run_directory(args), on_console=False, curves_every=curves_every(args), **own)
         self._pending: PendingStep | None = None
         self._grad_norm: Any = None
         self._rates: dict[str, float] = {}
         self._begun = 0
-        self._is_closed = False
+        self._is_closed = self._is_left_out = False
 
     @property
     def samples_to_train(self) -> int | None:
@@ -111,6 +115,11 @@ class MemorySession:
         return self.training.controls.stop_reason if self.training is not None else ""
 
     @property
+    def goes_back(self) -> bool:
+        """Whether this start of the run ends here, since it goes back to a checkpoint or is given up."""
+        return self.training is not None and self.training.controls.to_undo is not None
+
+    @property
     def clips_as_decided(self) -> bool:
         """Whether an automation has decided at which norm gradients are clipped; else the arguments say it."""
         return self.training is not None and self.training.controls.is_norm_decided(OBJECTIVE)
@@ -119,30 +128,39 @@ class MemorySession:
         """Return the norm at which the step on its way is clipped; ``None`` where it is not."""
         return self.running.controls.max_norm_of(OBJECTIVE)
 
-    def start(self, checkpoint: str | None) -> None:
+    def start(self, checkpoint: str | None, undone: Undone | None = None) -> None:
         """Predict, put the budget in force, choose the first plan; or take up what a checkpoint holds.
+
+        Args:
+            checkpoint: its folder; ``None`` begins a run.
+            undone: what the start before has left, where the run goes back to that checkpoint.
 
         Raises:
             InputError: something cannot be used.
         """
         self._trainer.prepare_loss()
         self.loss.is_rehearsal = True
-        self._start(checkpoint)
+        self._start(checkpoint, undone)
         self.loss.is_rehearsal = False
 
-    def _start(self, checkpoint: str | None) -> None:
+    def _start(self, checkpoint: str | None, undone: Undone | None) -> None:
         automations = [self.automation, *self.watchers.automations]
         self.training = run = build_training(self._trainer, self.data, self.loss, automations, self._budget_bytes)
         run.snapshot.on_restore = self._trainer.forget_attempt
         run.last_resort = self._trainer.own_last_resort(run, self._redraw) or run.last_resort
+        run.leaves_out_non_finite = self.watchers.go_back
+        if self.watchers.go_back:
+            check_that_it_saves(self._trainer.args)
+        made: Rollback | None = None
         if checkpoint is not None:
             self._load(run, Path(checkpoint))
+            made = self._reordered(run, undone) if undone is not None else None
         self._begun, self.batches.run = run.progress.samples, run
         self.batches.is_complete = self.is_complete
         self.automation.check(run.facts())
         self.watchers.check(run.facts())
         if run.ranks.is_first:
-            self._reports.start(*self._described(run))
+            self._reports.start(*self._described(run), made)
             self.watchers.begin(run.facts(self._reports.folder or str(self._trainer.args.output_dir)))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
         predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
@@ -152,6 +170,14 @@ class MemorySession:
             option = "max_batch_size" if BATCH_SIZE in given else "max_tokens_per_batch"
             if self.data.steps_may_change:
                 warn_of_few_steps(run, self.samples_to_train, given, option)
+
+    def _reordered(self, run: Training, undone: Undone) -> Rollback:
+        """Have the samples come in another order from here on, and the checkpoint know of it, for a later resume."""
+        made = reordered(run, undone.before, undone.rollbacks, undone.reason)
+        self.progress = run.progress
+        if run.ranks.is_first:
+            renew_state(undone.checkpoint, self._state())
+        return made
 
     def _redraw(self) -> None:
         """Have samples be made anew, from the first that is not trained: they are of other sizes now."""
@@ -189,6 +215,12 @@ class MemorySession:
         self._rates = rates_now(self.running)
         self.running.schedule.put_back()
 
+    def leave_out_non_finite(self) -> None:
+        """Have the step on its way leave the weights alone where its gradients are no finite numbers."""
+        scales = getattr(self._trainer.accelerator, "scaler", None) is not None
+        if self._pending is not None and not scales:
+            self._is_left_out = is_left_out(self.running, self._grad_norm)
+
     def multiply_rates(self, factor: float) -> None:
         """Multiply the rates of the step on its way."""
         run = self.running
@@ -202,7 +234,8 @@ class MemorySession:
         run, pending = self.running, self._pending
         self._pending = self.batches.untrained = None
         self.automation.fills_plan = are_largest(pending.batch) and self._trainer.takes_full_memory()
-        self.record = finish(run, pending, self._grad_norm, self._rates, skipped=skipped)
+        left_out, self._is_left_out = self._is_left_out, False
+        self.record = finish(run, pending, self._grad_norm, self._rates, skipped=skipped, left_out=left_out)
         task_losses = self._trainer.step_recorded(self.record, skipped=skipped)
         if task_losses:
             self.record = replace(self.record, task_losses=task_losses)
@@ -256,10 +289,14 @@ class MemorySession:
         return self.training.meter if self.training is not None and not self._is_closed else None
 
     def save(self, folder: Path) -> None:
-        """Write what a resume needs of ours; a batch in hand that is not trained yet counts as not drawn."""
+        """Write what a resume needs of ours."""
+        write_state(folder, self._state())
+
+    def _state(self) -> dict[str, Any]:
+        """Return it; a batch in hand that is not trained yet counts as not drawn."""
         run = self.running
         with as_not_drawn(run.loader, self.batches.untrained):
-            state = {
+            return {
                 "progress": vars(run.progress).copy(),
                 "step_samples": self.data.step_samples,
                 "some_rows": self.data.some_rows,
@@ -267,32 +304,15 @@ class MemorySession:
                 **self.watchers.state_dict(),
                 **run.decided_parts(),
             }
-        write_state(folder, state)
 
     def _load(self, run: Training, folder: Path) -> None:
         state: Mapping[str, Any] = torch.load(folder / STATE_FILE, weights_only=True)
-        self._check_steps(state.get("step_samples", self.data.step_samples))
+        check_same_steps(state.get("step_samples", self.data.step_samples), self.data.step_samples)
         run.load_decided_parts(state)
         self.watchers.take_up(run, state)
         warn_of_other_rows(state.get("some_rows"), self.data.some_rows)
         self._trainer.load_own_state(state.get("trainer", {}))
         run.progress = self.progress = Progress.from_dict(state["progress"])
-
-    def _check_steps(self, theirs: int | None) -> None:
-        """Refuse a checkpoint of other steps.
-
-        Raises:
-            InputError: says how many samples they have, and what to give.
-        """
-        if theirs != self.data.step_samples:
-            given = [
-                f"steps of {count} samples each" if count else "no fixed steps"
-                for count in (theirs, self.data.step_samples)
-            ]
-            raise InputError(
-                f"the checkpoint is of a run with {given[0]}, this one has {given[1]} (per_device_train_batch_size * "
-                "gradient_accumulation_steps, where these are above 1): give what makes as many, or begin a new run"
-            )
 
     def tell_of_evaluation(self, record: ValidationRecord) -> None:
         """Have the run directory hold an evaluation, and while training is on its way, automations decide upon it."""
@@ -307,20 +327,18 @@ class MemorySession:
             lift_budget(self.training)
         if error is not None:
             self._reports.failed(error)
-        self._reports.close(self._trainer.ending() or self._stopped())
+        self._reports.close((not self.goes_back and self._trainer.ending()) or self._stopped())
 
     def _stopped(self) -> RunEnd | None:
-        """Return how an automation has ended the run."""
-        if self.training is None or not self.stop_reason:
+        """Return how an automation has ended the run, or this start of it."""
+        if self.training is None:
+            return None
+        if self.training.controls.to_undo is not None:
+            return RunEnd("stopped", f"goes back: {self.training.controls.to_undo.reason}", self.progress)
+        if not self.stop_reason:
             return None
         termination = self.training.controls.termination
         return RunEnd("stopped", self.stop_reason, self.progress, termination_status=termination)
-
-
-def _curves_every(args: Any) -> int:
-    """Return steps between points of curves: those between lines of the Trainer, where they are few."""
-    steps = args.logging_steps
-    return MOST_STEPS_A_POINT if not 1 <= steps < MOST_STEPS_A_POINT else int(steps)
 
 
 def _run_directory(args: Any) -> str | None:

@@ -1,8 +1,10 @@
 """A step of the Trainer's loop as the engine's transaction: gradients here, clipping and the optimizer there."""
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -17,6 +19,8 @@ from trainauto.engine.step import parameters_of, weight_of_step
 from trainauto.engine.step_outcome import DoesNotFit, Gradients, Stepped
 from trainauto.engine.train_step import begin_step, give_back, record_step, take_in
 from trainauto.engine.training import Training
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,26 @@ def _gradients(run: Training, batch: Batch) -> Gradients | DoesNotFit:
     return DoesNotFit.elsewhere(objective.name)
 
 
+def is_left_out(run: Training, grad_norm: Any) -> bool:
+    """Drop gradients that are no finite numbers where something watches for that; say whether they were dropped.
+
+    The weights stay then: an optimizer passes over those without a gradient.
+
+    Args:
+        run: whose step.
+        grad_norm: norm of its gradients, the same on all ranks; ``None`` where nobody says.
+    """
+    if not run.leaves_out_non_finite or grad_norm is None or isfinite(norm := float(grad_norm)):
+        return False
+    logger.warning("the gradient norm is %s: this step leaves the weights alone", norm)
+    (objective,) = run.model.objectives()
+    objective.optimizer.zero_grad(set_to_none=True)
+    run.snapshot.restore()
+    return True
+
+
 def finish(
-    run: Training, pending: PendingStep, grad_norm: Any, rates: Mapping[str, float], *, skipped: bool
+    run: Training, pending: PendingStep, grad_norm: Any, rates: Mapping[str, float], *, skipped: bool, left_out: bool
 ) -> StepRecord:
     """Record a step whose optimizer has stepped, and decide upon it.
 
@@ -100,6 +122,7 @@ def finish(
         grad_norm: their norm before clipping; ``None`` where nobody says.
         rates: those it was trained with; the schedule has moved on by now.
         skipped: whether float16 gradients overflowed, so that the weights were left alone.
+        left_out: whether they were since the gradients were no finite numbers.
     """
     run.snapshot.commit_pass()
     run.snapshot.commit_step()
@@ -115,6 +138,7 @@ def finish(
         seconds=time.perf_counter() - pending.start,
         failures=gradients.failures,
         pieces=pieces,
+        non_finite=(name,) if left_out else (),
     )
     record = record_step(
         run,

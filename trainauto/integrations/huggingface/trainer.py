@@ -19,6 +19,7 @@ from trainauto.integrations.huggingface.evaluation import EvaluationMemory
 from trainauto.integrations.huggingface.hooks import TrainingHooks
 from trainauto.integrations.huggingface.overrides import check_overrides, no_planned_batches
 from trainauto.integrations.huggingface.refusals import check_train_dataset, check_trainer
+from trainauto.integrations.huggingface.rollback import Undone, undone_by
 from trainauto.integrations.huggingface.schedule import following, in_samples, say_what_it_counts
 from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
@@ -42,6 +43,7 @@ class MemoryAwareTraining(TrainingHooks):
     Attributes:
         memory: the session of the call of ``train`` on its way, or of the last one; ``None`` before the first.
         checkpoint_to_resume: folder that the call of ``train`` on its way resumes from.
+        undone: what the start before has left, where the call of ``train`` on its way goes back to that checkpoint.
     """
 
     args: Any
@@ -60,6 +62,7 @@ class MemoryAwareTraining(TrainingHooks):
         check_overrides(self, MemoryAwareTraining)
         self.memory: MemorySession | None = None
         self.checkpoint_to_resume: str | None = None
+        self.undone: Undone | None = None
         self._passes = 0
         self._ignored_data_skip = False
         self._evaluation = EvaluationMemory(self)
@@ -70,13 +73,24 @@ class MemoryAwareTraining(TrainingHooks):
 
         Raises:
             CheckpointError: what is to be resumed is damaged, or of another Trainer.
+            GivenUpError, NothingToGoBackToError: the run went wrong, and SpikeGuard was to end it.
             InputError: what was given does not go together with batches by memory.
             NothingFitsError: memory runs out, and there is no smaller plan.
         """
         check_trainer(self)
         check_train_dataset(self)
         self.checkpoint_to_resume = checkpoint_to_take(resume_from_checkpoint, self.args.output_dir)
-        resume_from_checkpoint = self.checkpoint_to_resume or resume_from_checkpoint
+        resume_from_checkpoint, self.undone = self.checkpoint_to_resume or resume_from_checkpoint, None
+        while True:
+            result = self._train_once(resume_from_checkpoint, *arguments, **options)
+            run = self.memory.training if self.memory is not None else None
+            self.undone = undone_by(run, self.args.output_dir) if run is not None else None
+            if self.undone is None:
+                return result
+            self.checkpoint_to_resume = resume_from_checkpoint = str(self.undone.checkpoint)
+
+    def _train_once(self, resume_from_checkpoint: Any, *arguments: Any, **options: Any) -> Any:
+        """Run the Trainer's loop once."""
         self.memory = None
         error: BaseException | None = None
         try:
@@ -232,6 +246,10 @@ class MemoryAwareTraining(TrainingHooks):
             if logs.get("train_runtime"):
                 logs["train_samples_per_second"] = round(memory.trained_samples / logs["train_runtime"], 3)
         super().log(logs, *arguments, **options)  # type: ignore[misc]
+
+    def save_beginning(self) -> None:
+        """Save the run before its first step, for what its first steps may have to go back to."""
+        self._save_checkpoint(self.model, None)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         with self._arguments_as_given(), without_memory_limit():
