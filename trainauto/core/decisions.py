@@ -141,6 +141,7 @@ class RunFacts:
         folder: the run's own; empty while it is being built, and for a loop that writes nothing.
         max_norm: what gradients are clipped at where no automation says otherwise; ``None`` does not clip.
         metrics: what validations will measure, such as ``val/psnr``; ``None`` where nobody knows before.
+        rate_factor: factor on the scheduled learning rates that is in force when the run begins, or is resumed.
     """
 
     axes: tuple[Axis, ...]
@@ -149,3 +150,4 @@ class RunFacts:
     folder: str = field(default="", kw_only=True)
     max_norm: float | None = field(default=None, kw_only=True)
     metrics: tuple[str, ...] | None = field(default=None, kw_only=True)
+    rate_factor: float = field(default=1.0, kw_only=True)

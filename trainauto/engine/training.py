@@ -101,8 +101,15 @@ class Training:
         Args:
             folder: the run's own; empty where it writes nothing.
         """
-        size, norm = self.ranks.world_size, self.controls.given_norm
-        return RunFacts(self.axes, self.loader.plan, world_size=size, folder=folder, max_norm=norm)
+        controls = self.controls
+        return RunFacts(
+            self.axes,
+            self.loader.plan,
+            world_size=self.ranks.world_size,
+            folder=folder,
+            max_norm=controls.given_norm,
+            rate_factor=controls.rate_factor,
+        )
 
     def decided_parts(self) -> dict[str, Any]:
         """Return what decisions change, for a checkpoint."""
