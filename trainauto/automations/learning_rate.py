@@ -159,14 +159,14 @@ class IntelligentLearningRateScheduler(Automation):
         return decision
 
     def _on_divergence(self, diverged: Diverged) -> RateFactor | None:
-        before, best = self._factor, self._divergence.best
+        before, way_back = self._factor, self._divergence.way_back
         self._divergences += diverged.is_new
         self._window = LossWindow()
         self._plateau.forget()
         decision = self._set(LOWERED_BY, diverged.reason)
-        is_first = self._divergences == 1 and best is not None
         given = self._to_regain[1] if self._to_regain is not None else 1.0
-        self._to_regain = (best.mean, given * self._factor / before) if is_first and best is not None else None
+        is_first = self._divergences == 1 and way_back is not None
+        self._to_regain = (way_back.best.mean, given * self._factor / before) if is_first and way_back else None
         return decision
 
     def _regained(self, loss: float) -> RateFactor | None:

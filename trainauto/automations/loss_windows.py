@@ -8,6 +8,9 @@ from typing import Any
 
 from trainauto.automations.span import Span
 
+NOISE = 5.0
+"""Standard deviations of a mean over the steps of a window by which it may differ from another one."""
+
 
 @dataclass(frozen=True)
 class WindowFigures:
@@ -33,6 +36,16 @@ class WindowFigures:
     def span(self) -> Span:
         """How long it is."""
         return Span(self.steps, self.samples)
+
+    def margin(self, share: float, window: "WindowFigures") -> float:
+        """Return how far above this one another window may lie: by a share of it, or by five times its own noise.
+
+        Noise of a step is that of its samples: smaller batches have more of it. Larger ones are not taken to have less,
+        since part of it may not be theirs.
+        """
+        fewer = (self.samples / self.steps) / (window.samples / window.steps)
+        deviation = self.deviation * sqrt(max(1.0, fewer))
+        return max(share * abs(self.mean), NOISE * deviation / sqrt(window.steps))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""

