@@ -95,7 +95,7 @@ class IntelligentLearningRateScheduler(Automation):
             InputError: names what is measured.
         """
         if self._name is not None and "/" in self._name:
-            self._metric.check(facts.metrics)
+            self._metric.check(facts)
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Begin with the factor that is in force, whoever decided it: what follows is a change of that."""

@@ -1,6 +1,6 @@
 """What an automation may ask for, and the facts of a run that it gets; its events are in ``core/automation.py``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,11 +41,16 @@ class KeepPlan:
 
 @dataclass(frozen=True)
 class RateFactor:
-    """Multiply every scheduled learning rate by ``factor`` from now on (absolute, not cumulative)."""
+    """Multiply every scheduled learning rate by ``factor`` from now on (absolute, not cumulative).
+
+    Attributes:
+        by: the automation that has decided it; what it decided ends with it. Empty where nobody knows.
+    """
 
     factor: float
     reason: str
     early: bool = False
+    by: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,14 @@ class ClipAt:
 
     Attributes:
         pass_name: the pass whose gradients are meant; empty for those of all, whatever was decided of one before.
+        by: the automation that has decided it, as in :class:`RateFactor`.
     """
 
     max_norm: float | None
     reason: str
     early: bool = False
     pass_name: str = ""
+    by: str = field(default="", compare=False)
 
 
 USER_STOP = "user_stop"
@@ -87,7 +94,7 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
     """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
 
     ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at`` or ``stop``; ``plan`` is null in the last
-    three. ``pass_name`` and ``termination`` are there where they say something.
+    three. ``pass_name``, ``by`` and ``termination`` are there where they say something.
     """
     unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
     entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
@@ -98,9 +105,10 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
         case KeepPlan(plan=plan):
             entry |= {"kind": "keep_plan", "plan": plan.to_dict()}
         case RateFactor(factor=factor):
-            entry |= {"kind": "rate_factor", "factor": factor}
+            entry |= {"kind": "rate_factor", "factor": factor} | ({"by": decision.by} if decision.by else {})
         case ClipAt(max_norm=max_norm, pass_name=pass_name):
             entry |= {"kind": "clip_at", "max_norm": max_norm} | ({"pass_name": pass_name} if pass_name else {})
+            entry |= {"by": decision.by} if decision.by else {}
         case Stop(termination=termination):
             entry |= {"kind": "stop"} | ({"termination": termination} if termination else {})
     return entry
@@ -120,10 +128,10 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
         case "keep_plan":
             return KeepPlan(Plan.from_dict(line["plan"]), reason, early)
         case "rate_factor":
-            return RateFactor(float(line["factor"]), reason, early)
+            return RateFactor(float(line["factor"]), reason, early, str(line.get("by", "")))
         case "clip_at":
             max_norm = None if line["max_norm"] is None else float(line["max_norm"])
-            return ClipAt(max_norm, reason, early, str(line.get("pass_name", "")))
+            return ClipAt(max_norm, reason, early, str(line.get("pass_name", "")), str(line.get("by", "")))
         case "stop":
             return Stop(reason, early, str(line.get("termination", "")))
         case kind:
@@ -141,6 +149,9 @@ class RunFacts:
         folder: the run's own; empty while it is being built, and for a loop that writes nothing.
         max_norm: what gradients are clipped at where no automation says otherwise; ``None`` does not clip.
         metrics: what validations will measure, such as ``val/psnr``; ``None`` where nobody knows before.
+        direction_of: says of a metric by its name, as people write it, whether higher is better; ``None`` where it does
+            not know. ``None`` in its place where each metric says so itself, when it is measured.
+        lacks_clipping: what there must be for gradients to be clipped at what is decided; empty where nothing lacks.
         rate_factor: factor on the scheduled learning rates that is in force when the run begins, or is resumed.
     """
 
@@ -150,4 +161,6 @@ class RunFacts:
     folder: str = field(default="", kw_only=True)
     max_norm: float | None = field(default=None, kw_only=True)
     metrics: tuple[str, ...] | None = field(default=None, kw_only=True)
+    direction_of: Callable[[str], bool | None] | None = field(default=None, kw_only=True)
+    lacks_clipping: str = field(default="", kw_only=True)
     rate_factor: float = field(default=1.0, kw_only=True)

@@ -1,5 +1,6 @@
 """One call of ``train``: the engine's parts around the Trainer's own loop."""
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,9 +23,15 @@ from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.checkpoints import STATE_FILE, warn_of_other_rows, write_state
-from trainauto.integrations.huggingface.descriptions import config_of, figures_of, summary_of
+from trainauto.integrations.huggingface.descriptions import config_of, figures_of, options_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
-from trainauto.integrations.huggingface.start_up import OBJECTIVE, build_training, predict, say_what_was_learned
+from trainauto.integrations.huggingface.start_up import (
+    OBJECTIVE,
+    build_training,
+    predict,
+    say_what_was_learned,
+    what_watchers_learn,
+)
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
 from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
@@ -33,9 +40,11 @@ from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import are_largest
-from trainauto.integrations.watchers import Watchers, decide_on_validation
+from trainauto.integrations.watchers import Watchers, decide_on_validation, words_of_end
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.storage.run_directory import TRAINER_RUNS
+
+logger = logging.getLogger(__name__)
 
 MOST_STEPS_A_POINT = 10
 """Of curves; every step has its line in the log."""
@@ -77,7 +86,7 @@ class MemorySession:
         settings = own_argument(args, "memory_settings") or {}
         steps = EffectiveBatch(step_samples, may_grow=data.steps_may_grow)
         self.automation = TrainerController.of(settings, data.growth.axes, steps)
-        self.watchers = Watchers(trainer.own_automations(), "memory_settings")
+        self.watchers = Watchers(trainer.own_automations(), "memory_settings", options_of(trainer, data.some_rows))
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         directory = trainer.own_run_directory
         own: dict[str, Any] = {}
@@ -140,10 +149,12 @@ class MemorySession:
         self._begun, self.batches.run = run.progress.samples, run
         self.batches.is_complete = self.is_complete
         self.automation.check(run.facts())
-        self.watchers.check(run.facts())
+        self.watchers.check(what_watchers_learn(run.facts(), self._trainer))
         if run.ranks.is_first:
             self._reports.start(*self._described(run))
             self.watchers.begin(run.facts(self._reports.folder or str(self._trainer.args.output_dir)))
+        if self.stop_reason:
+            logger.warning("%s", words_of_end(self.stop_reason))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
         predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
         given = run.loader.plan
