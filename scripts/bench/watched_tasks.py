@@ -15,7 +15,7 @@ from skimage import data as photographs
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainauto import AdaptiveLoop, ModelObjective
+from trainauto import AdaptiveLoop, ModelObjective, Range
 from trainauto.core.decisions import Decision
 
 BATCH, CROP, TEXT = 8, 24, 32
@@ -178,6 +178,7 @@ def run(
     every: int = 50,
     folder: Path | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+    grown: tuple[int, int] = (0, 1),
 ) -> Course:
     """Train a task.
 
@@ -192,6 +193,7 @@ def run(
         every: steps between validations.
         folder: of runs, to write a run directory into; ``None`` writes nothing.
         optimizer: makes it.
+        grown: a step, and how many times as large batches are once that is trained.
     """
     course = Course()
     torch.manual_seed(seed)
@@ -201,7 +203,7 @@ def run(
         model,
         ModelObjective("train", own, task.loss),
         task.samples(samples, seed, damaged),
-        batch_size=BATCH,
+        batch_size=Range(BATCH, BATCH * grown[1]),
         automations=automations,
         seed=seed,
         run_directory=folder,
@@ -218,6 +220,8 @@ def run(
             course.trained.append(step.losses["loss"])
             course.norms.append((step.grad_norms["train"], max_norm))
             decisions: Sequence[Decision] = step.decisions
+            if done == grown[0]:
+                loop.training.loader.update_plan(loop.plan.changed(batch_size=BATCH * grown[1]))
             if done % every == 0:
                 with torch.no_grad():
                     course.measured[done] = float(task.loss(model, held_out))

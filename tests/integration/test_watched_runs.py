@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -12,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "scripts" / "bench"))
 from watched_tasks import SQUARED, TASKS, clipped_share, run
 from watching import jump
 
-from trainauto.core.decisions import ClipAt, RateFactor
+from trainauto.core.decisions import ClipAt, PlanChange, RateFactor
 
 AUTOMATIONS = {
     "AdaptiveGradientClipping": {},
@@ -35,6 +36,16 @@ def test_nothing_fires_where_nothing_is_wrong(name: str, seed: int, tmp_path: Pa
     assert clipped_share(course) < 0.2
     assert clipped_share(course, by=2) <= 0.005
     assert course.measured[STEPS] < course.measured[50], "it learns"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_lowered_where_batches_grow(seed: int) -> None:
+    """To 32 times as many samples a step, after 300 steps."""
+    steps = 1500 if ACCEPTANCE else 60
+    course = run(TASKS["bytes"], seed, steps, AUTOMATIONS, grown=(steps // 5, 32))
+    assert [one for _, one in course.decisions if not isinstance(one, ClipAt | PlanChange)] == []
+    assert len(course.trained) == steps
+    assert fmean(course.trained[-10:]) < fmean(course.trained[:10]), "it learns"
 
 
 @only_in_acceptance

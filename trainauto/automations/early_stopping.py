@@ -61,7 +61,7 @@ class IntelligentEarlyStopping(Automation):
         Raises:
             InputError: names what is measured.
         """
-        self._metric.check(facts.metrics)
+        self._metric.check(facts)
         if self._patience > UNUSUAL_PATIENCE:
             words = "%s: patience counts validations, and %d of them are many: traiNNer's files count steps"
             logger.warning(words, self.name, self._patience)

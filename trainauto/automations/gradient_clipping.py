@@ -10,6 +10,7 @@ import numpy as np
 from trainauto.automations.registry import AUTOMATIONS
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import ClipAt, RunFacts
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.records import StepRecord
 
 UPDATED_EVERY = 50
@@ -50,6 +51,16 @@ class AdaptiveGradientClipping(Automation):
         self._in_force: dict[str, float] = {}
         self._due: dict[str, int] = {}
         self._most: float | None = None
+
+    def check(self, facts: RunFacts) -> None:
+        """Refuse a loop whose gradients cannot be clipped at what is decided.
+
+        Raises:
+            InputError: says what it takes.
+        """
+        if facts.lacks_clipping:
+            message = f"{self.name} cannot clip here: that takes {facts.lacks_clipping}"
+            raise InputError(Problem(message, advice="Install it; or have the run clip at a norm of its own instead."))
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Take up what the run clips at by itself."""

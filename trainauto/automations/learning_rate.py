@@ -8,11 +8,12 @@ from trainauto.automations.divergence import Diverged, Divergence
 from trainauto.automations.loss_windows import LossWindow, WindowFigures
 from trainauto.automations.plateau import Plateau
 from trainauto.automations.registry import AUTOMATIONS
+from trainauto.automations.span import NOTHING, Span
 from trainauto.automations.watched_metric import Direction, WatchedMetric
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import RateFactor, RunFacts
 from trainauto.core.records import StepRecord, ValidationRecord
-from trainauto.core.words import visible
+from trainauto.core.words import counted, visible
 
 WINDOW_STEPS = 100
 """Steps over which losses are averaged before two of them are compared."""
@@ -29,18 +30,20 @@ class IntelligentLearningRateScheduler(Automation):
     """Halves the rates, over whatever schedule there is, where the loss diverges or a metric stands still.
 
     All that it compares is smoothed: means over windows of 100 steps, and for divergence medians over 20, so that a
-    single step far off does nothing. Windows and patience count samples, as many as that many steps of the run's first
-    batch have: a batch that grows is no longer wait. The factor on the schedule is the product of all its changes and
-    stays between ``min_lr_factor`` and ``max_lr_factor``.
+    single step far off does nothing. Patience counts samples, as many as that many steps of the run's first batch have,
+    and half as many steps at least: a batch that grows is a shorter wait, and never one of a few steps. Divergence
+    counts steps alone. The factor on the schedule is the product of all its changes and stays between
+    ``min_lr_factor`` and ``max_lr_factor``; what was in force when the run was taken up is where it begins.
 
     What stands still is no better in the later half of a stretch than in the earlier one. A stretch is as long as
     patience, and longer the noisier the figure is: until noise would not hide an improvement of 1 % within patience.
 
     A diverging loss is one whose median lies half above the best mean, and five times its noise, twice in a row; it
-    does so until it is back within a tenth, and rates are halved again where it does not come nearer. They never rise
-    while that lasts: a halving is taken back once the loss is below its best before, calm for as long as patience,
-    and the next one as long after that; after a second divergence all stay. Rates above the schedule
-    (``max_lr_factor`` above 1) are for runs that have neither diverged nor stood still.
+    does so until it is back within a tenth, or has not risen for as long as patience: later losses are then compared
+    with what it has come to. Meanwhile rates are halved again whenever it rises further, and once where it stands
+    still, and not while it falls at all; and they never rise. A halving is taken back once the loss is below its best
+    before, calm for as long as patience, and the next one as long after that; after a second divergence all stay. Rates
+    above the schedule (``max_lr_factor`` above 1) are for runs that have neither diverged nor stood still.
 
     Args:
         monitor_metric: what must not stand still: a metric of validations such as ``val/psnr``, or a term of the loss;
@@ -79,7 +82,8 @@ class IntelligentLearningRateScheduler(Automation):
         self._unit: int | None = None
         self._is_loss = monitor_metric is None
         self._window, self._divergence, self._plateau = LossWindow(), Divergence(), Plateau()
-        self._calm = self._unmeasured = self._divergences = self._plateaus = 0
+        self._calm = self._unmeasured = NOTHING
+        self._divergences = self._plateaus = 0
         self._terms: tuple[str, ...] = ()
         self._size = 0
         self._to_regain: tuple[float, float] | None = None
@@ -91,7 +95,11 @@ class IntelligentLearningRateScheduler(Automation):
             InputError: names what is measured.
         """
         if self._name is not None and "/" in self._name:
-            self._metric.check(facts.metrics)
+            self._metric.check(facts)
+
+    def on_run_start(self, facts: RunFacts) -> None:
+        """Begin with the factor that is in force, whoever decided it: what follows is a change of that."""
+        self._factor = facts.rate_factor
 
     def on_step_end(self, record: StepRecord) -> RateFactor | None:
         """Take in the loss of a step."""
@@ -104,15 +112,14 @@ class IntelligentLearningRateScheduler(Automation):
         value = sum(losses.values()) if self._name is None else losses.get(self._name, sum(losses.values()))
         if not isfinite(value):  # of fp16, whose scaler has left the step out
             return None
-        self._unmeasured += samples
-        self._calm += samples
-        window = self._window.add(value, samples, record.step, WINDOW_STEPS * self._unit)
-        diverged = self._divergence.add(value, samples, record.step, self._unit)
+        self._unmeasured += Span(1, samples)
+        self._calm += Span(1, samples)
+        window = self._window.add(value, samples, record.step, WINDOW_STEPS)
+        diverged = self._divergence.add(value, samples, record.step, self._patience)
         if diverged is not None:
             return self._on_divergence(diverged)
         if window is None or self._divergence.is_suspected:
             return None
-        self._divergence.note_window(window)
         return self._on_loss(window)
 
     def on_validation_end(self, record: ValidationRecord) -> RateFactor | None:
@@ -120,20 +127,20 @@ class IntelligentLearningRateScheduler(Automation):
         if self._is_loss or (read := self._metric.read(record)) is None or not isfinite(read[0]):
             return None
         value, higher = read
-        samples, self._unmeasured = self._unmeasured, 0
-        return self._compare(-value if higher else value, samples, self._metric.shown)
+        span, self._unmeasured = self._unmeasured, NOTHING
+        return self._compare(-value if higher else value, span, self._metric.shown)
 
     def _on_loss(self, window: WindowFigures) -> RateFactor | None:
         if (decision := self._regained(window.mean)) is not None:
             return decision
         if self._is_loss:
-            return self._compare(window.mean, window.samples, visible(self._name or "the loss"))
+            return self._compare(window.mean, window.span, visible(self._name or "the loss"))
         return None
 
-    def _compare(self, value: float, samples: int, what: str) -> RateFactor | None:
+    def _compare(self, value: float, span: Span, what: str) -> RateFactor | None:
         """Look whether a figure, of which less is better, improves or stands still."""
         plateau = self._plateau
-        improves = plateau.add(value, samples, self._patience, self._threshold)
+        improves = plateau.add(value, span, self._patience, self._threshold)
         if improves is None:
             return None
         earlier, later = abs(plateau.earlier), abs(plateau.later)
@@ -145,20 +152,21 @@ class IntelligentLearningRateScheduler(Automation):
                 else None
             )
         plateau.forget()
-        reason = f"{what} stands still, at {later:.4g} after {earlier:.4g} within {plateau.compared} samples"
+        within = f"{counted(plateau.compared.steps, 'step')} of {counted(plateau.compared.samples, 'sample')}"
+        reason = f"{what} stands still, at {later:.4g} after {earlier:.4g} within {within}"
         decision = self._set(LOWERED_BY, reason)
         self._plateaus += decision is not None
         return decision
 
     def _on_divergence(self, diverged: Diverged) -> RateFactor | None:
-        before, best = self._factor, self._divergence.best
+        before, way_back = self._factor, self._divergence.way_back
         self._divergences += diverged.is_new
         self._window = LossWindow()
         self._plateau.forget()
         decision = self._set(LOWERED_BY, diverged.reason)
-        is_first = self._divergences == 1 and best is not None
         given = self._to_regain[1] if self._to_regain is not None else 1.0
-        self._to_regain = (best.mean, given * self._factor / before) if is_first and best is not None else None
+        is_first = self._divergences == 1 and way_back is not None
+        self._to_regain = (way_back.best.mean, given * self._factor / before) if is_first and way_back else None
         return decision
 
     def _regained(self, loss: float) -> RateFactor | None:
@@ -185,22 +193,23 @@ class IntelligentLearningRateScheduler(Automation):
     def _set(self, by: float, reason: str) -> RateFactor | None:
         """Multiply the factor, within its bounds; ``None`` where it is at one already."""
         least, most = self._bounds
-        factor = min(max(self._factor * by, least), most)
-        self._calm = 0
+        # What was in force before may lie beyond the bounds: a halving raises nothing, and what raises lowers nothing.
+        factor = min(max(self._factor * by, min(least, self._factor)), max(most, self._factor))
+        self._calm = NOTHING
         if factor == self._factor:
             return None
         self._factor = factor
         return RateFactor(factor, reason)
 
     @property
-    def _patience(self) -> int:
-        """Samples that are as long as patience."""
-        return self._patience_steps * (self._unit or 1)
+    def _patience(self) -> Span:
+        """What is as long as patience."""
+        return Span(self._patience_steps, self._patience_steps * (self._unit or 1))
 
     @property
     def _is_calm(self) -> bool:
         """Whether nothing has been changed, and nothing has diverged, for as long as patience."""
-        return self._calm >= self._patience and not self._divergence.is_suspected
+        return self._calm.reaches(self._patience) and not self._divergence.is_suspected
 
     def state_dict(self) -> dict[str, Any]:
         """Return the factor, and what the next change follows from."""
@@ -214,8 +223,8 @@ class IntelligentLearningRateScheduler(Automation):
             "window": [list(step) for step in self._window.steps],
             "divergence": self._divergence.state_dict(),
             "plateau": self._plateau.state_dict(),
-            "calm": self._calm,
-            "unmeasured": self._unmeasured,
+            "calm": [self._calm.steps, self._calm.samples],
+            "unmeasured": [self._unmeasured.steps, self._unmeasured.samples],
             "divergences": self._divergences,
             "plateaus": self._plateaus,
             "to_regain": None if self._to_regain is None else list(self._to_regain),
@@ -224,9 +233,9 @@ class IntelligentLearningRateScheduler(Automation):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back :meth:`state_dict`; what another metric than the one watched now was is not kept."""
         self._factor, self._unit = float(state["factor"]), state["unit"]
-        self._calm, self._divergences = int(state["calm"]), int(state["divergences"])
-        self._plateaus, self._terms = int(state["plateaus"]), tuple(state["terms"])
-        self._size, self._unmeasured = int(state["size"]), int(state["unmeasured"])
+        self._divergences, self._plateaus = int(state["divergences"]), int(state["plateaus"])
+        self._terms, self._size = tuple(state["terms"]), int(state["size"])
+        self._calm, self._unmeasured = _span(state["calm"]), _span(state["unmeasured"])
         self._is_loss = self._name is None or self._name in self._terms
         if state["watched"] == self._name:
             self._window = LossWindow([(float(loss), int(samples)) for loss, samples in state["window"]])
@@ -235,3 +244,8 @@ class IntelligentLearningRateScheduler(Automation):
             self._to_regain = None if regain is None else (float(regain[0]), float(regain[1]))
             self._metric.take_up(state["metric"])
             self._plateau = Plateau.from_state(state["plateau"])
+
+
+def _span(saved: Any) -> Span:
+    """Return a span of a checkpoint; an earlier version counted samples alone, and waits anew."""
+    return Span(*(int(count) for count in saved)) if isinstance(saved, list | tuple) else NOTHING

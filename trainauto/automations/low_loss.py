@@ -12,6 +12,9 @@ from trainauto.core.records import StepRecord
 LOW_LOSS = "auto_low_loss"
 """How a run ends that it stops, in one word."""
 
+LOW_STEPS = "low_steps"
+"""Of a checkpoint: how many steps there have been, one after another."""
+
 
 @AUTOMATIONS.register("StopAtLowLoss")
 class StopAtLowLoss(Automation):
@@ -44,8 +47,8 @@ class StopAtLowLoss(Automation):
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many steps there have been."""
-        return {"low_steps": self._low_steps}
+        return {LOW_STEPS: self._low_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting."""
-        self._low_steps = int(state["low_steps"])
+        self._low_steps = int(state[LOW_STEPS])

@@ -8,6 +8,7 @@ from trainauto.automations.dynamic_batch_size import DynamicBatchSizeOptimizer
 from trainauto.automations.registry import AUTOMATIONS
 from trainauto.core.automation import Automation
 from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.core.plain import python_number
 from trainauto.core.process import parse_size_bytes
 
 
@@ -34,7 +35,7 @@ class TrainingAutomations:
                 message = f"{name} takes a mapping of arguments, but {settings!r} is given"
                 raise InputError(Problem(message, advice=f'Write {{"{name}": {{}}}} for its defaults.'))
             if settings.get("enabled", True):
-                arguments = {key: value for key, value in settings.items() if key != "enabled"}
+                arguments = {key: python_number(value) for key, value in settings.items() if key != "enabled"}
                 self.automations[AUTOMATIONS.shown(name)] = _built(name, arguments)
         if memory_budget is not None:
             try:

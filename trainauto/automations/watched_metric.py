@@ -4,6 +4,7 @@ import logging
 from math import isfinite
 from typing import Literal
 
+from trainauto.core.decisions import RunFacts
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.core.records import ValidationRecord
 from trainauto.core.words import visible
@@ -12,6 +13,13 @@ Direction = Literal["auto", "higher", "lower"]
 
 LONGEST_NAMES = 200
 """Characters of a list of metrics in a warning."""
+
+SAY_DIRECTION = "Say direction: higher, or direction: lower."
+
+HOW_TO_VALIDATE = (
+    "Have it validate (val_freq under val; eval_strategy and eval_dataset of a Trainer; eval_every_epoch of fine-"
+    "tuning), or remove it."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -29,21 +37,25 @@ class WatchedMetric:
         self._owner, self._direction = owner, direction
         self.name = self._asked = name
         self._seen: dict[str, int] = {}
+        self._has_warned = False
 
-    def check(self, measured: tuple[str, ...] | None) -> None:
-        """Refuse a name of nothing that will be measured.
+    def check(self, facts: RunFacts) -> None:
+        """Refuse a name of nothing that will be measured, and one of which nobody knows which way is better.
 
         Args:
-            measured: what validations will give; ``None`` where nobody knows.
+            facts: what validations will give, and what is known of names.
 
         Raises:
-            InputError: names the nearest that there is, or says that nothing is measured.
+            InputError: names the nearest that there is, says that nothing is measured, or asks for a direction.
         """
+        measured, knows = facts.metrics, facts.direction_of
         if measured is None:
+            if self.name and self._direction == "auto" and knows is not None and knows(self.name) is None:
+                raise InputError(Problem(self._unknown(self.name), advice=SAY_DIRECTION, argument="direction"))
             return
         if not measured:
-            advice = "Add a validation set, metrics and val_freq under val; or remove it."
-            raise InputError(Problem(f"{self._owner} goes by validations, and this run makes none", advice=advice))
+            message = f"{self._owner} goes by validations, and this run makes none while it trains"
+            raise InputError(Problem(message, advice=HOW_TO_VALIDATE))
         if self.name is not None and not any(self.name in _names(known) for known in measured):
             message = f"{self._owner}: no validation measures '{self.name}'"
             raise InputError(Problem(message, advice=nearest(self.name, measured), argument="monitor_metric"))
@@ -51,11 +63,17 @@ class WatchedMetric:
     def read(self, record: ValidationRecord) -> tuple[float, bool] | None:
         """Return its value in a validation, and whether higher is better; ``None`` where that is not measured in it."""
         if self.name is None:
-            self.name = next((f"{record.dataset}/{metric}" for metric in record.metrics), None)
+            some = (metric for metric in record.metrics if self._knows(record, metric))
+            self.name = next((f"{record.dataset}/{metric}" for metric in some), None)
+        if self.name is None and record.metrics:
+            self._note_unknown(f"{record.dataset}/{next(iter(record.metrics))}")
         for metric, value in record.metrics.items():
             full = f"{record.dataset}/{metric}"
             if self.name in _names(full):
                 self.name, self._seen = full, {}
+                if not self._knows(record, metric):
+                    self._note_unknown(full)
+                    return None
                 higher = record.better_is_higher.get(metric, False)
                 return float(value), higher if self._direction == "auto" else self._direction == "higher"
             self._note_other(full, record.step)
@@ -72,6 +90,18 @@ class WatchedMetric:
             return False
         self.name = before or self._asked
         return True
+
+    def _knows(self, record: ValidationRecord, metric: str) -> bool:
+        return self._direction != "auto" or metric in record.better_is_higher
+
+    def _unknown(self, name: str) -> str:
+        return f"{self._owner} cannot tell whether a higher {visible(name)} is better, or a lower one"
+
+    def _note_unknown(self, name: str) -> None:
+        """Say once that nothing is decided upon a metric whose better way nobody knows."""
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("%s, and decides nothing upon it. %s", self._unknown(name), SAY_DIRECTION)
 
     def _note_other(self, full: str, step: int) -> None:
         """Say once, where the same figure has come twice, that what is watched never comes."""

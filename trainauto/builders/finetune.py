@@ -23,7 +23,7 @@ from trainauto.builders.finetune_words import (
     trained_words,
 )
 from trainauto.builders.trackers import tracker_sinks, tracker_words
-from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, in_place_of_bars
+from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, already_over, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
 from trainauto.core.errors import InputError, Problem
@@ -155,7 +155,7 @@ class FinetuneRun(TrainerRun):
         folder = epochs.finish()
         has_trained = trainer.session.trained_samples > 0
         return (
-            ("ended", trainer.ending().reason if has_trained else "already: nothing was left to train"),
+            ("ended", trainer.ending().reason if has_trained else already_over(trainer.session)),
             ("trained", trained_words(trainer.session, time.monotonic() - start, resumes=resumes)),
             *measured(trainer),
             ("model", str(folder)),

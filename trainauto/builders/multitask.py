@@ -12,7 +12,7 @@ from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.multitask_schedule import ScheduledTrainer
 from trainauto.builders.schedules import build_shape
 from trainauto.builders.trackers import tracker_sinks, tracker_words
-from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, in_place_of_bars
+from trainauto.builders.trainer_lines import SayChanges, StopOnSignal, already_over, in_place_of_bars
 from trainauto.builders.trainer_run import Pair, RunPlace, TrainerRun
 from trainauto.builders.trainer_trial import try_trainer
 from trainauto.builders.trainer_watchers import watchers_of
@@ -152,7 +152,7 @@ class MultitaskRun(TrainerRun):
         took = f"{counted(progress.steps, 'step')}, {counted(progress.samples, 'sample')} in"
         has_trained = trainer.memory is None or trainer.memory.trained_samples > 0
         return (
-            _end_of(trainer) if has_trained else ("completed", "already: nothing was left to train"),
+            _end_of(trainer) if has_trained else ("completed", already_over(trainer.memory)),
             ("trained", f"{took} {duration(time.monotonic() - start)}"),
             *self._accuracies(directory),
             ("metrics", str(monitor.folder)),

@@ -61,7 +61,7 @@ def _continue_run(run: Run, directory: RunDirectory, checkpoint: Path | None, ch
         logger.warning(
             "the run had been stopped (%s); its options have changed, so it continues", run.controls.stop_reason
         )
-        run.controls.stop_reason = ""
+        run.controls.stop_reason = run.controls.termination = ""
 
 
 def _log_rollback(run: Run, directory: RunDirectory) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
+from trainauto.core.words import visible
 from trainauto.engine.signals import StopSignals
+from trainauto.integrations.huggingface.session import MemorySession
 from trainauto.storage.resumes import CHANGED
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,12 @@ class ConsoleLines(TrainerCallback):  # type: ignore[misc]  # mypy does not foll
         if logs is not None and "loss" in logs:
             losses = {task: logs[f"loss_{task}"] for task in self._tasks if f"loss_{task}" in logs}
             self._write(line_of(state.global_step, state.max_steps, logs, losses))
+
+
+def already_over(session: MemorySession | None) -> str:
+    """Return what the end of a run says that had ended before it was resumed."""
+    reason = session.stop_reason if session is not None else ""
+    return f"already: nothing was left to train{f' ({visible(reason)})' if reason else ''}"
 
 
 class SayChanges(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers

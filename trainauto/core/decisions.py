@@ -1,6 +1,6 @@
 """What an automation may ask for, and the facts of a run that it gets; its events are in ``core/automation.py``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,11 +41,16 @@ class KeepPlan:
 
 @dataclass(frozen=True)
 class RateFactor:
-    """Multiply every scheduled learning rate by ``factor`` from now on (absolute, not cumulative)."""
+    """Multiply every scheduled learning rate by ``factor`` from now on (absolute, not cumulative).
+
+    Attributes:
+        by: the automation that has decided it; what it decided ends with it. Empty where nobody knows.
+    """
 
     factor: float
     reason: str
     early: bool = False
+    by: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,14 @@ class ClipAt:
 
     Attributes:
         pass_name: the pass whose gradients are meant; empty for those of all, whatever was decided of one before.
+        by: the automation that has decided it, as in :class:`RateFactor`.
     """
 
     max_norm: float | None
     reason: str
     early: bool = False
     pass_name: str = ""
+    by: str = field(default="", compare=False)
 
 
 USER_STOP = "user_stop"
@@ -135,8 +142,8 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
     """Return a decision as a line holds it; ``predicted``, ``measured`` and ``predicted_before`` in bytes or null.
 
     ``kind`` is ``plan_change``, ``keep_plan``, ``rate_factor``, ``clip_at``, ``stop``, ``go_back``, ``give_up`` or
-    ``rollback``; ``plan`` is null in all but the first two. ``pass_name`` and ``termination`` are there where they say
-    something.
+    ``rollback``; ``plan`` is null in all but the first two. ``pass_name``, ``by`` and ``termination`` are there where
+    they say something.
     """
     unknown = dict.fromkeys(("plan", "predicted", "measured", "predicted_before"))
     entry: dict[str, Any] = {"step": step, **unknown, "reason": decision.reason, "early": decision.early}
@@ -147,9 +154,10 @@ def decision_to_dict(step: int, decision: Decision) -> dict[str, Any]:
         case KeepPlan(plan=plan):
             entry |= {"kind": "keep_plan", "plan": plan.to_dict()}
         case RateFactor(factor=factor):
-            entry |= {"kind": "rate_factor", "factor": factor}
+            entry |= {"kind": "rate_factor", "factor": factor} | ({"by": decision.by} if decision.by else {})
         case ClipAt(max_norm=max_norm, pass_name=pass_name):
             entry |= {"kind": "clip_at", "max_norm": max_norm} | ({"pass_name": pass_name} if pass_name else {})
+            entry |= {"by": decision.by} if decision.by else {}
         case Stop(termination=termination):
             entry |= {"kind": "stop"} | ({"termination": termination} if termination else {})
         case GoBack(good_until=good_until):
@@ -175,10 +183,10 @@ def decision_from_dict(line: Mapping[str, Any]) -> Decision:
         case "keep_plan":
             return KeepPlan(Plan.from_dict(line["plan"]), reason, early)
         case "rate_factor":
-            return RateFactor(float(line["factor"]), reason, early)
+            return RateFactor(float(line["factor"]), reason, early, str(line.get("by", "")))
         case "clip_at":
             max_norm = None if line["max_norm"] is None else float(line["max_norm"])
-            return ClipAt(max_norm, reason, early, str(line.get("pass_name", "")))
+            return ClipAt(max_norm, reason, early, str(line.get("pass_name", "")), str(line.get("by", "")))
         case "stop":
             return Stop(reason, early, str(line.get("termination", "")))
         case "go_back":
@@ -203,6 +211,10 @@ class RunFacts:
         max_norm: what gradients are clipped at where no automation says otherwise; ``None`` does not clip.
         metrics: what validations will measure, such as ``val/psnr``; ``None`` where nobody knows before.
         rollbacks: how often the run has gone back to a checkpoint so far.
+        direction_of: says of a metric by its name, as people write it, whether higher is better; ``None`` where it does
+            not know. ``None`` in its place where each metric says so itself, when it is measured.
+        lacks_clipping: what there must be for gradients to be clipped at what is decided; empty where nothing lacks.
+        rate_factor: factor on the scheduled learning rates that is in force when the run begins, or is resumed.
     """
 
     axes: tuple[Axis, ...]
@@ -212,3 +224,6 @@ class RunFacts:
     max_norm: float | None = field(default=None, kw_only=True)
     metrics: tuple[str, ...] | None = field(default=None, kw_only=True)
     rollbacks: int = field(default=0, kw_only=True)
+    direction_of: Callable[[str], bool | None] | None = field(default=None, kw_only=True)
+    lacks_clipping: str = field(default="", kw_only=True)
+    rate_factor: float = field(default=1.0, kw_only=True)

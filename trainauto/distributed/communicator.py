@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainauto.core.decisions import Decision, decision_from_dict, decision_to_dict
-from trainauto.core.errors import InputError, Problem, TrainautoError
+from trainauto.core.errors import InputError, Problem, Saving, TrainautoError, have_saved, saving_before
 from trainauto.core.process import without_memory_limit
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
 from trainauto.distributed.rendezvous import fresh_store
@@ -35,11 +35,30 @@ SLOT_BYTES = 1024
 
 _LENGTH_BYTES = 8
 
+MADE, FAILED = "made", "failed"
+"""Keys of what the first rank tells the others."""
+
+LONGEST_REASON = 500
+"""Characters of an error that the others hear of."""
+
 T = TypeVar("T")
 
 
 class RankLostError(TrainautoError):
     """Another rank is gone."""
+
+
+class FirstRankError(TrainautoError):
+    """The first rank, which all others ask, has failed there with an error of its own.
+
+    Args:
+        message: what it said.
+        saving: who is to save before that error ends the run; the ranks leave together.
+    """
+
+    def __init__(self, message: str, saving: Saving) -> None:
+        super().__init__(f"the first rank ends the run with an error of its own: {message}")
+        have_saved(self, saving)
 
 
 class Communicator:
@@ -130,8 +149,12 @@ class TorchCommunicator(Communicator):
         return merge(self.all_gather_object(pack(mine)))
 
     def broadcast_object(self, make: Callable[[], Any]) -> Any:
-        """Return what the first rank makes, on all of them."""
-        text = _to_bytes(make()) if self.is_first else b""
+        """Return what the first rank makes, on all of them; where it fails, it tells the others, and all end.
+
+        Raises:
+            FirstRankError: on the others; the first raises its error.
+        """
+        text, error = _made(make) if self.is_first else (b"", None)
         slot = _packed(text, SLOT_BYTES)
         with _together():
             dist.broadcast(slot, 0, group=self._cpu)
@@ -139,7 +162,12 @@ class TorchCommunicator(Communicator):
             if length > SLOT_BYTES - _LENGTH_BYTES:
                 slot = _packed(text, length + _LENGTH_BYTES)
                 dist.broadcast(slot, 0, group=self._cpu)
-        return json.loads(_unpacked(slot))
+        if error is not None:
+            raise error
+        message = json.loads(_unpacked(slot))
+        if FAILED in message:
+            raise FirstRankError(message[FAILED], Saving(message["saving"]))
+        return message[MADE]
 
     def broadcast_decisions(self, make: Callable[[], list[Decision]]) -> list[Decision]:
         """Return what the first rank decides, on all of them."""
@@ -244,6 +272,15 @@ def _together() -> Iterator[None]:
             f"another rank is gone ({reason})\n  The last checkpoint is intact: torchrun --max-restarts N starts all "
             "ranks again and resumes from it."
         ) from None
+
+
+def _made(make: Callable[[], Any]) -> tuple[bytes, Exception | None]:
+    """Return what the first rank sends to all: what it makes, or that it has failed; and with which error."""
+    try:
+        return _to_bytes({MADE: make()}), None
+    except Exception as error:  # whatever it is: the others wait, and must hear of it
+        reason = next(iter(f"{type(error).__name__}: {error}".splitlines()))
+        return _to_bytes({FAILED: reason[:LONGEST_REASON], "saving": int(saving_before(error))}), error
 
 
 def _to_bytes(message: Any) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trainauto.core.automation import Automation
-from trainauto.core.decisions import Decision
+from trainauto.core.decisions import ClipAt, Decision, RateFactor
 from trainauto.core.plan import Plan
 from trainauto.distributed.communicator import SINGLE_PROCESS, Communicator
 from trainauto.engine.controls import Controls
@@ -33,7 +33,11 @@ class DecisionJournal:
     def ask(self, event: Callable[[Automation], Decision | None]) -> list[Decision]:
         """Return what the automations decide upon an event, on all ranks."""
         return self._ranks.broadcast_decisions(
-            lambda: [decision for automation in self.automations if (decision := event(automation)) is not None]
+            lambda: [
+                _signed(decision, automation.name)
+                for automation in self.automations
+                if (decision := event(automation)) is not None
+            ]
         )
 
     def apply(self, decisions: Sequence[Decision], left: Plan | None) -> list[Decision]:
@@ -59,6 +63,10 @@ class DecisionJournal:
         self.controls.apply(decisions)
         self._kept += decisions
 
+    def keep(self, decisions: Sequence[Decision]) -> None:
+        """Keep what was carried out already for the next record."""
+        self._kept += decisions
+
     def take(self) -> list[Decision]:
         """Hand over what was kept: it is reported now."""
         kept, self._kept = self._kept, []
@@ -78,3 +86,8 @@ class DecisionJournal:
         for automation in self.automations:
             automation.on_peaks_invalidated()
         self.predictions.reset()
+
+
+def _signed(decision: Decision, name: str) -> Decision:
+    """Return a decision with who made it, where it holds until another one."""
+    return replace(decision, by=name) if isinstance(decision, RateFactor | ClipAt) else decision

@@ -10,6 +10,7 @@ from trainauto.engine.few_steps import warn_of_few_steps
 from trainauto.engine.leaving import end_of, reporting_failure, saving_on_errors
 from trainauto.engine.long_steps import warning_if_long
 from trainauto.engine.oom_policy import on_group_oom
+from trainauto.engine.removed import undo_removed
 from trainauto.engine.rollback import carry_out
 from trainauto.engine.run import Run
 from trainauto.engine.run_validation import validate, validate_if_due
@@ -25,6 +26,7 @@ def train(run: Run) -> RunEnd:
 
     A checkpoint is written at the end in every one of these cases; an error says itself whether one is written.
     """
+    undo_removed(run)
     for automation in run.journal.automations:
         automation.on_run_start(run.facts(run.summary.run_directory))
     run.reporter.start(replace(run.summary, plan=run.loader.plan, progress=run.progress))

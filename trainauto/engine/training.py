@@ -106,13 +106,14 @@ class Training:
         Args:
             folder: the run's own; empty where it writes nothing.
         """
-        size, norm = self.ranks.world_size, self.controls.given_norm
+        controls = self.controls
         return RunFacts(
             self.axes,
             self.loader.plan,
-            world_size=size,
+            world_size=self.ranks.world_size,
             folder=folder,
-            max_norm=norm,
+            max_norm=controls.given_norm,
+            rate_factor=controls.rate_factor,
             rollbacks=len(self.rollbacks),
         )
 

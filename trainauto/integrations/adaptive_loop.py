@@ -31,13 +31,13 @@ from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
 from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, warn_of_environment
-from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary
+from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
 from trainauto.integrations.loop_rollback import GoBackCall, LoopRollback
 from trainauto.integrations.loop_step import LoopStep
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
-from trainauto.integrations.watchers import Watchers, decide_on_validation, validation_of
+from trainauto.integrations.watchers import Watchers, decide_on_validation, validation_of, words_of_end
 from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class AdaptiveLoop:
         given = [objectives] if isinstance(objectives, ModelObjective) else list(objectives)
         self._model = LoopModel(model, given, drawn.structure)
         self._automation = LoopController.of(settings or {}, axes)
-        self._watchers = Watchers(automations, "settings")
+        self._watchers = Watchers(automations, "settings", options_of(axes, settings, max_norm, memory_budget))
         self._rollback = LoopRollback(go_back, self._watchers)
         budget_bytes, meter = parse_budget(memory_budget), MemoryMeter(self._model.device)
         limit_bytes = budget_bytes or meter.limit_bytes
@@ -180,7 +180,7 @@ class AdaptiveLoop:
                 self.epoch + 1,
             )
         if self.stop_reason:
-            logger.warning("nothing to train: the run was stopped: %s", self.stop_reason)
+            logger.warning("%s", words_of_end(self.stop_reason))
         batches = iter(self.training.loader)
         while not self.stop_reason and (epochs is None or self.progress.samples < epochs * len(self._samples)):
             start = time.perf_counter()

@@ -11,6 +11,7 @@ from torch import nn
 
 from trainauto.control.control_settings import ControlSettings
 from trainauto.core.decisions import Decision, KeepPlan, PlanChange, Rollback
+from trainauto.core.plan import Axis
 from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import RunEnd, RunSummary
 from trainauto.engine.training import Training
@@ -173,6 +174,14 @@ class _Words(logging.Formatter):
         """Return the message; a block of several lines stays as it is."""
         text = super().format(record)
         return text if "\n" in text else "\n".join(wrapped(text, self._width))
+
+
+def options_of(
+    axes: Sequence[Axis], settings: Mapping[str, Any] | None, max_norm: float | None, memory_budget: str | None
+) -> dict[str, Any]:
+    """Return what a loop is given beside its automations; a resume compares it."""
+    bounds = [asdict(axis) for axis in axes]
+    return {"bounds": bounds, "settings": settings or {}, "max_norm": max_norm, "memory_budget": memory_budget}
 
 
 def config_of(run: Training, model: LoopModel, settings: ControlSettings) -> dict[str, Any]:

@@ -8,13 +8,19 @@ from trainauto.automations.training_automations import TrainingAutomations
 from trainauto.core.automation import Automation
 from trainauto.core.decisions import Decision, RunFacts
 from trainauto.core.errors import InputError, Problem
+from trainauto.core.plain import plain
 from trainauto.core.records import ValidationRecord
+from trainauto.core.words import visible
+from trainauto.engine.removed import undo_removed
 from trainauto.engine.training import Training
 
 logger = logging.getLogger(__name__)
 
-GIVEN = "automations_given"
-"""Of a checkpoint: the automations of the run with their arguments."""
+GIVEN, OPTIONS = "automations_given", "options_given"
+"""Of a checkpoint: the automations of the run with their arguments, and what else the run was given."""
+
+LONGEST_CHANGES = 200
+"""Characters of a list of what has changed."""
 
 
 class Watchers:
@@ -26,16 +32,18 @@ class Watchers:
     Args:
         section: as under ``training_automations`` of an option file.
         memory_option: what says how batches fill the memory here.
+        options: what else the run is given, by name, as JSON has it: a run that was ended continues where any of it
+            has changed, as the engine's own runs do.
 
     Raises:
         InputError: one is not known, does not take its arguments, or chooses plans.
     """
 
-    def __init__(self, section: Any, memory_option: str) -> None:
+    def __init__(self, section: Any, memory_option: str, options: Mapping[str, Any]) -> None:
         if section is not None and not isinstance(section, Mapping):
             message = f"automations are a mapping of names to arguments, not {section!r}"
             raise InputError(Problem(message, advice='Write {"StopFile": {}}, for one.'))
-        self._given = dict(section or {})
+        self._given, self._options = plain(section or {}), plain(options)
         built = TrainingAutomations(self._given).automations
         for name, automation in built.items():
             if not automation.watches:
@@ -64,19 +72,36 @@ class Watchers:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume compares with; what they have learned is the engine's to keep."""
-        return {GIVEN: self._given}
+        return {GIVEN: self._given, OPTIONS: self._options}
 
     def take_up(self, run: Training, state: Mapping[str, Any]) -> None:
-        """Have a run that one of them had stopped go on where they have changed since.
+        """Have what those decided that are gone hold no longer; a run that was ended continues where it has changed.
 
         Args:
             run: as a checkpoint left it.
             state: of the checkpoint.
         """
-        stopped = run.controls.stop_reason
-        if stopped and state.get(GIVEN, {}) != self._given:
-            logger.warning("the run had been stopped (%s); its automations have changed, so it continues", stopped)
+        undo_removed(run)
+        stopped, changed = run.controls.stop_reason, self._changed(state)
+        if stopped and changed:
+            words = "the run had been stopped (%s); %s: so it continues"
+            logger.warning(words, visible(stopped), visible("; ".join(changed), LONGEST_CHANGES))
             run.controls.stop_reason = run.controls.termination = ""
+
+    def _changed(self, state: Mapping[str, Any]) -> list[str]:
+        """Return what has, each with the values of then and of now."""
+        then, now = state.get(OPTIONS, self._options), self._options
+        names = dict.fromkeys([*then, *now])
+        changed = [f"{name} {then.get(name)} -> {now.get(name)}" for name in names if then.get(name) != now.get(name)]
+        return [*(["automations have changed"] if state.get(GIVEN, {}) != self._given else []), *changed]
+
+
+def words_of_end(reason: str) -> str:
+    """Return what to say of a run that an automation has ended, where it is to go on."""
+    return (
+        f"nothing to train: the run was stopped: {visible(reason)}. It continues once anything it is given is another "
+        "than then: the patience of that automation, say, or its length"
+    )
 
 
 def decide_on_validation(run: Training, record: ValidationRecord) -> list[Decision]:

@@ -74,7 +74,11 @@ class MemoryAwareTrainingArguments(TrainingArguments):  # type: ignore[misc]  # 
 
     _VALID_DICT_FIELDS = [*TrainingArguments._VALID_DICT_FIELDS, "memory_settings", "training_automations"]  # noqa: RUF012
 
+    gives_direction = False
+    """Whether ``greater_is_better`` was given, and not filled in by transformers."""
+
     def __post_init__(self) -> None:
+        self.gives_direction = getattr(self, "greater_is_better") is not None  # noqa: B009
         self._check_counts()
         self._map_former_names()
         self._check_tokens()

@@ -17,6 +17,11 @@ from trainauto.storage.run_directory import MADE_BY_TRAINER
 
 MOST_STEPS_A_POINT = 10
 """Of curves; every step has its line in the log."""
+PLACES = {
+    *("output_dir", "logging_dir", "run_directory", "run_name", "resume_from_checkpoint", "local_rank"),
+    *("hub_token", "push_to_hub_token", "training_automations"),
+}
+"""Arguments of a Trainer that say where a run is, or are compared elsewhere; a run that moves is the same."""
 
 
 def summary_of(trainer: Any, run: Training, reports: LoopReports, total: int | None, samples: int) -> RunSummary:
@@ -63,6 +68,18 @@ def config_of(trainer: Any, run: Training, loss: TrainerLoss, automation: Contro
         "memory_budget_bytes": run.budget_bytes,
         "controller": asdict(automation.controller.settings),
     }
+
+
+def options_of(trainer: Any, some_rows: int | None) -> dict[str, Any]:
+    """Return what a run is given: its arguments but for places, and what its samples are known by.
+
+    Args:
+        trainer: whose run.
+        some_rows: checksum of a few rows; ``None`` where samples have none.
+    """
+    arguments = trainer.args.to_dict()
+    given = {name: value for name, value in arguments.items() if name not in PLACES}
+    return {**given, "rows": some_rows, "data": dict(trainer.data_checksums())}
 
 
 def figures_of(record: StepRecord) -> dict[str, float]:

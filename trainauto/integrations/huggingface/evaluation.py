@@ -16,6 +16,7 @@ from trainauto.core.units import MIB
 from trainauto.core.words import counted
 from trainauto.engine.run_errors import NothingFitsError
 from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.directions import Directions
 from trainauto.integrations.huggingface.evaluation_batches import EvaluationBatches
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, has_counted_labels
 from trainauto.integrations.structure import Structure, leaves_of
@@ -31,10 +32,6 @@ Prediction = tuple[Any, Any, Any]
 """Loss, logits and labels of a batch, as ``prediction_step`` returns them; each may be ``None``."""
 
 Predict = Callable[[Any], Prediction]
-
-
-LOWER_IS_BETTER = {"loss", "wer", "cer", "ter", "mer", "perplexity", "ppl", "error", "mse", "rmse", "mae"}
-"""Words in the names of figures of which less is better; transformers leaves to each what its figures mean."""
 
 
 class EvaluationMemory:
@@ -132,7 +129,8 @@ class EvaluationMemory:
         own = {"batch_size", "peak_memory_mib", "out_of_memory", "model_preparation_time"}
         kept = {name: value for name, value in figures.items() if name not in own}
         seconds = time.perf_counter() - self._start
-        higher = {name: not LOWER_IS_BETTER & set(name.lower().split("_")) for name in kept}
+        known = Directions(self._trainer.args)
+        higher = {name: better for name in kept if (better := known.of(name)) is not None}
         seen = counted(samples, "sample")
         return ValidationRecord(step, prefix, kept, {}, (), seconds, 0, higher, self._peak, self._ooms, seen=seen)
 

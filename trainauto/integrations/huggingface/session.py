@@ -1,12 +1,10 @@
 """One call of ``train``: the engine's parts around the Trainer's own loop."""
 
+import logging
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from trainauto.control.effective_batch import EffectiveBatch
 from trainauto.core.decisions import Decision, Rollback
@@ -22,16 +20,20 @@ from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget
 from trainauto.integrations.huggingface.arguments import own_argument
 from trainauto.integrations.huggingface.checkpoints import (
-    STATE_FILE,
-    check_same_steps,
     renew_state,
-    warn_of_other_rows,
     write_state,
 )
-from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, summary_of
+from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, options_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
-from trainauto.integrations.huggingface.start_up import OBJECTIVE, build_training, predict, say_what_was_learned
+from trainauto.integrations.huggingface.session_state import load_state, state_of
+from trainauto.integrations.huggingface.start_up import (
+    OBJECTIVE,
+    build_training,
+    predict,
+    say_what_was_learned,
+    what_watchers_learn,
+)
 from trainauto.integrations.huggingface.step import PendingStep, begin, finish, is_left_out
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
 from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
@@ -40,9 +42,11 @@ from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import are_largest
-from trainauto.integrations.watchers import Watchers, decide_on_validation
+from trainauto.integrations.watchers import Watchers, decide_on_validation, words_of_end
 from trainauto.memory.monitor.meter import MemoryMeter
 from trainauto.storage.run_directory import TRAINER_RUNS
+
+logger = logging.getLogger(__name__)
 
 
 class TrainerController(LoopController):
@@ -81,7 +85,7 @@ class MemorySession:
         settings = own_argument(args, "memory_settings") or {}
         steps = EffectiveBatch(step_samples, may_grow=data.steps_may_grow)
         self.automation = TrainerController.of(settings, data.growth.axes, steps)
-        self.watchers = Watchers(trainer.own_automations(), "memory_settings")
+        self.watchers = Watchers(trainer.own_automations(), "memory_settings", options_of(trainer, data.some_rows))
         self._budget_bytes = parse_budget(own_argument(args, "memory_budget"))
         directory = trainer.own_run_directory
         own: dict[str, Any] = {}
@@ -153,15 +157,19 @@ class MemorySession:
             check_that_it_saves(self._trainer.args)
         made: Rollback | None = None
         if checkpoint is not None:
-            self._load(run, Path(checkpoint))
+            own = load_state(run, Path(checkpoint), self.data, self.watchers)
+            self._trainer.load_own_state(own)
+            self.progress = run.progress
             made = self._reordered(run, undone) if undone is not None else None
         self._begun, self.batches.run = run.progress.samples, run
         self.batches.is_complete = self.is_complete
         self.automation.check(run.facts())
-        self.watchers.check(run.facts())
+        self.watchers.check(what_watchers_learn(run.facts(), self._trainer))
         if run.ranks.is_first:
             self._reports.start(*self._described(run), made)
             self.watchers.begin(run.facts(self._reports.folder or str(self._trainer.args.output_dir)))
+        if self.stop_reason:
+            logger.warning("%s", words_of_end(self.stop_reason))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
         predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
         given = run.loader.plan
@@ -294,25 +302,8 @@ class MemorySession:
 
     def _state(self) -> dict[str, Any]:
         """Return it; a batch in hand that is not trained yet counts as not drawn."""
-        run = self.running
-        with as_not_drawn(run.loader, self.batches.untrained):
-            return {
-                "progress": vars(run.progress).copy(),
-                "step_samples": self.data.step_samples,
-                "some_rows": self.data.some_rows,
-                "trainer": self._trainer.own_state(),
-                **self.watchers.state_dict(),
-                **run.decided_parts(),
-            }
-
-    def _load(self, run: Training, folder: Path) -> None:
-        state: Mapping[str, Any] = torch.load(folder / STATE_FILE, weights_only=True)
-        check_same_steps(state.get("step_samples", self.data.step_samples), self.data.step_samples)
-        run.load_decided_parts(state)
-        self.watchers.take_up(run, state)
-        warn_of_other_rows(state.get("some_rows"), self.data.some_rows)
-        self._trainer.load_own_state(state.get("trainer", {}))
-        run.progress = self.progress = Progress.from_dict(state["progress"])
+        with as_not_drawn(self.running.loader, self.batches.untrained):
+            return state_of(self.running, self.data, self.watchers, self._trainer.own_state())
 
     def tell_of_evaluation(self, record: ValidationRecord) -> None:
         """Have the run directory hold an evaluation, and while training is on its way, automations decide upon it."""

@@ -2,20 +2,26 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from torch.optim import Optimizer
+from transformers.trainer_utils import IntervalStrategy
 
 from trainauto.automations.controller_automation import ControllerAutomation
 from trainauto.core.automation import Automation
+from trainauto.core.decisions import RunFacts
 from trainauto.distributed.communicator import SINGLE_PROCESS, TorchCommunicator
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.probe import measure
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import put_limit_in_force
+from trainauto.integrations.huggingface.arguments import own_argument
+from trainauto.integrations.huggingface.directions import Directions
 from trainauto.integrations.huggingface.loss import TrainerLoss, Weighing, learn_weighing, telling_samples
 from trainauto.integrations.huggingface.train_data import TrainData
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
@@ -29,6 +35,9 @@ from trainauto.memory.monitor.meter import MemoryMeter
 logger = logging.getLogger(__name__)
 
 OBJECTIVE = "train"
+
+CLIPS_SINCE = "5.3"
+"""The first transformers whose Trainer clips, and says its norms, where others can see it."""
 
 
 def build_training(
@@ -119,6 +128,17 @@ def say_what_was_learned(run: Training, loss: TrainerLoss, asked_tokens: int | N
         logger.info("no memory limit is known on this device: batches stay as they begin; set a memory budget")
     elif run.model.device.type == "cpu":
         warn_of_environment()
+
+
+def what_watchers_learn(facts: RunFacts, trainer: Any) -> RunFacts:
+    """Return the facts of a run with what is known of its evaluations and its clipping before it begins."""
+    args = trainer.args
+    directions = Directions(args)
+    directions.say_where_they_differ()
+    evaluates = args.eval_strategy != IntervalStrategy.NO or own_argument(args, "eval_samples") is not None
+    can_clip = hasattr(transformers.Trainer, "_clip_grad_norm")
+    lacks = "" if can_clip else f"transformers {CLIPS_SINCE} or later, and {transformers.__version__} is installed"
+    return replace(facts, metrics=None if evaluates else (), direction_of=directions.of, lacks_clipping=lacks)
 
 
 def _given_norm(max_grad_norm: float | None) -> float | None:

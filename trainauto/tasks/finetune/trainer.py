@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from trainauto.automations.low_loss import LOW_STEPS, StopAtLowLoss
 from trainauto.core.run_events import LengthUnit, RunEnd
 from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.arguments import MemoryAwareTrainingArguments
@@ -110,6 +111,12 @@ class FinetuneTrainer(MemoryAwareTrainer):
     def own_schedule(self, total: int, unit: LengthUnit, step_samples: float) -> RateSchedule:
         """Return the schedule of the option file."""
         return self._make_schedule(total, unit, step_samples)
+
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        """Go on counting steps of a low loss where a checkpoint of an earlier version had counted them itself."""
+        for automation in self.session.watchers.automations:
+            if isinstance(automation, StopAtLowLoss) and LOW_STEPS in state:
+                automation.load_state_dict({LOW_STEPS: state[LOW_STEPS]})
 
     def data_checksums(self) -> Mapping[str, int]:
         """Return the checksum of all words, and of names and sizes of pictures."""
