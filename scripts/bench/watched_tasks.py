@@ -5,6 +5,7 @@ network says the next byte of Python's own help.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -17,8 +18,12 @@ from torch.nn import functional
 
 from trainauto import AdaptiveLoop, ModelObjective, Range
 from trainauto.core.decisions import Decision
+from trainauto.core.errors import TrainautoError
 
 BATCH, CROP, TEXT = 8, 24, 32
+KEPT_EVERY = 100
+"""Steps between checkpoints of runs that may go back."""
+
 VALIDATED = 64
 """Samples of a validation."""
 
@@ -138,6 +143,29 @@ class Task:
     rate: float
 
 
+class States:
+    """Checkpoints in memory, of every so many steps.
+
+    Args:
+        parts: what has a state, by name.
+    """
+
+    def __init__(self, parts: dict[str, Any]) -> None:
+        self.parts = parts
+        self._kept: dict[int, dict[str, Any]] = {}
+
+    def keep(self, step: int) -> None:
+        """Keep the states after a step, where one is due."""
+        if step % KEPT_EVERY == 0:
+            self._kept[step] = {name: deepcopy(part.state_dict()) for name, part in self.parts.items()}
+
+    def load(self, good_until: int) -> None:
+        """Load the newest states that are of a step or before."""
+        states = self._kept[max(step for step in self._kept if step <= good_until)]
+        for name, part in self.parts.items():
+            part.load_state_dict(deepcopy(states[name]))
+
+
 SQUARED = Task(Enlarger, Crops, squared_loss, 1e-3)
 """The photographs with a loss that damaged targets spoil."""
 
@@ -179,6 +207,7 @@ def run(
     folder: Path | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     grown: tuple[int, int] = (0, 1),
+    plant: Callable[[int, nn.Module], object] = lambda _step, _model: None,
 ) -> Course:
     """Train a task.
 
@@ -194,20 +223,24 @@ def run(
         folder: of runs, to write a run directory into; ``None`` writes nothing.
         optimizer: makes it.
         grown: a step, and how many times as large batches are once that is trained.
+        plant: called before each step with how many were trained, to do some harm.
     """
     course = Course()
     torch.manual_seed(seed)
     model = task.model()
     own = optimizer(model.parameters(), task.rate)
+    states = States({"model": model, "optimizer": own})
     loop = AdaptiveLoop(
         model,
         ModelObjective("train", own, task.loss),
         task.samples(samples, seed, damaged),
         batch_size=Range(BATCH, BATCH * grown[1]),
         automations=automations,
+        go_back=states.load,
         seed=seed,
         run_directory=folder,
     )
+    states.parts["loop"] = loop
     unseen = [task.samples(VALIDATED, 10_000_019)[index] for index in range(VALIDATED)]
     held_out = tuple(torch.stack(part) for part in zip(*unseen, strict=True))
     with loop:
@@ -215,8 +248,16 @@ def run(
             for group in own.param_groups:
                 group["lr"] = task.rate * rate(loop.progress.steps)
             max_norm = loop.training.controls.max_norm_of("train")
-            step = loop.step(batch)
+            if automations and "SpikeGuard" in automations:
+                states.keep(loop.progress.steps)
+            plant(loop.progress.steps, model)
+            try:
+                step = loop.step(batch)
+            except TrainautoError as error:
+                course.reason = str(error).splitlines()[0]
+                return course
             done = loop.progress.steps
+            del course.trained[done - 1 :], course.norms[done - 1 :]  # what a rollback has undone
             course.trained.append(step.losses["loss"])
             course.norms.append((step.grad_norms["train"], max_norm))
             decisions: Sequence[Decision] = step.decisions

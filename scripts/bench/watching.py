@@ -1,9 +1,10 @@
 """Runs with something planted, and runs in which nothing is wrong, without and with the automation that watches for it.
 
-    python scripts/bench/watching.py [--write FOLDER] [--note TEXT]
+    python scripts/bench/watching.py [--write FOLDER] [--note TEXT] [--pictures FOLDER]
 
 The tasks are those of watched_tasks.py, on one thread of a CPU; each pair of runs has the same seed, and differs in
-nothing but the automation. ``--write docs/benchmarks`` writes automations.md there.
+nothing but the automation. ``--write docs/benchmarks`` writes automations.md there, ``--pictures docs/automations``
+the curves of each pair.
 """
 
 import argparse
@@ -20,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from curve_pictures import curve_picture
 from watched_tasks import SQUARED, TASKS, Course, Task, clipped_share, run
 
 from trainauto.automations import AUTOMATIONS
 from trainauto.automations.stop_file import STOP_FILE
-from trainauto.core.decisions import ClipAt, RateFactor, RunFacts, Stop
+from trainauto.core.decisions import ClipAt, GoBack, RateFactor, RunFacts, Stop
 from trainauto.core.files import write_text_atomically
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.records import StepRecord
@@ -49,6 +51,8 @@ class Case:
         steps: length.
         options: of both runs.
         every: steps between validations.
+        plant: makes what does harm on the way; each run has its own.
+        picture: name of the file with its curves, without the ending.
     """
 
     title: str
@@ -57,6 +61,8 @@ class Case:
     steps: int
     options: Mapping[str, Any] = field(default_factory=dict)
     every: int = 50
+    plant: Callable[[], Callable[[int, torch.nn.Module], object]] | None = None
+    picture: str = ""
 
 
 def jump(step: int, at: int = 600, by: float = 60.0) -> float:
@@ -75,17 +81,88 @@ def annealed(step: int, total: int = 3000) -> float:
 
 
 RATES, CLIPPING = {"IntelligentLearningRateScheduler": {}}, {"AdaptiveGradientClipping": {}}
-STOPPING = {"IntelligentEarlyStopping": {}}
+STOPPING, GUARD = {"IntelligentEarlyStopping": {}}, {"SpikeGuard": {}}
+
+
+class Planted:
+    """Harm that is done once, as long as the process lives: a rollback does not bring it back.
+
+    Args:
+        at: steps that were trained before it.
+        harm: does it to a network.
+    """
+
+    def __init__(self, at: int, harm: Callable[[torch.nn.Module], object]) -> None:
+        self._at, self._harm = at, harm
+        self._is_done = False
+
+    def __call__(self, step: int, model: torch.nn.Module) -> None:
+        """Do it where it is time to."""
+        if step == self._at and not self._is_done:
+            self._is_done = True
+            self._harm(model)
+
+
+def flip_bits(model: torch.nn.Module) -> None:
+    """Have the weights of a layer be a thousand times as large, as flipped bits of their exponents make them."""
+    with torch.no_grad():
+        list(model.parameters())[-2].mul_(1000.0)
+
+
+def spoil_one_gradient(model: torch.nn.Module) -> None:
+    """Have the next gradient of a weight be no number."""
+    weight = list(model.parameters())[-1]
+
+    def spoil(gradient: torch.Tensor) -> torch.Tensor:
+        handle.remove()
+        return gradient * torch.nan
+
+    handle = weight.register_hook(spoil)
+
+
+def flipped() -> Planted:
+    """Return what is planted by :func:`flip_bits`."""
+    return Planted(1030, flip_bits)
+
+
+def spoilt() -> Planted:
+    """Return what is planted by :func:`spoil_one_gradient`."""
+    return Planted(1030, spoil_one_gradient)
+
+
 CASES = (
-    Case("The rate jumps to 60 times its value at step 600", RATES, BYTES, 3000, {"rate": jump}),
-    Case("The rate is 8 times too high from the start", RATES, BYTES, 7000, {"rate": too_high}, every=100),
-    Case("Not needed: a cosine schedule", RATES, BYTES, 3000, {"rate": annealed}),
+    Case("The rate jumps to 60 times its value at step 600", RATES, BYTES, 3000, {"rate": jump}, picture="rate_jumps"),
     Case(
-        "2 of 1000 targets are damaged, 50 times too bright; squared error", CLIPPING, SQUARED, 1500, {"damaged": 0.002}
+        "The rate is 8 times too high from the start",
+        RATES,
+        BYTES,
+        7000,
+        {"rate": too_high},
+        every=100,
+        picture="rate_too_high",
     ),
-    Case("Not needed: the same photographs, none damaged", CLIPPING, SQUARED, 1500),
-    Case("400 samples, which are learned by heart", STOPPING, BYTES, 3000, {"samples": 400}),
-    Case("Not needed: 100 000 samples", STOPPING, BYTES, 3000),
+    Case("Not needed: a cosine schedule", RATES, BYTES, 3000, {"rate": annealed}, picture="rate_not_needed"),
+    Case(
+        "2 of 1000 targets are damaged, 50 times too bright; squared error",
+        CLIPPING,
+        SQUARED,
+        1500,
+        {"damaged": 0.002},
+        picture="clipping",
+    ),
+    Case("Not needed: the same photographs, none damaged", CLIPPING, SQUARED, 1500, picture="clipping_not_needed"),
+    Case("400 samples, which are learned by heart", STOPPING, BYTES, 3000, {"samples": 400}, picture="stopping"),
+    Case("Not needed: 100 000 samples", STOPPING, BYTES, 3000, picture="stopping_not_needed"),
+    Case(
+        "The weights of the last layer turn a thousandfold after step 1030",
+        GUARD,
+        BYTES,
+        2000,
+        plant=flipped,
+        picture="guard_leap",
+    ),
+    Case("The gradients of step 1031 are no numbers", GUARD, BYTES, 2000, plant=spoilt, picture="guard_nan"),
+    Case("Not needed: nothing is planted", GUARD, BYTES, 2000, picture="guard_not_needed"),
 )
 
 
@@ -108,7 +185,8 @@ def lines_of(case: Case, off: Course, on: Course) -> list[str]:
 def _row(title: str, course: Course, steps: Sequence[int]) -> str:
     cells = [f"{course.measured[step]:.4f}" if step in course.measured else "" for step in steps]
     best = min(course.measured, key=course.measured.__getitem__)
-    return f"| {title} | {' | '.join(cells)} | {course.measured[best]:.4f} (step {best}) |"
+    ended = f"; ended after step {len(course.trained)}: {course.reason}" if course.reason else ""
+    return f"| {title} | {' | '.join(cells)} | {course.measured[best]:.4f} (step {best}){ended} |"
 
 
 def _decided(course: Course) -> list[str]:
@@ -116,6 +194,8 @@ def _decided(course: Course) -> list[str]:
     for step, decision in course.decisions:
         if isinstance(decision, RateFactor):
             lines.append(f"- step {step}: rates times {decision.factor:g}: {decision.reason}")
+        if isinstance(decision, GoBack):
+            lines.append(f"- back, which undid the steps after {step}: {decision.reason}")
         if isinstance(decision, Stop):
             lines.append(f"- step {step}: stop: {decision.reason}")
     clips = [decision for _, decision in course.decisions if isinstance(decision, ClipAt)]
@@ -154,7 +234,7 @@ def cost_lines() -> list[str]:
     ]
     lines = ["| automation | microseconds a step |", "|---|---:|"]
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("AdaptiveGradientClipping", "IntelligentLearningRateScheduler", "StopFile"):
+        for name in ("AdaptiveGradientClipping", "IntelligentLearningRateScheduler", "SpikeGuard", "StopFile"):
             automation = AUTOMATIONS.get(name)()
             automation.on_run_start(RunFacts((), plan, folder=folder))
             start = time.process_time()
@@ -167,11 +247,19 @@ def cost_lines() -> list[str]:
 def pair_of(case: Case) -> tuple[Course, Course]:
     """Train without and with the automation."""
     trained: Callable[..., Course] = partial(run, case.task, SEED, case.steps, every=case.every, **case.options)
-    return trained(None), trained(case.section)
+    if case.plant is None:
+        return trained(None), trained(case.section)
+    return trained(None, plant=case.plant()), trained(case.section, plant=case.plant())
 
 
-def page(note: str) -> str:
-    """Train all cases; return the page in Markdown."""
+def picture_of(case: Case, off: Course, on: Course) -> str:
+    """Return the curves of both runs, with marks where something was decided."""
+    marks = [step for step, decision in on.decisions if not isinstance(decision, ClipAt)]
+    return curve_picture(case.title, off.measured, on.measured, next(iter(case.section)), marks)
+
+
+def page(note: str, pictures: Path | None) -> str:
+    """Train all cases; return the page in Markdown, and write the curves where somebody wants them."""
     lines = [
         "# Automations that watch a run: where they helped, and where they were not needed",
         "",
@@ -187,7 +275,11 @@ def page(note: str) -> str:
     ]
     for case in CASES:
         print(case.title, flush=True)
-        lines += lines_of(case, *pair_of(case))
+        off, on = pair_of(case)
+        lines += lines_of(case, off, on)
+        if pictures is not None:
+            pictures.mkdir(parents=True, exist_ok=True)
+            write_text_atomically(pictures / f"{case.picture}.svg", picture_of(case, off, on))
     return "\n".join([*lines, "### StopFile", "", *stopped_by_file(), "", "## What they cost", "", *cost_lines(), ""])
 
 
@@ -196,9 +288,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="write automations.md there")
     parser.add_argument("--note", default="", help="of circumstances, for the page")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="write the curves there")
     parsed = parser.parse_args()
     torch.set_num_threads(1)
-    text = page(parsed.note)
+    text = page(parsed.note, parsed.pictures)
     print(text)
     if parsed.write is not None:
         write_text_atomically(parsed.write / "automations.md", text)

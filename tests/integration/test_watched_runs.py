@@ -1,6 +1,7 @@
 """Real runs of two tasks: automations let healthy ones be, and answer what is planted."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -11,14 +12,15 @@ from tests.acceptance import ACCEPTANCE, only_in_acceptance
 sys.path.append(str(Path(__file__).parents[2] / "scripts" / "bench"))
 
 from watched_tasks import SQUARED, TASKS, clipped_share, run
-from watching import jump
+from watching import GUARD, Planted, flipped, jump, spoilt
 
-from trainauto.core.decisions import ClipAt, PlanChange, RateFactor
+from trainauto.core.decisions import ClipAt, GoBack, PlanChange, RateFactor
 
 AUTOMATIONS = {
     "AdaptiveGradientClipping": {},
     "IntelligentEarlyStopping": {},
     "IntelligentLearningRateScheduler": {},
+    "SpikeGuard": {},
     "StopFile": {},
     "StopAtLowLoss": {"loss": 0.0},
 }
@@ -72,3 +74,17 @@ def test_a_run_that_learns_by_heart_is_ended_after_its_best() -> None:
     best = min(course.measured, key=course.measured.__getitem__)
     assert len(course.trained) == best + 500 < 3000
     assert f"after step {best}" in course.reason
+
+
+@only_in_acceptance
+@pytest.mark.parametrize(("plant", "words"), [(flipped, "the loss leaps"), (spoilt, "are no finite numbers")])
+def test_what_damages_a_run_is_undone(plant: Callable[[], Planted], words: str) -> None:
+    """Weights that turn a thousandfold, and gradients that are no numbers, after step 1030: back to step 1000."""
+    steps, (off, on) = 1100, (run(TASKS["bytes"], 0, 1100, section, plant=plant()) for section in (None, GUARD))
+    (asked,) = [decision for _, decision in on.decisions]
+    assert isinstance(asked, GoBack)
+    assert 1028 <= asked.good_until <= 1031
+    assert words in asked.reason
+    assert len(on.trained) == steps
+    assert on.measured[steps] < 2.3
+    assert len(off.trained) == 1030 or off.measured[steps] > 1.5 * on.measured[steps]
