@@ -9,7 +9,8 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 16, 34, 34
 TICKS = 5
 
 _STYLE = (
-    "text{font:12px sans-serif;fill:#30363d}.grid{stroke:#8c959f;stroke-opacity:.25}.off,.on{fill:none;stroke-width:1.8}"
+    "text{font:12px sans-serif;fill:#30363d}.grid{stroke:#8c959f;stroke-opacity:.25}"
+    ".off,.on{fill:none;stroke-width:1.8}"
     ".off{stroke:#b35900}.on{stroke:#0969da}.off-text{fill:#b35900}.on-text{fill:#0969da}"
     ".mark{stroke:#8250df;stroke-dasharray:3 3}"
     "@media(prefers-color-scheme:dark){text{fill:#c9d1d9}.off{stroke:#f0883e}.on{stroke:#58a6ff}.off-text{fill:#f0883e}"

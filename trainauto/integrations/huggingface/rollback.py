@@ -12,6 +12,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from trainauto.core.decisions import GiveUp, GoBack, Rollback
 from trainauto.core.errors import InputError
 from trainauto.core.records import Progress
+from trainauto.core.words import counted
 from trainauto.engine.rollback import GivenUpError, NothingToGoBackToError, chosen_step
 from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.checkpoints import written_checkpoints
@@ -70,6 +71,14 @@ def undone_by(run: Training, output_dir: str) -> Undone | None:
     if isinstance(asked, GiveUp):
         raise GivenUpError.after(asked, step)
     folder = Path(output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{step}"
+    undone = counted(run.progress.steps - step, "step")
+    logger.warning(
+        "step %d: back to %s, %s are undone and the samples come in another order: %s",
+        run.progress.steps,
+        folder.name,
+        undone,
+        asked.reason,
+    )
     return Undone(folder, run.progress, run.rollbacks, asked.reason)
 
 
