@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from tests.trainers import Regression, Watched, points, rows, tiny_model, watched, weights
-
 from trainauto.automations import AUTOMATIONS, Automation
 from trainauto.core.errors import TrainautoError
 from trainauto.core.records import StepRecord
