@@ -14,7 +14,10 @@ from transformers import AutoModelForImageTextToText
 
 from tests.integration.commands import command, step_records, train, write_options
 from tests.integration.finetune_runs import finetune_options, write_chats, write_model
+from trainauto.automations.low_loss import LOW_STEPS
 from trainauto.automations.stop_file import STOP_FILE
+from trainauto.engine.checkpoint_integrity import write_sums
+from trainauto.integrations.huggingface.checkpoints import STATE_FILE
 from trainauto.tasks.finetune.processors import load_processor
 from trainauto.tasks.finetune.trainer import FinetuneTrainer
 
@@ -265,15 +268,27 @@ def same_as_straight(run: Path, straight: Path) -> None:
         assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def as_written_before(checkpoint: Path) -> None:
+    """Have a checkpoint hold what it held when the Trainer itself counted steps of a low loss."""
+    state = torch.load(checkpoint / STATE_FILE, weights_only=True)
+    state["trainer"] = {LOW_STEPS: state["automations"].pop("StopAtLowLoss")[LOW_STEPS]}
+    torch.save(state, checkpoint / STATE_FILE)
+    write_sums(checkpoint)
+
+
+@pytest.mark.parametrize("is_earlier", [False, True])
 def test_a_low_loss_ends_the_run_and_a_resume_goes_on_counting(
-    made: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, here: Path, monkeypatch: pytest.MonkeyPatch, is_earlier: bool
 ) -> None:
-    """D36, D37: three steps one after another, of which one was before the run was stopped."""
+    """D36, D37: four steps one after another, of which two were before the run was stopped."""
     low = {"training": {"num_train_epochs": 5, "early_stop_loss": 100.0, "early_stop_patience": 4}}
     options = written(made, here / "run.yml", **low)
     with monkeypatch.context() as patched:
         at_step(patched, 2, lambda: (newest(here) / STOP_FILE).touch())
         assert train(options).returncode == 0
+    if is_earlier:
+        (checkpoint,) = newest(here).rglob("checkpoint-2")
+        as_written_before(checkpoint)
     ended = train(options, "--auto_resume")
     assert ended.returncode == 0, ended.stderr
     run = newest(here)
@@ -281,6 +296,9 @@ def test_a_low_loss_ends_the_run_and_a_resume_goes_on_counting(
     assert "ended the loss was at most 100 for 4 steps, up to step 4" in flat(ended.stdout)
     assert (log_of(run)["status"], log_of(run)["termination_status"]) == ("stopped", "auto_low_loss")
     assert json.loads((run / "checkpoints" / "epoch_1" / "progress.json").read_text())["step"] == 4
+    twice = train(options, "--auto_resume")
+    over = "already: nothing was left to train (the loss was at most 100 for 4 steps, up to step 4)"
+    assert over in flat(twice.stdout), twice.stderr
 
 
 def test_a_loss_that_is_no_number_ends_the_run_with_what_helps(

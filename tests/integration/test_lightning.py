@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from trainauto.core.errors import InputError
+
 pytestmark = [
     pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is not installed"),
     pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only"),
@@ -44,3 +46,10 @@ def test_a_batch_grows_in_mid_epoch_without_reloading_the_loader(tmp_path: Path)
     assert seen["failed"].startswith("OutOfMemory")
     assert seen["plan_after_failure"] < seen["plan_before_failure"]
     assert "ends this fit" in done.stderr
+
+
+def test_what_watches_a_run_is_refused_with_what_to_take() -> None:
+    from trainauto.integrations.lightning_callback import GrowingBatches
+
+    with pytest.raises(InputError, match=r"StopFile cannot watch a fit of Lightning's\n.*or AdaptiveLoop around"):
+        GrowingBatches([0.0], batch_size=1, automations={"StopFile": {}})

@@ -9,6 +9,8 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.acceptance import ACCEPTANCE, only_in_acceptance
 from tests.integration import rank_worker
 from tests.integration.commands import (
@@ -258,3 +260,50 @@ def test_target_batch_size_is_that_of_all_ranks(tmp_path: Path, write_images: Wr
     assert [code for code, _ in done] == [0, 0], done
     steps = step_records(run_directory(options, "target"))
     assert {step["samples"] for step in steps} == {8}
+
+
+TOUCHES = """
+from pathlib import Path
+from trainauto.automations import AUTOMATIONS, Automation
+@AUTOMATIONS.register("Touches")
+class Touches(Automation):
+    priority = 1
+    def on_run_start(self, facts):
+        self.folder = Path(facts.folder)
+    def on_step_end(self, record):
+        if record.step == 450:
+            (self.folder / "STOP_TRAINING").touch()
+"""
+
+
+@only_in_acceptance
+def test_the_first_rank_decides_and_the_others_do_the_same(tmp_path: Path, write_images: WriteImages) -> None:
+    """Each automation that watches a run, at a rate of nothing; every checkpoint sees that weights are the same."""
+    gt = write_images("gt", SAMPLES)
+    (tmp_path / "touches.py").write_text(TOUCHES)
+    stands = {"IntelligentLearningRateScheduler": {"plateau_patience": 100}, "AdaptiveGradientClipping": {}}
+    cases = {
+        "low": ({"StopAtLowLoss": {"loss": 1e9, "patience": 5}}, 5, "auto_low_loss"),
+        "early": ({"IntelligentEarlyStopping": {"patience": 2}}, 6, "auto_no_improvement"),
+        "file": ({"StopFile": {}, "Touches": {}, **stands}, 450, "user_stop"),
+    }
+    for name, (section, last, termination) in cases.items():
+        changes = {
+            "name": name,
+            "plugins": ["touches"],
+            "train": {"total_iter": 600, "optim_g": {"type": "SGD", "lr": 1e-30}},
+            "val": {"val_freq": 2} if name == "early" else {"val_enabled": False},
+            "training_automations": {**NO_PLANS, **section},
+        }
+        done = finish(train_ranks(write_options(tmp_path / f"{name}.yml", options_for(gt, 2, **changes)), 2))
+        assert [code for code, _ in done] == [0, 0], done
+        run = run_directory(tmp_path / f"{name}.yml", name)
+        assert step_records(run)[-1]["step"] == last
+        decided = [json.loads(line) for line in (run / "decisions.jsonl").read_text().splitlines()]
+        assert decided[-1]["termination"] == termination
+        assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == last
+    steps = step_records(run)
+    halved = [line for line in decided if line["kind"] == "rate_factor"]
+    assert [line["by"] for line in halved][:1] == ["IntelligentLearningRateScheduler"]
+    assert steps[-1]["lr"]["g"] / steps[0]["lr"]["g"] == pytest.approx(halved[-1]["factor"])
+    assert {line["by"] for line in decided if line["kind"] == "clip_at"} == {"AdaptiveGradientClipping"}

@@ -53,6 +53,10 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
         assert end["steps"] == 3, name
         assert end["reason"].startswith("eval/loss has not improved in 2 validations"), name
         assert 0 < end["norm"] <= 1.0, name
+        errors = [file.read_text() for file in sorted((tmp_path / name).glob("failed_*.txt"))]
+        first = "step 2: ValueError: a plugin that fails\nafter step 2"
+        other = "FirstRankError: the first rank ends the run with an error of its own: ValueError: a plugin that fails"
+        assert errors == [first] + [f"step 2: {other}"] * (runs[name][2] - 1), name
     for kind, fresh in (("words", tiny_model().double()), ("numbers", Regression())):
         alone, moved = results["alone"][kind], torch.tensor(results["alone"][kind]["weights"]).double()
         assert float((moved - weights(fresh)).norm()) > 0.01

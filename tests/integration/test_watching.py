@@ -110,6 +110,39 @@ def test_a_run_that_gets_no_better_ends_and_its_page_says_why(tmp_path: Path, wr
     assert "val/psnr has not improved in 4 validations" in (run / "dashboard.html").read_text()
 
 
+QUARTERS = """
+from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.core.decisions import ClipAt, RateFactor
+@AUTOMATIONS.register("Quarters")
+class Quarters(Automation):
+    def on_step_end(self, record):
+        return {2: RateFactor(0.25, "less"), 3: ClipAt(1e-3, "spikes", pass_name="g")}.get(record.step)
+"""
+
+
+def test_what_an_automation_decided_ends_with_it_and_a_replay_follows(tmp_path: Path, write_images: Write) -> None:
+    (tmp_path / "quarters.py").write_text(QUARTERS)
+    options = tiny_options(
+        write_images("gt", 3), plugins=["quarters"], training_automations={"Quarters": {}}, val={"val_enabled": False}
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    assert train(file, "--force_yml", "train:total_iter=6").returncode == 0
+    resumed = train(file, "--auto_resume", "--force_yml", "training_automations={}")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "Quarters is gone, and what it had decided with it" in " ".join((resumed.stdout + resumed.stderr).split())
+    run = run_directory(file)
+    rates = {record["step"]: record["lr"]["g"] for record in step_records(run)}
+    assert rates[6] == pytest.approx(rates[1] / 4)
+    assert rates[7] == pytest.approx(rates[1])
+    ended = [(line["step"], line["early"], line["factor"]) for line in decisions_of(run, "rate_factor")]
+    assert ended == [(2, False, 0.25), (7, True, 1.0)]
+    (clipped, unclipped) = decisions_of(run, "clip_at")
+    assert (clipped["by"], clipped["max_norm"]) == ("Quarters", 1e-3)
+    assert (unclipped["step"], unclipped["pass_name"], "by" in unclipped) == (7, "g", False)
+    assert command("replay", str(run), cwd=tmp_path).returncode == 0
+    assert latest_weights(run_directory(file, "tiny_replay")) == latest_weights(run)
+
+
 @pytest.mark.parametrize(
     ("arguments", "val", "words"),
     [

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 
 from tests.trainers import Regression, Watched, points, rows, tiny_model, watched, weights
+from trainauto.automations import AUTOMATIONS, Automation
+from trainauto.core.errors import TrainautoError
+from trainauto.core.records import StepRecord
 
 
 class Uneven(Watched):
@@ -71,12 +74,40 @@ def stopped(folder: Path, batch_size: int) -> dict[str, Any]:
     return {"steps": trainer.state.global_step, "reason": trainer.memory.stop_reason, "norm": trainer.memory.max_norm()}
 
 
+def failed(folder: Path, batch_size: int) -> str:
+    """What each rank says where an automation of the first one fails after the second step."""
+
+    class Fails(Automation):
+        watches = True
+
+        def on_step_end(self, record: StepRecord) -> None:
+            if record.step == 2:
+                raise ValueError(f"a plugin that fails\nafter step {record.step}")
+
+    AUTOMATIONS.register("Fails")(Fails)
+    trainer = watched(
+        folder,
+        tiny_model(),
+        rows(),
+        per_device_train_batch_size=batch_size,
+        num_train_epochs=2,
+        training_automations={"Fails": {}},
+    )
+    try:
+        trainer.train()
+    except (ValueError, TrainautoError) as error:
+        return f"step {trainer.memory.running.progress.steps}: {type(error).__name__}: {error}"
+    return "it has not failed"
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder, batch_size, most = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     found = {kind: trained(kind, folder, batch_size, most) for kind in ("words", "numbers")}
     found["stopped"] = stopped(folder, batch_size)
-    if os.environ.get("RANK", "0") == "0":
+    rank = os.environ.get("RANK", "0")
+    (folder / f"failed_{rank}.txt").write_text(failed(folder, batch_size))
+    if rank == "0":
         (folder / "result.json").write_text(json.dumps(found))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 
 from trainauto.core.batch import Batch
 from trainauto.core.decisions import PlanChange, RunFacts
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import Plan
 from trainauto.core.process import limit_private_memory, without_memory_limit
 from trainauto.core.records import OutOfMemory, PeakReading, StepRecord
@@ -29,6 +29,11 @@ from trainauto.memory.monitor.oom import in_words, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 
 logger = logging.getLogger(__name__)
+
+WATCHED_BY = (
+    "Its loop decides on losses, rates and clipping: take its own callbacks (EarlyStopping; gradient_clip_val), or "
+    "AdaptiveLoop around a loop of your own, which has automations."
+)
 
 
 class EpochLoader:
@@ -86,6 +91,8 @@ class GrowingBatches(Callback):
         memory_budget: ``"2GiB"``: on CUDA of the card, on a CPU what steps take beside what is held when training
             starts.
         settings: of the controller.
+        automations: none: those that watch a run need losses, rates and clipping, which are Lightning's here. They are
+            refused, with what to take.
         num_workers: processes that load samples.
         seed: of order and augmentation.
 
@@ -105,9 +112,12 @@ class GrowingBatches(Callback):
         collate_fn: Collate = default_collate,
         memory_budget: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        automations: Mapping[str, Any] | None = None,
         num_workers: int = 0,
         seed: int = 0,
     ) -> None:
+        if automations:
+            raise InputError(Problem(f"{', '.join(automations)} cannot watch a fit of Lightning's", advice=WATCHED_BY))
         values = {"batch_size": batch_size, "size": size, "tokens": tokens}
         drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths)
         self._axes = drawn.growth.axes

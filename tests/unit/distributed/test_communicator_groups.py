@@ -27,6 +27,10 @@ def test_messages_go_through_a_group_of_their_own() -> None:
     ranks = TorchCommunicator()
     assert ranks.all_gather_object({"text": "x" * 5000}) == [{"text": "x" * 5000}]
     assert ranks.broadcast_object(lambda: [1, 2]) == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        ranks.broadcast_object(lambda: 1 / 0)
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        ranks.broadcast_object(lambda: object())
     weight = nn.Parameter(torch.zeros(3))
     weight.grad = torch.ones(3)
     ranks.prepare([weight])
