@@ -115,7 +115,7 @@ def _memory(history: RunHistory, about: About) -> list[Block]:
         ends = [curves.steps[0], curves.steps[-1]]
         series.append(points("target", ends, [about.target_bytes] * 2, "dash"))
     marks = marks_of(history.events, ("plan", "oom", "resume", "rollback"))
-    note = "of each step: the highest; lines across are plans, memory that ran out, resumes"
+    note = "of each step: the highest; lines across are plans, memory that ran out, resumes, rollbacks"
     return chart("memory", "Memory", series, unit="bytes", from_zero=True, note=note, marks=marks)
 
 

@@ -252,7 +252,9 @@ def hostile() -> Page:
     }
     marks = [
         {"x": 2, "kind": kind, "text": text}
-        for kind, text in zip(["plan", "oom", "resume", "stop", "fail", "note", "<b>", "constructor"], bad, strict=True)
+        for kind, text in zip(
+            ["plan", "oom", "resume", "stop", "rollback", "note", "<b>", "constructor"], bad, strict=True
+        )
     ]
     items = [
         {"step": 2, "time": 0, "kind": mark["kind"], "title": mark["text"], "text": mark["text"]} for mark in marks

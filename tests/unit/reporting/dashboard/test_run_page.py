@@ -1,6 +1,8 @@
 """What stands on the page of a run: charts, figures, decisions and their reasons (D17, D23)."""
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from trainauto.core.decisions import ClipAt, KeepPlan, PlanChange, RateFactor, S
 from trainauto.core.plan import BatchShape, Plan
 from trainauto.core.record_json import validation_to_dict
 from trainauto.core.records import MicrobatchSplit
+from trainauto.reporting.dashboard import run_page
 from trainauto.reporting.dashboard.page_file import page_text
 from trainauto.reporting.dashboard.run_history import About, RunHistory
 from trainauto.reporting.dashboard.run_page import page_of
@@ -204,3 +207,13 @@ def test_events_and_texts_are_bounded() -> None:
     assert (len(events["items"]), events["left_out"]) == (500, 2500)
     assert max(len(item["text"]) for item in events["items"]) <= 300
     assert history.events.count("stop") == 3000
+
+
+def test_scripts_and_style_know_every_kind_of_event() -> None:
+    """A kind that the scripts have a word for and no dashes would stop the whole page."""
+    assets = Path(run_page.__file__).parent / "assets"
+    text, scales, style = ((assets / name).read_text() for name in ("text.js", "scales.js", "page.css"))
+    kinds = re.findall(r"(\w+): \"", re.search(r"const KINDS = \{(.*?)\};", text, re.DOTALL)[1])  # type: ignore[index]
+    dashes = re.findall(r"(\w+): \[", re.search(r"const MARK_DASHES = \{(.*?)\};", scales)[1])  # type: ignore[index]
+    assert set(kinds) == set(dashes) >= {"plan", "oom", "rate", "resume", "rollback", "stop", "end", "fail", "note"}
+    assert all(style.count(f"--mark-{kind}:") == 2 for kind in kinds), "in light and in dark"

@@ -79,7 +79,7 @@ function drawBand(plot, series, colour) {
   ctx.globalAlpha = 1;
 }
 
-const MARK_DASHES = { plan: [2, 3], oom: [], rate: [8, 3], resume: [6, 4], end: [], stop: [], fail: [], note: [1, 4] };
+const MARK_DASHES = { plan: [2, 3], oom: [], rate: [8, 3], resume: [6, 4], rollback: [6, 2, 2, 2], end: [], stop: [], fail: [], note: [1, 4] };
 
 /** Vertical lines at what happened, a small flag at the top of each. */
 function drawMarks(plot, marks, ink) {

@@ -109,7 +109,8 @@ function formatTime(seconds) {
 }
 
 const KINDS = {
-  plan: "Plan", oom: "Out of memory", rate: "Rate", resume: "Resume", end: "End", stop: "Stop", fail: "Failure", note: "Note",
+  plan: "Plan", oom: "Out of memory", rate: "Rate", resume: "Resume", rollback: "Rollback",
+  end: "End", stop: "Stop", fail: "Failure", note: "Note",
 };
 
 /** Kind of an event; what this page does not know is a note. */
