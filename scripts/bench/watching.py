@@ -64,6 +64,11 @@ def jump(step: int, at: int = 600, by: float = 60.0) -> float:
     return by if step >= at else 1.0
 
 
+def jump_for_a_while(step: int) -> float:
+    """Return a rate that jumps up for 40 steps: what that does to a run takes far longer to mend."""
+    return jump(step) if step < 640 else 1.0
+
+
 def too_high(_step: int) -> float:
     """Return a rate that is eight times what suits the task."""
     return 8.0
@@ -79,6 +84,9 @@ STOPPING = {"IntelligentEarlyStopping": {}}
 CASES = (
     Case("The rate jumps to 60 times its value at step 600", RATES, BYTES, 3000, {"rate": jump}),
     Case("The rate is 8 times too high from the start", RATES, BYTES, 7000, {"rate": too_high}, every=100),
+    Case("The rate jumps to 60 times its value for 40 steps", RATES, BYTES, 3000, {"rate": jump_for_a_while}),
+    Case("Half of the samples are noise from step 1000 on, for good", RATES, BYTES, 4000, {"worse": (1000, 0.5)}),
+    Case("Not needed: batches are 32 times as large from step 300 on", RATES, BYTES, 1200, {"grown": (300, 32)}),
     Case("Not needed: a cosine schedule", RATES, BYTES, 3000, {"rate": annealed}),
     Case(
         "2 of 1000 targets are damaged, 50 times too bright; squared error", CLIPPING, SQUARED, 1500, {"damaged": 0.002}
