@@ -42,7 +42,7 @@ class Crops:
     def __init__(self, count: int, seed: int, damaged: float = 0.0) -> None:
         images = [photographs.astronaut(), photographs.coffee(), photographs.chelsea(), photographs.rocket()]
         self._images = [torch.from_numpy(image).permute(2, 0, 1).float() / 255 for image in images]
-        self._count, self._seed, self._damaged = count, seed, damaged
+        self._count, self._seed, self.damaged = count, seed, damaged
 
     def __len__(self) -> int:
         return self._count
@@ -53,7 +53,7 @@ class Crops:
         top, left = (int(torch.randint(side - CROP, (), generator=draw)) for side in image.shape[1:])
         crop = image[:, top : top + CROP, left : left + CROP]
         small = functional.interpolate(crop[None], scale_factor=0.5, mode="bicubic", antialias=True)[0]
-        is_damaged = float(torch.rand((), generator=draw)) < self._damaged
+        is_damaged = float(torch.rand((), generator=draw)) < self.damaged
         return small, crop * (50.0 if is_damaged else 1.0)
 
 
@@ -69,7 +69,7 @@ class Texts:
     _bytes = torch.frombuffer(bytearray("\n".join(topics[name] for name in sorted(topics)).encode()), dtype=torch.uint8)
 
     def __init__(self, count: int, seed: int, damaged: float = 0.0) -> None:
-        self._count, self._seed, self._damaged = count, seed, damaged
+        self._count, self._seed, self.damaged = count, seed, damaged
 
     def __len__(self) -> int:
         return self._count
@@ -78,7 +78,7 @@ class Texts:
         draw = torch.Generator().manual_seed(self._seed * 1_000_003 + index)
         start = int(torch.randint(len(self._bytes) - TEXT - 1, (), generator=draw))
         piece = self._bytes[start : start + TEXT + 1].long()
-        if float(torch.rand((), generator=draw)) < self._damaged:
+        if float(torch.rand((), generator=draw)) < self.damaged:
             piece = torch.randint(256, piece.shape, generator=draw)
         return piece[:-1], piece[1:]
 
@@ -208,6 +208,7 @@ def run(
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     grown: tuple[int, int] = (0, 1),
     plant: Callable[[int, nn.Module], object] = lambda _step, _model: None,
+    worse: tuple[int, float] = (0, 0.0),
 ) -> Course:
     """Train a task.
 
@@ -224,16 +225,18 @@ def run(
         optimizer: makes it.
         grown: a step, and how many times as large batches are once that is trained.
         plant: called before each step with how many were trained, to do some harm.
+        worse: a step, and the share of samples that is damaged once that is trained.
     """
     course = Course()
     torch.manual_seed(seed)
     model = task.model()
     own = optimizer(model.parameters(), task.rate)
     states = States({"model": model, "optimizer": own})
+    training_set = task.samples(samples, seed, damaged)
     loop = AdaptiveLoop(
         model,
         ModelObjective("train", own, task.loss),
-        task.samples(samples, seed, damaged),
+        training_set,
         batch_size=Range(BATCH, BATCH * grown[1]),
         automations=automations,
         go_back=states.load,
@@ -261,6 +264,8 @@ def run(
             course.trained.append(step.losses["loss"])
             course.norms.append((step.grad_norms["train"], max_norm))
             decisions: Sequence[Decision] = step.decisions
+            if done == worse[0]:
+                training_set.damaged = worse[1]
             if done == grown[0]:
                 loop.training.loader.update_plan(loop.plan.changed(batch_size=BATCH * grown[1]))
             if done % every == 0:

@@ -70,6 +70,11 @@ def jump(step: int, at: int = 600, by: float = 60.0) -> float:
     return by if step >= at else 1.0
 
 
+def jump_for_a_while(step: int) -> float:
+    """Return a rate that jumps up for 40 steps: what that does to a run takes far longer to mend."""
+    return jump(step) if step < 640 else 1.0
+
+
 def too_high(_step: int) -> float:
     """Return a rate that is eight times what suits the task."""
     return 8.0
@@ -132,6 +137,30 @@ def spoilt() -> Planted:
 
 CASES = (
     Case("The rate jumps to 60 times its value at step 600", RATES, BYTES, 3000, {"rate": jump}, picture="rate_jumps"),
+    Case(
+        "The rate jumps to 60 times its value for 40 steps",
+        RATES,
+        BYTES,
+        3000,
+        {"rate": jump_for_a_while},
+        picture="rate_jumps_for_a_while",
+    ),
+    Case(
+        "Half of the samples are noise from step 1000 on, for good",
+        RATES,
+        BYTES,
+        4000,
+        {"worse": (1000, 0.5)},
+        picture="rate_other_data",
+    ),
+    Case(
+        "Not needed: batches are 32 times as large from step 300 on",
+        RATES,
+        BYTES,
+        1200,
+        {"grown": (300, 32)},
+        picture="rate_larger_batches",
+    ),
     Case(
         "The rate is 8 times too high from the start",
         RATES,

@@ -12,7 +12,7 @@ from tests.acceptance import ACCEPTANCE, only_in_acceptance
 sys.path.append(str(Path(__file__).parents[2] / "scripts" / "bench"))
 
 from watched_tasks import SQUARED, TASKS, clipped_share, run
-from watching import GUARD, Planted, flipped, jump, spoilt
+from watching import GUARD, Planted, flipped, jump, jump_for_a_while, spoilt
 
 from trainauto.core.decisions import ClipAt, GoBack, PlanChange, RateFactor
 
@@ -59,6 +59,24 @@ def test_a_rate_that_jumps_up_is_answered() -> None:
     assert isinstance(decision, RateFactor)
     assert decision.factor == 0.5
     assert "the loss diverges" in decision.reason
+
+
+@only_in_acceptance
+def test_a_loss_that_comes_back_slowly_is_answered_once() -> None:
+    """The rate is 60 times as high for 40 steps; 2000 steps later the loss is not back yet."""
+    course = run(TASKS["bytes"], 0, 3000, {"IntelligentLearningRateScheduler": {}}, rate=jump_for_a_while)
+    assert [decision.factor for _, decision in course.decisions if isinstance(decision, RateFactor)] == [0.5]
+    assert fmean(course.trained[2500:2600]) > 1.1 * min(
+        fmean(course.trained[at : at + 100]) for at in range(0, 600, 100)
+    )
+
+
+@only_in_acceptance
+def test_other_data_cost_two_halvings_at_the_most() -> None:
+    """Half of the samples are noise from step 1000 on."""
+    course = run(TASKS["bytes"], 0, 4000, {"IntelligentLearningRateScheduler": {}}, worse=(1000, 0.5))
+    factors = [decision.factor for _, decision in course.decisions if isinstance(decision, RateFactor)]
+    assert factors in ([0.5], [0.5, 0.25])
 
 
 @only_in_acceptance
