@@ -7,7 +7,7 @@ are, so that a place in a laid-out page is a place in its source.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -23,8 +23,13 @@ PAGES_ELSEWHERE = {
 FILES = "files"
 """Folder of the pages that show a file of the repository."""
 
-LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
-FENCE = re.compile(r"^\s*(```+|~~~+)")
+LINK_OR_CODE = re.compile(
+    r"^[ \t]*(?P<fence>`{3,})[^`\n]*\n.*?^[ \t]*(?P=fence)`*[ \t]*$"
+    r"|\[(?P<words>[^\[\]]*)\]\((?P<address>[^)\s#]+)(?P<anchor>(?:#[^)\s]*)?)\)",
+    re.DOTALL | re.MULTILINE,
+)
+FILE_NAME = re.compile(r"[\w./-]+\.md")
+TITLE = re.compile(r"^# ([^:\n]+)", re.MULTILINE)
 LANGUAGES = {".py": "python", ".yml": "yaml", ".toml": "toml", ".json": "json", ".sh": "bash"}
 
 Pages = Mapping[str, str | Path]
@@ -37,6 +42,8 @@ class Site:
 
     root: Path
     inside: dict[str, str] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    """Links to files that are not there: ``file:line:column: what``."""
 
     def gather(self) -> Pages:
         """Return the pages, those of files that other pages link to included."""
@@ -54,34 +61,36 @@ class Site:
     def content(self, name: str) -> str | Path:
         """Return what the site has of a source: its text with links led, or itself where it is no page."""
         if name.endswith(".md"):
-            return "".join(self.led(name, (self.root / name).read_text("utf-8")))
+            return LINK_OR_CODE.sub(partial(self.led, name), (self.root / name).read_text("utf-8"))
         if self.inside[name].endswith(".md"):
-            return "".join(self.led(name, shown(self.root / name, name)))
+            return LINK_OR_CODE.sub(partial(self.led, name), shown(self.root / name, name))
         return self.root / name
 
-    def led(self, name: str, text: str) -> Iterator[str]:
-        """Yield the lines of a source with its links as they are within the site; code stays as it is."""
-        fence = ""
-        for line in text.splitlines(keepends=True):
-            mark = FENCE.match(line)
-            if mark and not fence:
-                fence = mark[1]
-            elif mark and mark[1].startswith(fence):
-                fence = ""
-            yield line if fence else LINK.sub(partial(self.target, name), line)
+    def led(self, source: str, link: re.Match[str]) -> str:
+        """Return a link of ``source`` as it is within the site; what it names joins the pages.
 
-    def target(self, source: str, link: re.Match[str]) -> str:
-        """Return a link of ``source`` as it is within the site; what it names joins the pages."""
-        before, address, after = link.groups()
-        if ":" in address:
-            return link[0]
+        A link that is called as its file is gets the title of the page, which is what readers of a site know it by.
+        """
+        _, words, address, anchor = link.groups()
+        if not address or ":" in address:
+            return link[0]  # code, or an address of another host
         name = os.path.normpath(PurePosixPath(source).parent / address).replace(os.sep, "/")
         if (self.root / name / "README.md").is_file():
             name += "/README.md"
         if name not in self.inside and (name.startswith("..") or not (self.root / name).exists()):
-            return link[0]  # the build says that there is no such page
+            self.broken.append(f"{source}:{place(link)}: there is no {address}")
+            return words
         page = self.inside.setdefault(name, f"{FILES}/{name if name.endswith('.md') else name + '.md'}")
-        return before + os.path.relpath(page, PurePosixPath(self.inside[source]).parent).replace(os.sep, "/") + after
+        if FILE_NAME.fullmatch(words) and (title := TITLE.search((self.root / name).read_text("utf-8"))):
+            words = title[1]
+        from_here = os.path.relpath(page, PurePosixPath(self.inside[source]).parent).replace(os.sep, "/")
+        return f"[{words}]({from_here}{anchor})"
+
+
+def place(match: re.Match[str]) -> str:
+    """Return where a match begins, ``line:column``, both counted from 1."""
+    before = match.string[: match.start()]
+    return f"{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
 
 
 def shown(path: Path, name: str) -> str:

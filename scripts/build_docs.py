@@ -1,8 +1,8 @@
 """Builds the documentation as a site in build/site/html, strictly: nothing that is wrong stays quiet.
 
-python3 scripts/docs.py            builds it; exit code 1 for a broken link or anchor, or a page that nav lacks
-python3 scripts/docs.py --serve    shows it, and builds what changes
-python3 scripts/docs.py --here     with this Python's own packages instead of .venv
+python3 scripts/build_docs.py            builds it; exit code 1 for a broken link or anchor, a page that nav lacks
+python3 scripts/build_docs.py --serve    shows it with its search, and builds what changes
+python3 scripts/build_docs.py --here     with this Python's own packages instead of .venv
 
 Pages are docs/ and the README; their order stands in zensical.toml.
 """
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build(root: Path, folder: Path, python: str, env: Mapping[str, str]) -> list[str]:
     """Build the site into ``folder``/html; return what is wrong, a line each, with file, line and column."""
-    prepare(root, folder)
+    broken = prepare(root, folder)
     shutil.rmtree(folder / "html", ignore_errors=True)
     missing = navigation_faults(tomllib.loads((root / CONFIG).read_text("utf-8")), folder / "pages")
     command = [python, "-m", "zensical", "build", "--strict", "--clean"]
@@ -65,16 +65,19 @@ def build(root: Path, folder: Path, python: str, env: Mapping[str, str]) -> list
         command, cwd=folder, env=tool_environment(root, env), capture_output=True, text=True, encoding="utf-8",
         stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
-    faults = [*missing, *said_faults(ended.stdout + ended.stderr)]
-    if ended.returncode and not faults:
-        faults.append(COLOUR.sub("", ended.stdout + ended.stderr).strip())
-    return faults or outside_resources(folder / "html")
+    said = list(said_faults(ended.stdout + ended.stderr))
+    if ended.returncode and not said:
+        said.append(COLOUR.sub("", ended.stdout + ended.stderr).strip())
+    return [*broken, *missing, *said] or outside_resources(folder / "html")
 
 
-def prepare(root: Path, folder: Path) -> None:
-    """Lay pages and configuration out in ``folder``."""
-    lay_out(Site(root).gather(), folder / "pages")
-    shutil.copyfile(root / CONFIG, folder / CONFIG)
+def prepare(root: Path, folder: Path) -> list[str]:
+    """Lay pages and configuration out in ``folder``; return links to files that are not there."""
+    site = Site(root)
+    lay_out(site.gather(), folder / "pages")
+    if not (folder / CONFIG).is_file() or (folder / CONFIG).read_bytes() != (root / CONFIG).read_bytes():
+        shutil.copyfile(root / CONFIG, folder / CONFIG)
+    return site.broken
 
 
 def tool_environment(root: Path, env: Mapping[str, str]) -> dict[str, str]:
