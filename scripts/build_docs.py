@@ -20,6 +20,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from environment import ROOT, prepare_or_exit
+from processes import exit_on_sigterm
 from site_pages import FILES, Site, lay_out, source_of
 
 BUILD = ROOT / "build" / "site"
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--serve", action="store_true", help="serve it on this machine, and rebuild what changes")
     parser.add_argument("--here", action="store_true", help="use the running Python's environment")
     parsed = parser.parse_args(arguments)
+    exit_on_sigterm()
     environment = prepare_or_exit(["docs"], here=parsed.here)
     python, env = str(environment.python), environment.variables
     if parsed.serve:
@@ -173,8 +175,9 @@ def serve(root: Path, folder: Path, python: str, env: Mapping[str, str]) -> int:
                 time.sleep(POLL_S)
                 prepare(root, folder)
         except KeyboardInterrupt:
-            server.terminate()
             return 130
+        finally:
+            server.terminate()
     return server.returncode
 
 
