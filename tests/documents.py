@@ -11,7 +11,7 @@ BLOCK = re.compile(
     r"(?:^<!-- setup\n(?P<setup>.*?)^-->\n)?^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
-INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+INLINE = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
 REMARK = re.compile(r"(?:^|\s+)#\s.*$")
 
 
@@ -86,5 +86,5 @@ def prose(page: str) -> str:
 
 
 def inline_code(page: str) -> list[str]:
-    """Return what stands between backticks on a page."""
-    return INLINE.findall(prose(page))
+    """Return what stands between backticks on a page, in one line where it is wrapped."""
+    return [" ".join(code.split()) for code in INLINE.findall(prose(page))]

@@ -151,11 +151,14 @@ def _source(script: Path) -> str:
 
 
 def _fault_of_install(arguments: list[str]) -> str | None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    if arguments == ["install", "-e", "."]:
-        return None
-    named = re.fullmatch(r"trainauto\[([\w,-]+)\]", arguments[1]) if arguments[0] == "install" else None
-    if named is None:
-        return "installs something else than trainauto"
-    unknown = [extra for extra in named[1].split(",") if extra not in project["optional-dependencies"]]
-    return f"there is no extra {unknown[0]}" if unknown else None
+    """Say which package or extra of an installation is none that the project names."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = tomllib.loads(text)["project"]["optional-dependencies"]
+    for word in (word for word in arguments[1:] if word != "." and not word.startswith("-")):
+        package, _, named = word.rstrip("]").partition("[")
+        unknown = [extra for extra in named.split(",") if extra and extra not in extras]
+        if unknown:
+            return f"there is no extra {unknown[0]}"
+        if f'"{package}' not in text:
+            return f"pyproject.toml does not name {package}"
+    return None if arguments[0] == "install" else f"nothing is known of pip {arguments[0]}"
