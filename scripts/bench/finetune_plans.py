@@ -206,7 +206,7 @@ def page(found: dict[Case, PlanBytes], asked: Asked, versions: dict[str, str]) -
         cells = [f"{on_a_card(found[Case(tokens, checkpoints, batch)]) / GIB:.2f}" for batch in SOURCE_GB]
         lines.append(f"| {tokens} | {'yes' if checkpoints else 'no'} | {' | '.join(cells)} |")
     cost = COST.format(cores=os.cpu_count(), seconds=asked.seconds, mib=asked.bytes / MIB, load=os.getloadavg()[0])
-    return "\n".join([*lines, cost, "```", asked.said.strip(), "```"])
+    return "\n".join([*lines, cost, "```text", asked.said.strip(), "```"])
 
 
 def _slopes(found: dict[Case, PlanBytes]) -> str:

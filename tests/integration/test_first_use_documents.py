@@ -1,129 +1,35 @@
-"""What a new user reads: commands and options of the README are there, and so are its facts; licence and .gitignore."""
+"""What a new user reads first: its facts are so, and what is explained is explained early; licence and .gitignore."""
 
-import json
 import re
-import shlex
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from trainauto.cli import _parser
+from tests.documents import ROOT, read
 from trainauto.tasks.sr.data.image_files import IMAGE_SUFFIXES
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-INLINE = re.compile(r"`([^`\n]+)`")
-PYTHON = re.compile(r"^(?:\.venv/bin/)?python3? ")
-
-
-def shown_commands() -> list[str]:
-    """Return every command that the README shows, indented or between backticks, without remarks."""
-    text = BLOCK.sub("", README)
-    shown = re.findall(r"^    (\S.*)$", text, re.MULTILINE) + INLINE.findall(text)
-    commands = (one.partition(" #")[0].strip() for one in shown)
-    return sorted({one for one in commands if PYTHON.match(one) or one.startswith((".venv/bin/torchrun ", "test.py "))})
-
-
-def arguments_of(command: str) -> list[str] | None:
-    """Return what a shown command gives to trainauto; ``None`` where it starts another program."""
-    before, train, after = command.partition("train.py")
-    if train and "scripts/" not in before:
-        return ["train", *shlex.split(after)]
-    program, *rest = shlex.split(PYTHON.sub("", command))
-    if program == "test.py":
-        return ["test", *rest]
-    return rest[1:] if [program, *rest[:1]] == ["-m", "trainauto"] else None
-
-
-def test_commands_of_every_kind_are_shown() -> None:
-    first_words = {words[0] for command in shown_commands() if (words := arguments_of(command))}
-    assert first_words >= {
-        "train",
-        "validate",
-        "doctor",
-        "plan",
-        "report",
-        "replay",
-        "export",
-        "upscale",
-        "test",
-        "list",
-    }
-    assert len(shown_commands()) > 20
-
-
-@pytest.mark.parametrize("command", shown_commands())
-def test_a_command_of_the_readme_is_understood(command: str) -> None:
-    arguments = arguments_of(command)
-    if arguments is not None:
-        _parser().parse_args(arguments)  # leaves with an error where it is not
-        return
-    program, *rest = shlex.split(PYTHON.sub("", command))
-    assert find_spec(rest[0]) if program == "-m" else (ROOT / program).is_file()
+README = read("README.md")
 
 
 def test_curves_are_shown_by_one_command_everywhere() -> None:
-    shown = [line.strip() for line in README.splitlines() if "--logdir" in line]
-    assert shown == [".venv/bin/python -m tensorboard.main --logdir experiments"]
+    shown = [line.strip() for line in (README + read("docs/runs.md")).splitlines() if "--logdir" in line]
+    assert shown == ["python -m tensorboard.main --logdir experiments"]
     # The quick start ends with it; tests/unit/scripts/test_quickstart.py holds that it is this folder.
     assert '"-m", "tensorboard.main", "--logdir"' in (ROOT / "scripts" / "quickstart.py").read_text(encoding="utf-8")
 
 
-def names_in(schema: Any) -> Iterator[str]:
-    """Yield the keys that option files may have, those of components included."""
-    for node in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from names_in(node)
-    if isinstance(schema, dict):
-        yield from schema.get("properties", {})
-        yield from (name for name in schema.get("patternProperties", {}))
-
-
-def keys_of(document: Any) -> Iterator[str]:
-    """Yield every key of a YAML document."""
-    for node in document.values() if isinstance(document, dict) else document if isinstance(document, list) else ():
-        yield from keys_of(node)
-    yield from document if isinstance(document, dict) else ()
-
-
-CHOSEN_BY_THE_USER = {"psnr", "ssim", "width"}
-"""Names of metrics as a log is to call them, and an argument of the network that the README makes."""
-
-
-def test_every_option_of_the_readme_is_one() -> None:
-    known = set(names_in(json.loads((ROOT / "options" / "schema.json").read_text(encoding="utf-8"))))
-    patterns = [name for name in known if not name.isidentifier()]  # of keys in any case
-    shown = [text for language, text in BLOCK.findall(README) if language == "yaml"]
-    shown += [one for one in INLINE.findall(BLOCK.sub("", README)) if re.fullmatch(r"[a-z_]+: ?\S.*", one)]
-    assert len(shown) > 15
-    keys = {key for text in shown for key in keys_of(yaml.safe_load(text))} - CHOSEN_BY_THE_USER
-    assert len(keys) > 40
-    unknown = {key for key in keys - known if not any(re.search(pattern, key) for pattern in patterns)}
-    assert not unknown
-    # Options on a command line are paths into the same file.
-    forced = re.findall(r"(?<![\w./])([a-z_]+(?::[a-z_]+)+)=", README)
-    assert {"train:total_iter", "datasets:train:lq_size"} <= set(forced)
-    of_all_tasks = known.union(
-        *(names_in(json.loads(schema.read_text())) for schema in ROOT.glob("options/*/schema.json"))
-    )
-    assert not {word for path in forced for word in path.split(":")} - of_all_tasks
-
-
 def test_formats_of_images_are_those_that_are_read() -> None:
-    said = re.search(r"\*\*Which images\?\*\* ([\w, ]+?) and (\w+), with", README)
+    page = read("docs/images.md")
+    said = re.search(r"\*\*Which images\?\*\* ([\w, ]+?) and (\w+), with", page)
     assert said is not None
     names = {name.strip().lower() for name in [*said[1].split(","), said[2]]}
-    read = {suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES}
-    assert {{"jpg": "jpeg", "tif": "tiff"}.get(name, name) for name in read} == names
+    suffixes = {suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES}
+    assert {{"jpg": "jpeg", "tif": "tiff"}.get(name, name) for name in suffixes} == names
     for fact in ("16 bits are reduced to 8", "alpha channel is\n  dropped", "EXIF tag says, gt and lq alike"):
-        assert fact in README
+        assert fact in page
 
 
 def section(heading: str) -> str:

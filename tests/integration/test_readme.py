@@ -1,4 +1,4 @@
-"""The README's own examples run as they stand."""
+"""The example of the README, and those of docs/own_network.md and docs/images.md, run as they stand."""
 
 import re
 import subprocess
@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.documents import ROOT, block, read
 from tests.integration.commands import run_directory, step_records, train
-
-README = Path(__file__).parents[2] / "README.md"
-
-
-def block(language: str, holding: str) -> str:
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return next(text for text in blocks if holding in text)
 
 
 @pytest.fixture
@@ -25,7 +19,7 @@ def project(tmp_path: Path, write_images: Callable[..., Path]) -> Path:
     write_images("data/train_hr", 3, (300, 320))
     write_images("data/val_hr", 1, (64, 72))
     file = tmp_path / "my_first.yml"
-    file.write_text(block("yaml", "name: my_first"))
+    file.write_text(block("README.md", "yaml").text)
     return file
 
 
@@ -66,10 +60,10 @@ def test_own_folders_with_rrdbnet(project: Path) -> None:
 
 
 def test_a_network_of_ones_own(project: Path) -> None:
-    (project.parent / "my_module.py").write_text(block("python", "MyNet"))
+    (project.parent / "my_module.py").write_text(block("docs/own_network.md", "python").text)
     options = yaml.safe_load(project.read_text())
-    options |= yaml.safe_load(block("yaml", "plugins: [my_module]"))
-    options |= yaml.safe_load(block("yaml", "PlanSchedule"))
+    options |= yaml.safe_load(block("docs/own_network.md", "yaml").text)
+    options |= yaml.safe_load(block("docs/images.md", "yaml").text)
     project.write_text(yaml.safe_dump(options))
     changes = "training_automations:PlanSchedule:changes=[{step: 1, lq_size: 32, batch_size: 1}]"
     done = train(project, "--force_yml", *SHORT, changes, own_process=False)
@@ -78,13 +72,11 @@ def test_a_network_of_ones_own(project: Path) -> None:
     assert "planned for step 1" in done.stdout
 
 
-def test_commands_of_the_readme_exist() -> None:
-    text = README.read_text(encoding="utf-8")
-    for script in set(re.findall(r"python3? (scripts/\w+\.py)", text)):
-        assert (README.parent / script).is_file()
+def test_scripts_of_the_readme_say_what_they_do() -> None:
+    scripts = sorted(set(re.findall(r"python3? (scripts/\w+\.py)", read("README.md"))))
+    assert len(scripts) == 3
+    for script in scripts:
         done = subprocess.run(
-            [sys.executable, str(README.parent / script), "--help"], capture_output=True, text=True, check=False
+            [sys.executable, str(ROOT / script), "--help"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-    for link in set(re.findall(r"\]\(([\w./]+)\)", text)):
-        assert (README.parent / link).exists(), link

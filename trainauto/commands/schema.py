@@ -2,7 +2,9 @@
 
 import argparse
 import sys
+from functools import partial
 
+from trainauto.commands.command_reference import REFERENCE, commands_reference
 from trainauto.commands.common_arguments import Commands
 
 
@@ -16,17 +18,20 @@ def add_to(commands: Commands) -> None:
         help="whose",
     )
     parser.add_argument("--markdown", action="store_true", help="print the options reference instead")
-    written = "options/schema.json, docs/options.md, and those of options/text, options/multitask and options/finetune"
+    written = (
+        "options/schema.json, docs/options.md, those of options/text, options/multitask and options/finetune, "
+        "and docs/commands.md"
+    )
     parser.add_argument("--write", action="store_true", help=f"write {written}")
     parser.add_argument("--check", action="store_true", help="exit with 1 if one of these is out of date")
-    parser.set_defaults(execute=_run)
+    parser.set_defaults(execute=partial(_run, commands))
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _run(commands: Commands, parsed: argparse.Namespace) -> int:
     from trainauto.builders import registered_documents as kept
     from trainauto.core.files import write_text_atomically
 
-    documents = kept.option_documents()
+    documents = {**kept.option_documents(), REFERENCE: commands_reference(commands)}
     if parsed.check:
         stale = [path for path, text in documents.items() if not path.is_file() or path.read_text("utf-8") != text]
         for path in stale:
