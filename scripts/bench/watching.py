@@ -87,6 +87,7 @@ def annealed(step: int, total: int = 3000) -> float:
 
 RATES, CLIPPING = {"IntelligentLearningRateScheduler": {}}, {"AdaptiveGradientClipping": {}}
 STOPPING, GUARD = {"IntelligentEarlyStopping": {}}, {"SpikeGuard": {}}
+LOW_LOSS = {"StopAtLowLoss": {"loss": 0.05}}
 
 
 class Planted:
@@ -192,6 +193,8 @@ CASES = (
     ),
     Case("The gradients of step 1031 are no numbers", GUARD, BYTES, 2000, plant=spoilt, picture="guard_nan"),
     Case("Not needed: nothing is planted", GUARD, BYTES, 2000, picture="guard_not_needed"),
+    Case("16 samples, to be learned by heart", LOW_LOSS, BYTES, 3000, {"samples": 16}, picture="low_loss"),
+    Case("Not needed: 100 000 samples", LOW_LOSS, BYTES, 3000, picture="low_loss_not_needed"),
 )
 
 
@@ -236,8 +239,8 @@ def _decided(course: Course) -> list[str]:
     return lines or ["- nothing was decided"]
 
 
-def stopped_by_file() -> list[str]:
-    """Return what a file does that appears in mid-run."""
+def stopped_by_file(pictures: Path | None) -> list[str]:
+    """Return what a file does that appears in mid-run, beside a run without it."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
 
@@ -247,9 +250,11 @@ def stopped_by_file() -> list[str]:
             return 1.0
 
         course = run(BYTES, SEED, 600, {"StopFile": {}}, rate=appears, folder=root)
-    return [
-        f"- the file appears before step 301 of 600: the run ends after step {len(course.trained)}: {course.reason}"
-    ]
+    title = "The file appears before step 301"
+    if pictures is not None:
+        case = Case(title, {"StopFile": {}}, BYTES, 600)
+        write_text_atomically(pictures / "stop_file.svg", picture_of(case, run(BYTES, SEED, 600), course))
+    return [f"- {title} of 600: the run ends after step {len(course.trained)}: {course.reason}"]
 
 
 def cost_lines() -> list[str]:
@@ -309,7 +314,9 @@ def page(note: str, pictures: Path | None) -> str:
         if pictures is not None:
             pictures.mkdir(parents=True, exist_ok=True)
             write_text_atomically(pictures / f"{case.picture}.svg", picture_of(case, off, on))
-    return "\n".join([*lines, "### StopFile", "", *stopped_by_file(), "", "## What they cost", "", *cost_lines(), ""])
+    return "\n".join(
+        [*lines, "### StopFile", "", *stopped_by_file(pictures), "", "## What they cost", "", *cost_lines(), ""]
+    )
 
 
 def main() -> None:
