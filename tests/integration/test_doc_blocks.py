@@ -45,10 +45,9 @@ RUN_BY = {
 }
 """Blocks that have a test of their own, which looks at what they give."""
 
-NOT_RUN = {
-    "docs/automations.md:python:0": "its ... stands for what the pages it names show whole",
-    "docs/lightning.md:python:0": "lightning is not installed",
-}
+NOT_RUN = {"docs/automations.md:python:0": "its ... stands for what the pages it names show whole"}
+if find_spec("lightning") is None:
+    NOT_RUN["docs/lightning.md:python:0"] = "lightning is not installed"
 """Blocks of Python that are not run, and why; their names and keywords are looked up."""
 
 LOADED = {"docs/trackers.md:yaml:0": "the trackers are extras, and a run says that they are missing"}
