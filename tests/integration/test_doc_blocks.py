@@ -45,7 +45,7 @@ RUN_BY = {
 }
 """Blocks that have a test of their own, which looks at what they give."""
 
-NOT_RUN = {"docs/automations.md:python:0": "its ... stands for what the pages it names show whole"}
+NOT_RUN: dict[str, str] = {}
 if find_spec("lightning") is None:
     NOT_RUN["docs/lightning.md:python:0"] = "lightning is not installed"
 """Blocks of Python that are not run, and why; their names and keywords are looked up."""
