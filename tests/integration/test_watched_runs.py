@@ -22,6 +22,7 @@ AUTOMATIONS = {
     "StopFile": {},
     "StopAtLowLoss": {"loss": 0.0},
 }
+pytestmark = pytest.mark.timeout(1200)  # thousands of steps, in an acceptance run
 SEEDS, STEPS = (range(10), 2000) if ACCEPTANCE else (range(1), 150)
 
 
