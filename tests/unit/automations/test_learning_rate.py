@@ -269,7 +269,10 @@ def test_a_resume_decides_as_the_run_would_have() -> None:
 def test_a_state_that_counted_samples_alone_keeps_its_factor_and_waits_anew() -> None:
     earlier = {
         **Scheduler().state_dict(),
-        **{"factor": 0.25, "unit": 8, "calm": 800, "unmeasured": 80},
+        "factor": 0.25,
+        "unit": 8,
+        "calm": 800,
+        "unmeasured": 80,
         "divergence": {"best": None, "away": None, "block": [], "high": 0, "levels": []},
         "plateau": {"values": [1.0, 1.0], "samples": [800, 800]},
     }
