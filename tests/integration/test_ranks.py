@@ -307,3 +307,23 @@ def test_the_first_rank_decides_and_the_others_do_the_same(tmp_path: Path, write
     assert [line["by"] for line in halved][:1] == ["IntelligentLearningRateScheduler"]
     assert steps[-1]["lr"]["g"] / steps[0]["lr"]["g"] == pytest.approx(halved[-1]["factor"])
     assert {line["by"] for line in decided if line["kind"] == "clip_at"} == {"AdaptiveGradientClipping"}
+
+
+FAILS = """
+from trainauto.automations import AUTOMATIONS, Automation
+@AUTOMATIONS.register("Fails")
+class Fails(Automation):
+    def on_step_end(self, record):
+        return {}[record.step] if record.step == 3 else None
+"""
+
+
+@only_in_acceptance
+def test_an_error_of_the_first_ranks_automation_ends_all(tmp_path: Path, write_images: WriteImages) -> None:
+    (tmp_path / "fails.py").write_text(FAILS)
+    changes = {"name": "fails", "plugins": ["fails"], "training_automations": {**NO_PLANS, "Fails": {}}}
+    options = write_options(tmp_path / "fails.yml", options_for(write_images("gt", SAMPLES), 2, **changes))
+    done = finish(train_ranks(options, 2), timeout_s=60)
+    assert all(code == 1 for code, _ in done), done
+    assert "KeyError: 3" in done[0][1]
+    assert "the first rank ends the run with an error of its own: KeyError: 3" in done[1][1]

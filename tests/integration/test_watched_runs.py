@@ -24,6 +24,7 @@ AUTOMATIONS = {
     "StopFile": {},
     "StopAtLowLoss": {"loss": 0.0},
 }
+pytestmark = pytest.mark.timeout(1200)  # thousands of steps, in an acceptance run
 SEEDS, STEPS = (range(10), 2000) if ACCEPTANCE else (range(1), 150)
 
 
@@ -43,7 +44,7 @@ def test_nothing_fires_where_nothing_is_wrong(name: str, seed: int, tmp_path: Pa
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lowered_where_batches_grow(seed: int) -> None:
     """To 32 times as many samples a step, after 300 steps."""
-    steps = 1500 if ACCEPTANCE else 60
+    steps = 1500 if ACCEPTANCE else 25
     course = run(TASKS["bytes"], seed, steps, AUTOMATIONS, grown=(steps // 5, 32))
     assert [one for _, one in course.decisions if not isinstance(one, ClipAt | PlanChange)] == []
     assert len(course.trained) == steps

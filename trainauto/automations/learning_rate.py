@@ -18,6 +18,9 @@ from trainauto.core.words import counted, visible
 WINDOW_STEPS = 100
 """Steps over which losses are averaged before two of them are compared."""
 
+EVALUATED = "eval_"
+"""What names of transformers' evaluations begin with: those, as names with a slash, are of no term of the loss."""
+
 LOWERED_BY = 0.5
 """A plateau or a divergence multiplies the rate by this."""
 
@@ -94,7 +97,7 @@ class IntelligentLearningRateScheduler(Automation):
         Raises:
             InputError: names what is measured.
         """
-        if self._name is not None and "/" in self._name:
+        if self._name is not None and ("/" in self._name or self._name.startswith(EVALUATED)):
             self._metric.check(facts)
 
     def on_run_start(self, facts: RunFacts) -> None:

@@ -1,7 +1,9 @@
 """Automations that a resumed run has no longer: what they decided ends with them."""
 
 import logging
+from collections.abc import Sequence
 
+from trainauto.core.decisions import ClipAt, Decision, RateFactor
 from trainauto.core.words import visible
 from trainauto.engine.training import Training
 
@@ -19,8 +21,19 @@ def undo_removed(run: Training) -> None:
     there = {automation.name for automation in run.journal.automations}
     for name in run.ranks.broadcast_object(lambda: [one for one in deciders if one not in there]):
         factor = run.controls.rate_factor
-        run.journal.keep(run.controls.undo(name))
-        rates = f"; learning rates were multiplied by {factor:g}" if run.controls.rate_factor != factor else ""
+        undone = run.controls.undo(name)
+        run.journal.keep(undone)
         if run.ranks.is_first:
-            words = "%s is gone, and what it had decided with it: schedule and clipping are the run's own again%s"
-            logger.warning(words, visible(name), rates)
+            logger.warning("%s is gone, and what it had decided with it: %s", visible(name), _words(undone, factor))
+
+
+def _words(undone: Sequence[Decision], factor: float) -> str:
+    """Return what holds again, after rates were multiplied by a factor."""
+    rates = any(isinstance(decision, RateFactor) for decision in undone)
+    clips = any(isinstance(decision, ClipAt) for decision in undone)
+    return ", and ".join(
+        [
+            *([f"learning rates are the schedule's again, which were {factor:g} times that"] if rates else []),
+            *(["gradients are clipped as the run does by itself"] if clips else []),
+        ]
+    )

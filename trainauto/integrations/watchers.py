@@ -44,7 +44,7 @@ class Watchers:
             message = f"automations are a mapping of names to arguments, not {section!r}"
             raise InputError(Problem(message, advice='Write {"StopFile": {}}, for one.'))
         self._given, self._options = plain(section or {}), plain(options)
-        built = TrainingAutomations(self._given).automations
+        built = TrainingAutomations(section or {}).automations
         for name, automation in built.items():
             if not automation.watches:
                 message = f"{name} chooses batches, which follow memory here in any case"
@@ -100,7 +100,7 @@ def words_of_end(reason: str) -> str:
     """Return what to say of a run that an automation has ended, where it is to go on."""
     return (
         f"nothing to train: the run was stopped: {visible(reason)}. It continues once anything it is given is another "
-        "than then: the patience of that automation, say, or its length"
+        "than then: the patience of that automation, say"
     )
 
 

@@ -266,6 +266,22 @@ def test_a_resume_decides_as_the_run_would_have() -> None:
     assert whole
 
 
+def test_a_state_that_counted_samples_alone_keeps_its_factor_and_waits_anew() -> None:
+    earlier = {
+        **Scheduler().state_dict(),
+        "factor": 0.25,
+        "unit": 8,
+        "calm": 800,
+        "unmeasured": 80,
+        "divergence": {"best": None, "away": None, "block": [], "high": 0, "levels": []},
+        "plateau": {"values": [1.0, 1.0], "samples": [800, 800]},
+    }
+    scheduler = Scheduler()
+    scheduler.load_state_dict(earlier)
+    after = scheduler.state_dict()
+    assert (after["factor"], after["calm"], after["plateau"]["values"]) == (0.25, [0, 0], [])
+
+
 def test_arguments_that_cannot_be() -> None:
     for arguments, words in (
         ({"plateau_patience": 99}, "plateau_patience must be 100 steps"),

@@ -177,9 +177,13 @@ def test_a_direction_that_a_name_speaks_against_is_taken_and_told(
     assert Directions(trainer.args).of("eval/wer") is True
 
 
-def test_an_early_stop_without_evaluations_is_refused_before_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "section",
+    [{"IntelligentEarlyStopping": {}}, {"IntelligentLearningRateScheduler": {"monitor_metric": "eval_loss"}}],
+)
+def test_what_goes_by_evaluations_is_refused_before_a_run_without_any(tmp_path: Path, section: Any) -> None:
     with pytest.raises(InputError, match="goes by validations, and this run makes none while it trains"):
-        trained(tmp_path, {"IntelligentEarlyStopping": {}})
+        trained(tmp_path, section)
     assert not list(tmp_path.glob("checkpoint-*"))
 
 
