@@ -1,5 +1,6 @@
 """Going back to a checkpoint in mid-run: the same as by hand, through kills, in replays, on ranks, in what is read."""
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.acceptance import ACCEPTANCE
 from tests.integration.commands import (
@@ -158,6 +160,59 @@ def test_a_replay_follows(tmp_path: Path, write_images: Write) -> None:
     repeated = run_directory(options, "tiny_replay")
     assert latest_weights(repeated) == latest_weights(run)
     assert [one["to_step"] for one in decisions(repeated) if one["kind"] == "rollback"] == [8, 16]
+
+
+def test_what_a_resume_has_changed_stays_so(tmp_path: Path, write_images: Write) -> None:
+    """A run that was ended continues without what had halved its rates; it goes back to the checkpoint of its end."""
+    gt = write_images("gt", 11, (90, 100))
+    constant = {"train": {"scheduler": {"type": "multistep", "milestones": [1000]}}}
+    watching = {"training_automations": {"StopAtLowLoss": {"loss": 100.0, "patience": 12}}}
+    ended_so = placed(tmp_path / "run", gt, {"halve": 5}, **merged(constant, watching))
+    assert train(ended_so).returncode == 0
+    run = run_directory(ended_so)
+    assert len(step_records(run)) == 12
+    write_options(ended_so, without_automations(ended_so) | {"training_automations": {"SpikeGuard": {}}})
+    (tmp_path / "run" / "planned.json").write_text(json.dumps({"nan": [2]}))
+    done = train(ended_so, "--auto_resume")
+    assert done.returncode == 0, done.stderr
+    assert [(one["from_step"], one["to_step"]) for one in decisions(run) if one["kind"] == "rollback"] == [(14, 12)]
+    steps = step_records(run)
+    assert len(steps) == 24
+    assert [one["lr"]["g"] for one in steps[5:12]] == [0.0005] * 7
+    assert [one["lr"]["g"] for one in steps[12:]] == [0.001] * 12
+
+
+def without_automations(options: Path) -> dict[str, Any]:
+    given: dict[str, Any] = yaml.safe_load(options.read_text())
+    return {name: section for name, section in given.items() if name != "training_automations"}
+
+
+def test_a_stop_that_a_person_asks_for_in_the_step_that_is_undone_is_heard(tmp_path: Path, write_images: Write) -> None:
+    gt = write_images("gt", 11, (90, 100))
+    planned = {"back": [[13, 11]], "stop_file": 13}
+    options = placed(tmp_path / "run", gt, planned, training_automations={"StopFile": {}})
+    done = train(options)
+    assert done.returncode == 0, done.stderr
+    assert len(step_records(run_directory(options))) == 10
+    assert "STOP_TRAINING asked for it after step 13" in ended(done)
+    (tmp_path / "run" / "planned.json").write_text("{}")
+    assert train(options, "--auto_resume").returncode == 0
+    assert len(step_records(run_directory(options))) == 24
+
+
+def test_logs_are_cut_on_a_full_disk_too(tmp_path: Path, write_images: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no room to put undone lines aside, nor for a copy of what is kept."""
+
+    def full(*_arguments: Any, **_options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("trainauto.storage.run_directory._copy", full)
+    options = placed(tmp_path / "run", write_images("gt", 11, (90, 100)), {"back": [[13, 11]]})
+    done = train(options)
+    assert done.returncode == 0, done.stderr
+    run = run_directory(options)
+    assert [one["step"] for one in step_records(run)] == list(range(1, 25))
+    assert [(one["kind"], one["step"]) for one in decisions(run)] == [("rollback", 10)]
 
 
 def guarded(

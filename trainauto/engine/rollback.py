@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from trainauto.core.decisions import GiveUp, GoBack, Rollback
+from trainauto.core.decisions import USER_STOP, GiveUp, GoBack, Rollback
 from trainauto.core.errors import TrainautoError
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import Progress
 from trainauto.core.words import counted
+from trainauto.engine.removed import undo_removed
 from trainauto.engine.run import Run
 from trainauto.engine.training import Training
 from trainauto.memory.monitor.release import release_memory
@@ -110,10 +111,12 @@ def carry_out(run: Run) -> None:
 
 def _roll_back(run: Run, step: int, reason: str) -> None:
     before, rollbacks = run.progress, run.rollbacks
+    asked_to_end = run.controls.stop_reason if run.controls.termination == USER_STOP else ""
     if run.ranks.is_first:
         run.checkpoints.drop_after(step)
     _let_go(run)
     run.restore(run.checkpoints.path(step))
+    _as_before(run, asked_to_end)
     made = reordered(run, before, rollbacks, reason)
     run.save()  # the weights are there: what is added is the order of the samples, and the rollback itself
     facts = run.facts(run.summary.run_directory)
@@ -122,6 +125,17 @@ def _roll_back(run: Run, step: int, reason: str) -> None:
     run.reporter.rolled_back(replace(run.summary, plan=run.loader.plan, progress=run.progress), made)
     undone = counted(before.steps - step, "step")
     logger.info("the checkpoint of step %d is restored, %s are undone; the samples come in another order", step, undone)
+
+
+def _as_before(run: Run, asked_to_end: str) -> None:
+    """Have what a resume has changed since the checkpoint stay so: automations that are gone, an end that was undone.
+
+    Args:
+        run: as its checkpoint left it.
+        asked_to_end: why a person has asked for the end in the very step that is undone; empty where nobody has.
+    """
+    run.controls.stop_reason, run.controls.termination = asked_to_end, USER_STOP if asked_to_end else ""
+    undo_removed(run)
 
 
 def _let_go(run: Run) -> None:

@@ -50,10 +50,14 @@ class JsonLines(Sink):
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
         """Put the lines of undone steps aside, cut them off, and write the rollback."""
-        self.close()
-        self._run.set_aside(rollback.to_step, rollback.order)
-        self._run.rewind(summary.progress.steps)
-        add_decision(self._run, rollback.to_step, rollback, self._clock())
+        try:
+            self.close()
+            self._run.set_aside(rollback.to_step, rollback.order)
+        finally:  # on a full disk, too: what follows is of earlier steps
+            self._waiting.clear()
+            self._run.rewind(summary.progress.steps)
+            self._waiting[self._decisions] = _decision_line(rollback.to_step, rollback, self._clock())
+            self._write()
 
     def close(self) -> None:
         """Write what waits for room, if there is any now, and close the file of steps."""
@@ -90,8 +94,12 @@ def add_decision(run: RunDirectory, step: int, decision: Decision, time_s: float
         decision: what was decided.
         time_s: seconds since 1970.
     """
+    _append_once(run.decisions, _decision_line(step, decision, time_s))
+
+
+def _decision_line(step: int, decision: Decision, time_s: float) -> bytes:
     line = decision_to_dict(step, decision) | {"time": round(time_s, 3)}
-    _append_once(run.decisions, (to_json(line) + "\n").encode())
+    return (to_json(line) + "\n").encode()
 
 
 class _Appender:

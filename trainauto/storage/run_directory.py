@@ -3,6 +3,7 @@
 ``experiments/<name>/<YYYYmmdd_HHMMSS>/`` holds one run; ``experiments/<name>/current`` leads to the newest of them.
 """
 
+import errno
 import mmap
 import os
 import re
@@ -273,7 +274,12 @@ def _keep_until(path: Path, step: int) -> None:
     if kept_bytes == size_bytes:
         return
 
-    write_atomically(path, partial(_copy, path, start=0, end=kept_bytes))
+    try:
+        write_atomically(path, partial(_copy, path, start=0, end=kept_bytes))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.truncate(path, kept_bytes)  # there is no room for a copy, and this needs none
 
 
 def _copy(path: Path, target: Path, *, start: int, end: int | None) -> None:

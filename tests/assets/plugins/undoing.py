@@ -1,8 +1,9 @@
 """A plugin that has a run go back, stop, be damaged, or die, at moments a test has planned.
 
 `planned.json` beside the option file says when. `back` lists pairs of a step and good_until: the n-th is asked for at
-that step once there were n rollbacks before. `stop` is a step to end after. `nan` and `leap` count losses that this
-process computes in training: those that are NaN, and one that is ten thousandfold. `kill` is the n-th file that is put
+that step once there were n rollbacks before. `stop` is a step to end after, `halve` one after which rates are halved.
+`nan` and `leap` count losses that this process computes in training: those that are NaN, and one that is ten
+thousandfold; `stop_file` counts them, too, to that at which STOP_TRAINING appears. `kill` is the n-th file that is put
 in place or folder that is deleted once the run has been asked to go back, before which the process dies.
 """
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from trainauto.automations import AUTOMATIONS, Automation
-from trainauto.core.decisions import Decision, GoBack, RunFacts, Stop
+from trainauto.core.decisions import Decision, GoBack, RateFactor, RunFacts, Stop
 from trainauto.core.records import StepRecord
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.losses.pixel_loss import L1Loss
@@ -62,6 +63,8 @@ class Undoing(Automation):
             if record.step == step and _now["rollbacks"] == place:
                 _now["asked"] = 1
                 return GoBack(good_until, f"the plugin asks at step {step}")
+        if record.step == PLANNED.get("halve"):
+            return RateFactor(0.5, "the plugin halves")
         if record.step == PLANNED.get("stop"):
             return Stop("the plugin stops", termination="user_stop")
         return None
@@ -73,6 +76,8 @@ class SpoiltL1(L1Loss):
         loss = super().forward(prediction, target)
         if prediction.requires_grad:
             _now["losses"] += 1
+            if _now["losses"] == PLANNED.get("stop_file"):
+                (HERE / "experiments" / "tiny" / "current" / "STOP_TRAINING").touch()
             if _now["losses"] in PLANNED.get("nan", []):
                 return loss * torch.nan
             if _now["losses"] == PLANNED.get("leap"):

@@ -84,6 +84,49 @@ def test_batches_that_change_are_no_leap(before: int, after: int) -> None:
     assert first_decision(guard(), steps) is None
 
 
+def two_kinds(step: int, draw: random.Random) -> StepRecord:
+    """Batches of one task each, the rarer one with losses ten times as high."""
+    return record(step, (0.5 if draw.random() < 0.6 else 5.0) * math.exp(draw.gauss(0, 0.1)))
+
+
+def mostly_zero(step: int, draw: random.Random) -> StepRecord:
+    """A hinge that most batches do not touch."""
+    return record(step, max(0.0, draw.gauss(-0.05, 0.2)))
+
+
+def zero_at_first(step: int, draw: random.Random) -> StepRecord:
+    return record(step, 0.0 if step < 300 else abs(draw.gauss(0, 1e-6)))
+
+
+def far_tails(step: int, draw: random.Random) -> StepRecord:
+    return record(step, draw.paretovariate(1.2))
+
+
+def by_tokens(step: int, draw: random.Random) -> StepRecord:
+    """Many short texts, which are dear, or a few long ones."""
+    samples = int(4 * 64 ** draw.random())
+    return record(step, 1.5 + 1.5 * samples / 256 + draw.gauss(0, 0.3 / math.sqrt(samples)), samples)
+
+
+def warm_restarts(step: int, draw: random.Random) -> StepRecord:
+    """A cosine that starts again every 500 steps, and a loss that goes with it to ten times its value."""
+    rate = (1 + math.cos(math.pi * (step % 500) / 500)) / 2
+    loss = (0.05 + 0.45 * rate * (1 - math.exp(-(step % 500 + 1) / 10))) * math.exp(draw.gauss(0, 0.08))
+    return record(step, loss, learning_rates={"g": 1e-3 * rate + 1e-6})
+
+
+@pytest.mark.parametrize("kind", [two_kinds, mostly_zero, zero_at_first, far_tails, by_tokens, warm_restarts])
+@pytest.mark.parametrize("seed", range(2))
+def test_healthy_runs_whose_losses_are_far_from_normal(
+    kind: Callable[[int, random.Random], StepRecord], seed: int
+) -> None:
+    draw = random.Random(seed)
+    made = guard()
+    assert first_decision(made, (kind(step, draw) for step in range(1, 1900))) is None
+    high = [record(step, 1e3, learning_rates={}) for step in range(1900, 1903)]  # a leap is seen all the same
+    assert isinstance((first_decision(made, high) or (0, None))[1], GoBack)
+
+
 def test_other_crops_and_other_terms_are_compared_with_themselves_only() -> None:
     steps = [record(step, 1.0 if step < 300 else 4.0, size=16 if step < 300 else 64) for step in range(1, 600)]
     assert first_decision(guard(), steps) is None

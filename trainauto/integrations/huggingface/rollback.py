@@ -38,13 +38,16 @@ class Undone:
 
 
 def check_that_it_saves(args: Any) -> None:
-    """Refuse a run that may go back and writes no checkpoints.
+    """Refuse a run that may go back and writes no checkpoints, or none that a run can be resumed from.
 
     Raises:
         InputError: says what to set.
     """
     if args.save_strategy == SaveStrategy.NO:
         raise InputError("SpikeGuard goes back to checkpoints, and save_strategy is 'no': set it to 'steps'")
+    if args.save_only_model:
+        words = "and with save_only_model they hold neither optimizer nor schedule: leave it out"
+        raise InputError(f"SpikeGuard goes back to checkpoints, {words}")
 
 
 def undone_by(run: Training, output_dir: str) -> Undone | None:

@@ -51,6 +51,7 @@ class MemoryAwareTraining(TrainingHooks):
     train_dataset: Any
     eval_dataset: Any
     callback_handler: Any
+    control: Any
     state: Any
     optimizer: Any
     lr_scheduler: Any
@@ -250,6 +251,12 @@ class MemoryAwareTraining(TrainingHooks):
     def save_beginning(self) -> None:
         """Save the run before its first step, for what its first steps may have to go back to."""
         self._save_checkpoint(self.model, None)
+
+    def _maybe_log_save_evaluate(self, *arguments: Any, **options: Any) -> Any:
+        """Save and evaluate nothing of a step that is about to be undone: its checkpoint could displace a good one."""
+        if self.memory is not None and self.memory.goes_back:
+            self.control.should_save = self.control.should_evaluate = False
+        return super()._maybe_log_save_evaluate(*arguments, **options)  # type: ignore[misc]
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         with self._arguments_as_given(), without_memory_limit():

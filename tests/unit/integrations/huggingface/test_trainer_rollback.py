@@ -148,3 +148,20 @@ def test_a_run_without_checkpoints_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="save_strategy is 'no'"):
         trainer.train()
+
+
+def test_a_step_that_is_undone_displaces_no_good_checkpoint(tmp_path: Path) -> None:
+    """Step 8 is one to save after, and only the newest checkpoint is kept."""
+    options = {**OPTIONS, "save_total_limit": 1}
+    trainer = watched(tmp_path, tiny_model(), rows(20), kind=Spoilt, training_automations={"SpikeGuard": {}}, **options)
+    trainer.spoilt = (7,)
+    trainer.train()
+    assert trainer.state.global_step == 21
+    assert trainer.memory.progress.undone_steps == 4
+
+
+def test_checkpoints_without_an_optimizer_are_refused(tmp_path: Path) -> None:
+    options = {**OPTIONS, "save_only_model": True}
+    trainer = watched(tmp_path, tiny_model(), rows(20), training_automations={"SpikeGuard": {}}, **options)
+    with pytest.raises(InputError, match="save_only_model"):
+        trainer.train()
