@@ -136,6 +136,19 @@ def test_experts_are_chosen_for_each_sample_in_both_modes_alike():
     assert not network.eval().training
 
 
+@pytest.mark.parametrize("name", sorted(BATCH_NORMS))
+def test_one_sample_is_trained_too_where_there_is_batch_norm(name: str):
+    network = build(name).train()
+    kept = {key: value.clone() for key, value in network.state_dict().items()}
+    network(crop_of(network, samples=1)).square().mean().backward()
+    assert all(value.grad.isfinite().all() for value in network.parameters())
+    pooled = [key for key in kept if key.endswith("channel_interaction.2.running_mean")]
+    assert bool(pooled) == (name == "dat")
+    assert all(torch.equal(network.state_dict()[key], kept[key]) for key in pooled)
+    network(crop_of(network, samples=2))
+    assert all(not torch.equal(network.state_dict()[key], kept[key]) for key in pooled)
+
+
 BAD = [
     ("omnisr", {"scale": 0}, "scale must be a whole number of at least 1, got 0"),
     ("dat", {"scale": 5}, "scale 5 is none that DAT does: 1, 2, 3, 4, 8"),
