@@ -26,6 +26,7 @@ from tests.integration.commands import (
     train,
     write_options,
 )
+from tests.integration.ranks import finish, train_ranks
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.archs import ARCHS
 from trainauto.core.plan import Plan
@@ -55,7 +56,7 @@ def network_of(name: str) -> dict[str, Any]:
     return {"type": name, **SMALL_LIBRARY[name]}
 
 
-def options_of(name: str, images: Path, **changes: Any) -> dict[str, Any]:
+def options_of(name: str, images: Path, /, **changes: Any) -> dict[str, Any]:
     """Return a run of a few steps; one at scale 1 learns to keep its images."""
     options = tiny_options(images, scale=scale_of(name), network_g=network_of(name))
     sets = options["datasets"]
@@ -151,3 +152,32 @@ def test_what_is_exported_spandrel_reads_as_the_same_network(tmp_path: Path, wri
         network.load_state_dict(weights)
         with torch.no_grad():
             assert torch.equal(described.model.eval()(image), network(image))
+
+
+@pytest.mark.parametrize("overlaps", [False, pytest.param(True, marks=only_in_acceptance)])
+def test_weights_that_get_no_gradient_are_no_matter_to_several_ranks(
+    tmp_path: Path, write_images: Write, overlaps: bool
+) -> None:
+    """Blocks of FDAT hold weights of both directions and use those of one."""
+    images = write_images("gt", 8, (160, 160))
+    losses = []
+    for count in (1, 2):
+        options = options_of(
+            "fdat_medium",
+            images,
+            name=f"ranks_{count}",
+            network_g={**network_of("fdat_medium"), "drop_path_rate": 0.0},
+            datasets={"train": {"batch_size_per_gpu": 4 // count}},
+            train={"total_iter": 6},
+            val={"val_freq": 6},
+            **({"distributed": {"ddp_overlap": True}} if overlaps and count > 1 else {}),
+        )
+        file = write_options(tmp_path / f"{count}.yml", options)
+        if count == 1:
+            assert train(file).returncode == 0
+        else:
+            done = finish(train_ranks(file, count))
+            assert [code for code, _ in done] == [0, 0], "\n".join(said for _, said in done)
+        records = step_records(run_directory(file, f"ranks_{count}"))
+        losses.append([sum(record["losses"].values()) for record in records])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)

@@ -1,5 +1,6 @@
 """Networks of the library as trainauto wants them: any size of image, an input that is left alone, clear errors."""
 
+import re
 import warnings
 from collections.abc import Mapping
 from functools import cache
@@ -114,6 +115,8 @@ def build(network: LibraryNetwork, arguments: Mapping[str, Any]) -> nn.Module:
     for module in built.modules():
         if type(module) is nn.BatchNorm2d:
             module.__class__ = NormOfOne
+    for key, weight in built.named_parameters() if network.unread else ():
+        weight.requires_grad_(re.fullmatch(network.unread, key) is None)
     built.scale, built.num_in_ch = scale, channels
     built.kept_in_training = network.kept_in_training
     built.accepted_sides, built.size_requirements = network.accepts(arguments), network.size_requirements(arguments)

@@ -14,8 +14,7 @@ from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.tasks.sr.spandrel_archs import all_architectures
 
 BATCH_NORMS = {"dat", "dctlsa"}
-WITHOUT_GRADIENT = {"fdat_medium"}
-"""Blocks of FDAT weigh one branch by the other, and hold the weights of both directions."""
+UNREAD = {"fdat_medium"}
 
 
 @pytest.fixture(params=sorted(SMALL_LIBRARY))
@@ -94,8 +93,9 @@ def test_samples_do_not_touch_each_other_in_evaluation(name: str):
 def test_gradient_reaches_the_weights(name: str):
     network = build(name).train()
     network(crop_of(network)).square().mean().backward()
-    without = [key for key, value in network.named_parameters() if value.grad is None]
-    assert bool(without) == (name in WITHOUT_GRADIENT)
+    trained = {key for key, value in network.named_parameters() if value.requires_grad}
+    assert {key for key, value in network.named_parameters() if value.grad is not None} == trained
+    assert bool({*dict(network.named_parameters())} - trained) == (name in UNREAD)
     assert any(isinstance(module, nn.BatchNorm2d) for module in network.modules()) == (name in BATCH_NORMS)
 
 
