@@ -23,6 +23,24 @@ def test_compact_begins_from_the_enlarged_input():
     assert torch.equal(network(image), image.repeat_interleave(2, 2).repeat_interleave(2, 3))
 
 
+@pytest.mark.parametrize(("scale", "convolutions"), [(1, 0), (2, 1), (4, 2)])
+def test_rrdbnet_can_do_without_folding_pixels(scale: int, convolutions: int):
+    network = build("rrdbnet", scale=scale, use_pixel_unshuffle=False)
+    assert network(picture(1, 3, 5, 7)).shape == (1, 3, 5 * scale, 7 * scale)
+    assert network.conv_first.in_channels == 3
+    assert len([name for name, _ in network.named_children() if name.startswith("conv_up")]) == convolutions
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("ultracompact", 325_488), ("superultracompact", 52_968), ("esrgan_lite", 5_021_155)],
+)
+def test_presets_have_traiNNers_sizes(name: str, parameters: int):
+    with torch.device("meta"):
+        network = ARCHS.get(name)(scale=4)
+    assert sum(value.numel() for value in network.parameters()) == parameters
+
+
 def one_step(network: nn.Module) -> None:
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     network.train()(picture()).square().mean().backward()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.builders.schedules import build_shape
@@ -32,7 +33,6 @@ from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
-from trainauto.tasks.sr.archs import ARCHS, is_discriminator
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.models import MODELS
