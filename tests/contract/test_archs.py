@@ -14,6 +14,7 @@ from trainauto.tasks.sr.archs import ARCHS, is_discriminator
 
 SCALES = [(name, scale) for name in SMALL for scale in (1, 2, 4)] + [
     ("compact", 3),
+    ("rrdbnet", 3),
     ("rrdbnet", 8),
     ("span", 3),
     ("swinir", 3),
@@ -208,7 +209,7 @@ BAD = [
     ("compact", {"num_feat": 8.0}, "num_feat must be a whole number"),
     ("compact", {"act_type": "gelu"}, "act_type must be one of 'prelu', 'relu', 'leakyrelu', got 'gelu'"),
     ("compact", {"num_out_ch": 1}, "num_in_ch must be 1 or equal num_out_ch"),
-    ("rrdbnet", {"scale": 3}, "scale must be one of 1, 2, 4, 8, got 3"),
+    ("rrdbnet", {"scale": 5}, "scale must be one of 1, 2, 3, 4, 8, got 5"),
     ("rrdbnet", {"num_block": 0}, "num_block must be"),
     ("span", {"scale": True}, "scale must be a whole number"),
     ("span", {"feature_channels": 0}, "feature_channels must be"),

@@ -73,6 +73,32 @@ class SRVGGNetCompact(nn.Module):
         return residual + F.interpolate(image, scale_factor=self.scale, mode="nearest")
 
 
+@ARCHS.register("ultracompact")
+def ultracompact(
+    num_in_ch: int = 3,
+    num_out_ch: int = 3,
+    scale: int = 4,
+    num_feat: int = 64,
+    num_conv: int = 8,
+    act_type: str = "prelu",
+) -> SRVGGNetCompact:
+    """Build compact with half its convolutions; see :class:`SRVGGNetCompact` for the arguments."""
+    return SRVGGNetCompact(num_in_ch, num_out_ch, scale, num_feat, num_conv, act_type)
+
+
+@ARCHS.register("supercompact")
+def supercompact(
+    num_in_ch: int = 3,
+    num_out_ch: int = 3,
+    scale: int = 4,
+    num_feat: int = 24,
+    num_conv: int = 8,
+    act_type: str = "prelu",
+) -> SRVGGNetCompact:
+    """Build compact with half its convolutions of 24 channels; see :class:`SRVGGNetCompact` for the arguments."""
+    return SRVGGNetCompact(num_in_ch, num_out_ch, scale, num_feat, num_conv, act_type)
+
+
 def _activation(name: str, channels: int) -> nn.Module:
     if name == "prelu":
         return nn.PReLU(channels)
