@@ -118,7 +118,7 @@ def network_of(layers: list[Layer], tensors: list[Tensor]) -> nn.Module:
         scale = round((tensors[-1].numel() / channels) ** 0.5)
         return SRVGGNetCompact(channels, channels, scale, features, kinds.count("PReLU") - 1)
     if "Eltwise" in kinds:
-        # A block has 15 convolutions; beside the blocks there are the first, one behind them, two that enlarge, two last.
+        # A block has 15 convolutions; six are outside: the first, one behind them, two that enlarge, the last two.
         blocks = (kinds.count("Convolution") - 6) // 15
         return RRDBNet(channels, tensors[-1].numel(), 4, features, blocks, num_grow_ch=tensors[2].shape[0])
     raise ValueError("this is neither RRDBNet nor compact")

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import build_network, channels_of, modern_weights
+from trainauto.builders.model import build_network, channels_of
+from trainauto.builders.pretrained import mismatch, modern_weights
 from trainauto.core.errors import InputError, Problem, nearest
 from trainauto.engine.checkpoint import Checkpoints
-from trainauto.models.weights import load_pretrained, load_weights
+from trainauto.models.weights import WeightDifferences, load_same, load_weights
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
 from trainauto.storage.run_directory import RunDirectory
 
@@ -77,21 +78,21 @@ def network_from_weights(loaded: LoadedOptions, weights: Path, key: str | None, 
     Args:
         loaded: the option file.
         weights: the file; names of old ESRGAN files are understood.
-        key: entry that holds the weights; ``None`` tries ``params_ema``, ``params``, then the file itself.
+        key: entry that holds the weights; ``None`` takes the usual one, averages where there are some.
         device: where to put it.
 
     Raises:
         InputError: options or weights cannot be used, or do not fit each other.
     """
     file = weights.expanduser()
-    state = modern_weights(file, key)
     network = _bare_network(loaded)
-    try:
-        load_pretrained(network, state, file=file, strict=True)
-    except InputError as error:
-        advice = f"Write network_g and scale in {loaded.path} as these weights were trained with."
-        raise InputError([replace(problem, advice=advice) for problem in error.problems]) from error
-    is_average = key == "params_ema" or file.stem.endswith("_ema")
+    found = modern_weights(file, key, network)
+    if differences := WeightDifferences.between(network, found.tensors):
+        scale = loaded.options.scale
+        problem = mismatch(file, found.tensors, network, differences, "g", scale)
+        raise InputError(replace(problem, advice=f"{loaded.path}: {problem.advice}"))
+    load_same(network, found.tensors)
+    is_average = found.is_average or file.stem.endswith("_ema")
     return _ready(network, loaded, file.stem, file, device, is_average=is_average)
 
 
