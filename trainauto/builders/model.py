@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
 from trainauto.builders.pretrained import load_start
@@ -31,7 +32,6 @@ from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
-from trainauto.tasks.sr.archs import ARCHS, is_discriminator
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.models import MODELS
 

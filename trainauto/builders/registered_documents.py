@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from trainauto.archs import ARCHS
 from trainauto.automations import AUTOMATIONS
 from trainauto.core.registry import Registry
 from trainauto.optim import OPTIMIZERS, SCHEDULES
@@ -21,7 +22,6 @@ from trainauto.options.reference_documents import (
 )
 from trainauto.tasks.multitask import digits, digits_model
 from trainauto.tasks.multitask.registry import MULTITASK_MODELS, SAMPLE_SETS
-from trainauto.tasks.sr.archs import ARCHS
 from trainauto.tasks.sr.data import DATASETS
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.metrics import METRICS

@@ -164,12 +164,23 @@ def _component_tables(components: Components, kinds: Mapping[str, tuple[str, str
                 yield "[presets of the controller](#presets-of-the-controller)."
                 yield ""
             schema = arguments_schema(kind, name, component)
-            if schema["properties"]:
+            if described := getattr(component, "preset_of", ""):
+                of_described = arguments_schema(kind, described, components[kind][described])
+                yield _as_another(described, schema, of_described)
+                yield ""
+            elif schema["properties"]:
                 yield from _table(schema, {"description": "what it is"})
             for definition, keys in schema.get("$defs", {}).items():
                 yield f"Keys of `{definition.split('.')[-1]}`:"
                 yield ""
                 yield from _table(keys, {"description": "what it is"})
+
+
+def _as_another(described: str, schema: Mapping[str, Any], of_described: Mapping[str, Any]) -> str:
+    """Say in which defaults a component differs from another one with the same arguments."""
+    own, others = schema["properties"], of_described["properties"]
+    differing = (f"`{key}: {json.dumps(own[key]['default'])}`" for key in own if own[key] != others[key])
+    return f"It takes the arguments of [`{described}`](#{described}); its defaults differ in {', '.join(differing)}."
 
 
 def _table(schema: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]:

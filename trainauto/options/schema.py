@@ -68,7 +68,7 @@ class PathOptions(RunPaths):
     )
     strict_load_g: bool = option(
         True,
-        "Refuse weights whose names or shapes differ; false loads what fits (of another scale, too) and lists the rest.",
+        "Refuse weights whose names or shapes differ; false loads what fits, of another scale too, and lists the rest.",
     )
     pretrain_network_d: str | None = option(None, "As pretrain_network_g, for the discriminator.")
     param_key_d: str | None = option(None, "As param_key_g.")

@@ -52,7 +52,7 @@ class WeightsToMeasure(Section):
     )
     strict_load_g: bool = option(
         True,
-        "Refuse weights whose names or shapes differ; false loads what fits (of another scale, too) and lists the rest.",
+        "Refuse weights whose names or shapes differ; false loads what fits, of another scale too, and lists the rest.",
     )
 
 
