@@ -1,5 +1,6 @@
 """Weights that a network starts from, out of files of every layout; those of another network say which one."""
 
+import importlib.util
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from trainauto.models.weights_file import FileWeights, read_weights
 from trainauto.options.load import LoadedOptions
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
 from trainauto.tasks.sr.recognition import Recognised, recognise
+from trainauto.tasks.sr.spandrel_archs.library import INSTALL, SPANDREL
 
 logger = logging.getLogger(__name__)
 
@@ -112,13 +114,18 @@ def mismatch(
     there, here = recognise(tensors), recognise(network.state_dict())
     if there is None or there == here:
         message = f"the weights in {file} are not of this network: {differences.text()}"
-        return Problem(message, advice=" ".join(filter(None, [f"Check the arguments of {key}.", ways_out])))
+        advice = f"Check the arguments of {key}."
+        if there is None and importlib.util.find_spec(SPANDREL) is None:
+            advice = f"{advice} {SPANDREL} tells more networks from their weights: {INSTALL}"
+        return Problem(message, advice=" ".join(filter(None, [advice, ways_out])))
     own = here.in_words() if here else f"a {visible(type(network).__name__)}"
     message = f"{file} is {there.in_words()}, and {key} is {own}"
     return Problem(message, advice=" ".join(filter(None, [_what_to_write(there, key, scale), ways_out])))
 
 
 def _what_to_write(there: Recognised, key: str, scale: int | None) -> str:
+    if not there.name:
+        return "No network here is such a one: `python -m trainauto list archs` names those that are."
     if there.scale is None and key == "network_g":
         return "It judges images: name it as pretrain_network_d."
     unsure = f" ({there.unsure})" if there.unsure else ""

@@ -12,7 +12,7 @@ class Recognised:
 
     Attributes:
         title: the architecture as people call it, e.g. ``ESRGAN``.
-        name: registered name that builds it with the fewest arguments.
+        name: registered name that builds it with the fewest arguments; empty where there is no such network here.
         scale: enlargement factor; ``None`` of a discriminator.
         sizes: what tells it from others of its kind, in words: ``("64 features", "23 blocks")``.
         arguments: those that differ from the defaults of ``name``, without the scale.
