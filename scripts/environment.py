@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from install import (
+    ALONE,
     TESTED_VERSIONS,
     TORCH,
     InstallError,
@@ -23,6 +24,7 @@ from install import (
     phase,
     pip,
     requirements,
+    requirements_of,
     version_in,
     write_constraints,
 )
@@ -90,9 +92,12 @@ def make(root: Path, extras: Sequence[str], lock_fd: int) -> None:
             pip(python, "install", TORCH, lock_fd=lock_fd)
     constraints = venv / "trainauto-constraints.txt"
     write_constraints(python, constraints, tested=root / TESTED_VERSIONS if "test" in wanted else None)
-    project = f"{root}[{','.join(wanted)}]" if wanted else str(root)
+    together = [extra for extra in wanted if extra != ALONE]
+    project = f"{root}[{','.join(together)}]" if together else str(root)
     with phase("installing trainauto and what it needs" + (f" ({', '.join(wanted)})" if wanted else "")):
         pip(python, "install", "-c", str(constraints), "-e", project, lock_fd=lock_fd)
+        if ALONE in wanted:
+            pip(python, "install", "-c", str(constraints), "--no-deps", *requirements_of(root, ALONE), lock_fd=lock_fd)
     write_stamp(root, wanted)
 
 
@@ -108,19 +113,25 @@ def use_running(root: Path, extras: Sequence[str]) -> Environment:
         print(f"environment: torch {torch} is older than the project asks for; it is left as it is", flush=True)
         missing = [requirement for requirement in missing if name_of(requirement) != "torch"]
     if missing:
-        install_missing(python, [TORCH if name_of(line) == "torch" else line for line in missing])
+        alone = requirements_of(root, ALONE) if ALONE in extras else []
+        together = [TORCH if name_of(line) == "torch" else line for line in missing if line not in alone]
+        install_missing(python, together)
+        install_missing(python, [line for line in missing if line in alone], "--no-deps")
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     return Environment(python, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
 
 
-def install_missing(python: Path, missing: Sequence[str]) -> None:
+def install_missing(python: Path, missing: Sequence[str], *options: str) -> None:
     """Add packages to an environment that is not ours, torch pinned; without a network say what will be missing."""
+    if not missing:
+        return
     names = ", ".join(name_of(requirement) for requirement in missing)
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
         write_constraints(python, constraints)
         try:
             with phase(f"adding to {sys.prefix}: {names}"):
-                pip(python, "install", "--retries", "1", "-c", str(constraints), *missing)  # offline is likely here
+                # Offline is likely here.
+                pip(python, "install", "--retries", "1", "-c", str(constraints), *options, *missing)
         except InstallError as error:
             print(f"environment: {error}\nenvironment: continuing with PYTHONPATH only; missing: {names}", flush=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 TORCH = "torch==2.13.0"
 TESTED_VERSIONS = "tests/versions.txt"  # from the repository's root
 TAIL_LINES = 20
+ALONE = "archs"  # extra installed without dependencies: spandrel asks for torchvision, which may replace torch
 
 IMPORT_NAMES = {  # where the import is not the name of the distribution with underscores
     "import-linter": "importlinter",
@@ -114,8 +115,13 @@ def write_constraints(python: Path, path: Path, *, tested: Path | None = None) -
 def requirements(root: Path, extras: Sequence[str]) -> list[str]:
     """Read from pyproject.toml what the project and the given extras require."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    groups = [project.get("optional-dependencies", {})[extra] for extra in extras]
-    return [*project.get("dependencies", []), *(line for group in groups for line in group)]
+    return [*project.get("dependencies", []), *(line for extra in extras for line in requirements_of(root, extra))]
+
+
+def requirements_of(root: Path, extra: str) -> list[str]:
+    """Read from pyproject.toml what an extra requires."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return list(project["optional-dependencies"][extra])
 
 
 def numbers(version: str) -> tuple[int, ...]:

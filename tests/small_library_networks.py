@@ -4,7 +4,7 @@ from typing import Any
 
 SMALL_LIBRARY: dict[str, dict[str, Any]] = {
     "dat": {
-        "embed_dim": 16,
+        "embed_dim": 32,
         "depth": [2],
         "num_heads": [2],
         "split_size": [4, 8],
@@ -36,11 +36,11 @@ SMALL_LIBRARY: dict[str, dict[str, Any]] = {
         "num_heads_window": [2],
         "num_heads_stripe": [2],
     },
-    "rgt": {"embed_dim": 16, "depth": [2], "num_heads": [2], "split_size": [4, 8], "img_size": 16},
+    "rgt": {"embed_dim": 32, "depth": [2], "num_heads": [2], "split_size": [4, 8], "img_size": 16},
     "srformer": {"embed_dim": 16, "depths": [2], "num_heads": [2], "window_size": 8, "img_size": 16},
     "swin2sr_m": {"embed_dim": 12, "depths": [2], "num_heads": [2], "window_size": 8, "img_size": 16},
     "omnisr": {"num_feat": 16, "res_num": 1},
-    "craft": {"embed_dim": 12, "depths": [1], "num_heads": [2]},
+    "craft": {"embed_dim": 32, "depths": [1], "num_heads": [2]},
     "dctlsa": {"nf": 10, "num_head": 5},
     "ditn_real": {"dim": 12, "ITL_blocks": 1, "SAL_blocks": 1},
     "fdat_medium": {"embed_dim": 16, "num_groups": 1, "depth_per_group": 1, "num_heads": 2, "mid_dim": 8},

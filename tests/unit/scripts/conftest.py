@@ -31,7 +31,8 @@ def repository(tmp_path: Path) -> Path:
     (root / ".venv" / "pyvenv.cfg").write_text("home = somewhere\nversion = 3.11.7\n", encoding="utf-8")
     (root / "pyproject.toml").write_text(
         '[project]\nname = "x"\ndependencies = ["torch>=2.11", "numpy>=1.0"]\n'
-        '[project.optional-dependencies]\ntest = ["pytest>=8.0"]\n[tool.ruff]\nline-length = 120\n',
+        '[project.optional-dependencies]\ntest = ["pytest>=8.0"]\narchs = ["spandrel>=0.4"]\n'
+        "[tool.ruff]\nline-length = 120\n",
         encoding="utf-8",
     )
     (root / "tests").mkdir()

@@ -45,6 +45,26 @@ def test_torch_comes_first_and_everything_else_under_its_constraint(repository: 
     assert made.python == venv_python(repository)
 
 
+def test_the_library_of_networks_is_installed_without_the_torchvision_it_asks_for(repository: Path, fake_pip: FakePip):
+    environment.prepare(["test", "archs"], root=repository)
+    constraints = str(repository / ".venv" / "trainauto-constraints.txt")
+    assert fake_pip.calls[1:] == [
+        ["install", "-c", constraints, "-e", f"{repository}[test]"],
+        ["install", "-c", constraints, "--no-deps", "spandrel>=0.4"],
+    ]
+    assert is_ready(repository, ["archs"])
+
+
+def test_the_running_interpreter_gets_what_is_missing_torchvision_left_out(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(environment, "pip", lambda _python, *arguments: calls.append(arguments))
+    monkeypatch.setattr(environment, "is_satisfied", lambda line: not line.startswith(("spandrel", "pytest")))
+    environment.prepare(["test", "archs"], here=True, root=repository)
+    assert [[*call[5:]] for call in calls] == [["pytest>=8.0"], ["--no-deps", "spandrel>=0.4"]]
+
+
 def test_a_second_call_installs_nothing(repository: Path, fake_pip: FakePip):
     environment.prepare([], root=repository)
     fake_pip.calls.clear()

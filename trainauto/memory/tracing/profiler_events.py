@@ -20,8 +20,9 @@ REST = "forward or other"
 
 _CALL = "trainauto: profiled call"
 
-_IN_PYTHON = frozenset({"autograd", "bitsandbytes"})
-"""Of operators that call torch's own in Python: what those take and give are tensors like any other's."""
+_CALLING = frozenset({"autograd", "bitsandbytes", "torch"})
+"""Of what calls torch's own operators, in Python or as a node of the backward pass (``torch::autograd::CopySlices``): what
+those take and give are tensors like any other's."""
 
 
 class MemoryEvent(NamedTuple):
@@ -114,7 +115,7 @@ def _blocks(nodes: Iterable[Any], phase: str, operator: Any) -> Iterator[_Block]
 def _is_one_operator(node: Any) -> bool:
     """Say whether a range is of an operator that a dispatch mode sees as one, not of one made up of others."""
     namespace, separator, _ = node.name.partition("::")
-    if not separator or namespace in _IN_PYTHON:
+    if not separator or namespace in _CALLING:
         return False
     # Autocast casts the arguments, which a mode sees, and then calls the same operator once; kernels that call their
     # own operator (roll, a dimension at a time) do so more often.

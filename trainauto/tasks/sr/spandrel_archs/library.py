@@ -4,6 +4,7 @@ import importlib
 import logging
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -31,7 +32,7 @@ def library_module(name: str) -> ModuleType:
         InputError: it is not installed, or cannot be imported; says what to do.
     """
     with _LOCK:
-        if SPANDREL not in sys.modules:
+        if not sys.modules.get(SPANDREL):
             with _torchvision():
                 _imported(SPANDREL)
         return _imported(name)
@@ -51,13 +52,15 @@ def all_architectures() -> Any:
 def _imported(name: str) -> ModuleType:
     package = name.partition(".")[0]
     try:
-        return importlib.import_module(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit.script, which some of its networks use
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = (error.name or package).partition(".")[0]
         message = f"{package}, which the network is taken from, needs {missing}"
         if missing == package:
             message = f"the network is taken from {package}, which is not installed"
-        if package in sys.modules:
+        if sys.modules.get(package):
             message = f"the network is taken from {package}, whose release here has no {name}"
         raise InputError(Problem(message, advice=f"Install it: {INSTALL}")) from error
 

@@ -1,57 +1,11 @@
-"""Transformers whose attention runs in windows of one size or of several."""
+"""Transformers whose attention runs in windows of one size."""
 
 from trainauto.tasks.sr.spandrel_archs.table import DOUBLING_SCALES, LibraryNetwork, sides, sides_of, windows_of
 
-PIXEL_SHUFFLES = ("pixelshuffle", "pixelshuffledirect")
-UPSAMPLERS = (*PIXEL_SHUFFLES, "nearest+conv")
+UPSAMPLERS = ("pixelshuffle", "pixelshuffledirect", "nearest+conv")
 CONVOLUTIONS_OF_A_GROUP = ("1conv", "3conv")
 ONE_OR_NONE = ("1conv", "identity")
 NEVER_VARIED = ("norm_layer", "patch_size", "qk_scale", "ape", "patch_norm", "use_checkpoint")
-
-DAT = LibraryNetwork(
-    architecture="DAT",
-    module="spandrel.architectures.DAT.__arch.DAT",
-    classes=("DAT",),
-    summary="DAT: attention over windows and over channels by turns.",
-    paper='Z. Chen et al., "Dual Aggregation Transformer for Image Super-Resolution", ICCV 2023, '
-    "https://arxiv.org/abs/2308.03364.",
-    defaults={
-        "in_chans": 3,
-        "img_size": 64,
-        "img_range": 1.0,
-        "split_size": [8, 32],
-        "depth": [6] * 6,
-        "embed_dim": 180,
-        "num_heads": [6] * 6,
-        "expansion_factor": 4.0,
-        "resi_connection": "1conv",
-        "qkv_bias": True,
-        "drop_rate": 0.0,
-        "attn_drop_rate": 0.0,
-        "drop_path_rate": 0.1,
-        "upsampler": "pixelshuffle",
-    },
-    presets={
-        "dat": {},
-        "dat_2": {"expansion_factor": 2.0},
-        "dat_s": {"expansion_factor": 2.0, "split_size": [8, 16]},
-        # Its authors' own files have the upsampler pixelshuffledirect; this is traiNNer's.
-        "dat_light": {
-            "expansion_factor": 2.0,
-            "depth": [18],
-            "embed_dim": 60,
-            "num_heads": [6],
-            "resi_connection": "3conv",
-        },
-    },
-    renamed={"scale": "upscale"},
-    choices={"upsampler": PIXEL_SHUFFLES, "resi_connection": CONVOLUTIONS_OF_A_GROUP},
-    scales=DOUBLING_SCALES,
-    channels="in_chans",
-    windows=windows_of("split_size"),
-    accepts=sides(minimum=16),
-    left_out=("norm_layer", "act_layer", "qk_scale", "use_chk"),
-)
 
 HAT = LibraryNetwork(
     architecture="HAT",
@@ -96,54 +50,6 @@ HAT = LibraryNetwork(
     left_out=NEVER_VARIED,
 )
 
-ATD = LibraryNetwork(
-    architecture="ATD",
-    module="spandrel.architectures.ATD.__arch.atd_arch",
-    classes=("ATD",),
-    summary="ATD: attention over windows, over categories of pixels, and to a dictionary of tokens.",
-    paper='L. Zhang et al., "Transcending the Limit of Local Window: Advanced Super-Resolution Transformer with '
-    'Adaptive Token Dictionary", CVPR 2024, https://arxiv.org/abs/2401.08209.',
-    defaults={
-        "in_chans": 3,
-        "img_size": 96,
-        "img_range": 1.0,
-        "embed_dim": 210,
-        "depths": [6] * 6,
-        "num_heads": [6] * 6,
-        "window_size": 16,
-        "category_size": 256,
-        "num_tokens": 128,
-        "reducted_dim": 20,
-        "convffn_kernel_size": 5,
-        "mlp_ratio": 2.0,
-        "qkv_bias": True,
-        "upsampler": "pixelshuffle",
-        "resi_connection": "1conv",
-    },
-    presets={
-        "atd": {},
-        "atd_light": {
-            "img_size": 64,
-            "embed_dim": 48,
-            "depths": [6] * 4,
-            "num_heads": [6] * 4,
-            "category_size": 128,
-            "num_tokens": 64,
-            "reducted_dim": 8,
-            "convffn_kernel_size": 7,
-            "mlp_ratio": 1.0,
-            "upsampler": "pixelshuffledirect",
-        },
-    },
-    renamed={"scale": "upscale"},
-    choices={"upsampler": UPSAMPLERS, "resi_connection": CONVOLUTIONS_OF_A_GROUP},
-    scales=DOUBLING_SCALES,
-    channels="in_chans",
-    windows=windows_of("window_size"),
-    accepts=sides(minimum=8),
-    left_out=("norm_layer", "patch_size", "ape", "patch_norm", "norm"),
-)
-
 DRCT = LibraryNetwork(
     architecture="DRCT",
     module="spandrel.architectures.DRCT.__arch.drct_arch",
@@ -180,113 +86,6 @@ DRCT = LibraryNetwork(
     windows=windows_of("window_size"),
     accepts=sides_of("window_size"),  # the library asks for 16, the window of the published ones
     left_out=("norm_layer", "patch_size", "qk_scale", "ape", "patch_norm"),
-)
-
-GRL = LibraryNetwork(
-    architecture="GRL",
-    module="spandrel.architectures.GRL.__arch.grl",
-    classes=("GRL",),
-    summary="GRL: attention in windows, in stripes by way of anchors, and over channels.",
-    paper='Y. Li et al., "Efficient and Explicit Modelling of Image Hierarchies for Image Restoration", CVPR 2023, '
-    "https://arxiv.org/abs/2303.00748.",
-    defaults={
-        "in_channels": 3,
-        "out_channels": 3,
-        "img_size": 64,
-        "img_range": 1.0,
-        "embed_dim": 180,
-        "upsampler": "pixelshuffle",
-        "depths": [4, 4, 8, 8, 8, 4, 4],
-        "num_heads_window": [3] * 7,
-        "num_heads_stripe": [3] * 7,
-        "window_size": 32,
-        "stripe_size": [64, 64],
-        "stripe_groups": [None, None],
-        "stripe_shift": True,
-        "mlp_ratio": 2.0,
-        "qkv_bias": True,
-        "qkv_proj_type": "linear",
-        "anchor_proj_type": "avgpool",
-        "anchor_window_down_factor": 4,
-        "out_proj_type": "linear",
-        "local_connection": True,
-        "drop_rate": 0.0,
-        "attn_drop_rate": 0.0,
-        "drop_path_rate": 0.1,
-        "conv_type": "1conv",
-    },
-    presets={
-        "grl_b": {},
-        "grl_s": {
-            "embed_dim": 128,
-            "depths": [4] * 4,
-            "num_heads_window": [2] * 4,
-            "num_heads_stripe": [2] * 4,
-            "local_connection": False,
-        },
-        "grl_t": {
-            "embed_dim": 64,
-            "depths": [4] * 4,
-            "num_heads_window": [2] * 4,
-            "num_heads_stripe": [2] * 4,
-            "local_connection": False,
-            "upsampler": "pixelshuffledirect",
-        },
-    },
-    aliases={"grl": "grl_b"},
-    renamed={"scale": "upscale"},
-    choices={
-        "upsampler": UPSAMPLERS,
-        "conv_type": ("1conv", "3conv", "1conv1x1", "linear"),
-        "out_proj_type": ("linear", "conv2d"),
-    },
-    types={"stripe_groups": list[int | None]},
-    scales=DOUBLING_SCALES,
-    channels="in_channels",
-    windows=windows_of("window_size", "stripe_size"),
-    left_out=(
-        "norm_layer",
-        "anchor_one_stage",
-        "pretrained_window_size",
-        "pretrained_stripe_size",
-        "init_method",
-        "fairscale_checkpoint",
-        "offload_to_cpu",
-        "euclidean_dist",
-    ),
-)
-
-RGT = LibraryNetwork(
-    architecture="RGT",
-    module="spandrel.architectures.RGT.__arch.rgt",
-    classes=("RGT",),
-    summary="RGT: attention in windows, and over the whole image by way of recursively gathered features.",
-    paper='Z. Chen et al., "Recursive Generalization Transformer for Image Super-Resolution", ICLR 2024, '
-    "https://arxiv.org/abs/2303.06373.",
-    defaults={
-        "in_chans": 3,
-        "img_size": 64,
-        "img_range": 1.0,
-        "embed_dim": 180,
-        "depth": [6] * 8,
-        "num_heads": [6] * 8,
-        "mlp_ratio": 2.0,
-        "qkv_bias": True,
-        "drop_rate": 0.0,
-        "attn_drop_rate": 0.0,
-        "drop_path_rate": 0.1,
-        "resi_connection": "1conv",
-        "split_size": [8, 32],
-        "c_ratio": 0.5,
-    },
-    presets={"rgt": {}, "rgt_s": {"depth": [6] * 6, "num_heads": [6] * 6}},
-    renamed={"scale": "upscale"},
-    choices={"resi_connection": CONVOLUTIONS_OF_A_GROUP},
-    scales=DOUBLING_SCALES,
-    channels="in_chans",
-    windows=windows_of("split_size"),
-    accepts=sides(minimum=16),
-    left_out=("norm_layer", "act_layer", "qk_scale", "use_chk"),
 )
 
 SRFORMER = LibraryNetwork(
@@ -381,4 +180,4 @@ SWIN2SR = LibraryNetwork(
     left_out=("norm_layer", "patch_size", "ape", "patch_norm", "use_checkpoint"),
 )
 
-WINDOW_ATTENTION = (DAT, HAT, ATD, DRCT, GRL, RGT, SRFORMER, SWIN2SR)
+WINDOW_ATTENTION = (HAT, DRCT, SRFORMER, SWIN2SR)
