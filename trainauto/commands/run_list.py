@@ -7,8 +7,10 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from trainauto.archs import ARCHS
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.registered_documents import registries
+from trainauto.commands.network_list import NETWORKS_WIDEST, networks_json, networks_table
 from trainauto.core.plugins import import_installed_plugins
 from trainauto.options.component_schemas import FILLED_IN, arguments_schema
 from trainauto.options.load import load_options
@@ -48,6 +50,8 @@ def list_components(kind: str, plural: str, *, json: bool) -> str:
         plural: as the command line calls it.
         json: for machines.
     """
+    if kind == ARCHS.kind:
+        return networks_json() if json else networks_table(min(NETWORKS_WIDEST, _columns()))
     registry = registries()[kind]
     summaries = {name: _plain(summary_of(registry.get(name))) for name in registry}
     if json:

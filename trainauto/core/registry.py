@@ -30,7 +30,7 @@ class Registry(Generic[T]):
         self._spelled = spelled
         self._entries: dict[str, T] = {}
         self._shown: dict[str, str] = {}
-        self._aliases: set[str] = set()
+        self._aliases: dict[str, None] = {}
 
     def register(self, *names: str) -> Callable[[T], T]:
         """Register a class or function under ``names`` (its own name if none is given); the first is the one shown.
@@ -52,7 +52,7 @@ class Registry(Generic[T]):
                 self._entries[key] = component
                 self._shown[key] = name
                 if position:
-                    self._aliases.add(key)
+                    self._aliases[key] = None
             return component
 
         return add
@@ -78,6 +78,15 @@ class Registry(Generic[T]):
         """
         component = self.get(name)
         return next(shown for shown in self if self._entries[self._spelled(shown)] is component)
+
+    def aliases(self, name: str) -> list[str]:
+        """Return the further names of the component called ``name``, as they were given.
+
+        Raises:
+            InputError: there is none; the message names the nearest.
+        """
+        component = self.get(name)
+        return [self._shown[key] for key in self._aliases if self._entries[key] is component]
 
     def __contains__(self, name: str) -> bool:
         return self._spelled(name) in self._entries
