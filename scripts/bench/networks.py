@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,7 @@ CARDS = ("RTX 3060 12GB", "RTX 4090 24GB")
 BATCH, OUTPUT_PX, MOST = 8, 256, 256
 """Samples of a step, side of a crop of the high-quality image, largest batch looked for."""
 FIGURES, PAGE = ROOT / "docs" / "benchmarks" / "networks.json", ROOT / "docs" / "networks.md"
+WIDTH = 120
 PUBLISHED = {"ESRGAN": 368, "Compact": 85, "SPAN": 34, "DAT": 34, "SwinIR": 22, "RealPLKSR": 21, "OmniSR": 20}
 """Published models by architecture, of 671; of the others none has as many."""
 
@@ -105,7 +107,9 @@ def page(facts: Mapping[str, NetworkFacts], figures: Mapping[str, Mapping[str, A
     """Yield the lines of docs/networks.md."""
     counts = ", ".join(f"{title} {count}" for title, count in PUBLISHED.items())
     words = {"batch": BATCH, "output": OUTPUT_PX, "most": MOST, "counts": counts, "install": INSTALL}
-    yield from HEAD.format(context=size_text(CONTEXT_BYTES), **words).splitlines()
+    for paragraph in HEAD.format(context=size_text(CONTEXT_BYTES), **words).split("\n\n"):
+        yield from [*wrap(paragraph, WIDTH, break_on_hyphens=False), ""]
+    yield from TABLE.splitlines()
     titles = sorted(
         {fact.title for fact in facts.values()}, key=lambda title: (-PUBLISHED.get(title, 0), title.lower())
     )
@@ -129,13 +133,16 @@ The recipe: batch {batch}, crops of {output} x {output} px of the high-quality i
 card where it stays, with 99 % probability, within what `plan` lets a run fill of it: 85 % of the 12 GiB of
 an RTX 3060, 90 % of the 24 GiB of an RTX 4090; {context} are left for CUDA itself. The number is the largest batch at
 that crop that does ({most}+: larger ones were not looked for); where it is smaller than {batch}, the recipe trains in
-pieces, with smaller crops, or with `memory: {{gradient_checkpointing: true}}`.
+pieces (DAT and DCTLSA, which have BatchNorm, do not), with smaller crops, or with
+`memory: {{gradient_checkpointing: true}}`.
 
 Ordered by how many published models there are (of 671: {counts}), then by name. *spandrel*: the network comes from the
-package spandrel (`{install}`); the others are trainauto's own.
+package spandrel (`{install}`); the others are trainauto's own. *Crop* is that of the input: a network whose windows do
+not divide 64 has the next larger one that they do."""
 
-| network | from | weights | scale | peak | 12 GB | 24 GB |
-|---|---|---:|---:|---:|---:|---:|"""
+TABLE = """\
+| network | from | weights | scale | crop | peak | 12 GB | 24 GB |
+|---|---|---:|---:|---:|---:|---:|---:|"""
 
 FOOT = """
 Memory follows from the network, the crop and the batch; time does not. A network of few weights may take much of it:
@@ -152,7 +159,7 @@ def row(facts: NetworkFacts, figures: Mapping[str, Any]) -> str:
     source = "spandrel" if facts.needs_spandrel else ""
     peak = f"{figures['expected_bytes'] / GIB:.2f} GiB"
     weights = f"{(facts.parameters or 0) / 1e6:.2f} M"
-    return f"| `{facts.name}` | {source} | {weights} | {figures['scale']} | {peak} | {' | '.join(fits)} |"
+    return f"| `{facts.name}` | {source} | {weights} | {figures['scale']} | {figures['crop']} | {peak} | {' | '.join(fits)} |"
 
 
 def main() -> int:

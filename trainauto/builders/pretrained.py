@@ -83,7 +83,15 @@ def modern_weights(file: Path, key: str | None, network: nn.Module) -> FileWeigh
         InputError: as :func:`trainauto.models.weights_file.read_weights`, or an old file of a variant that is not
             supported.
     """
-    weights = read_weights(file, key, network.state_dict().keys())
+    return _modern(read_weights(file, key, network.state_dict().keys()), file)
+
+
+def without_a_network(file: Path, key: str | None) -> FileWeights:
+    """Read the weights of a file as :func:`modern_weights` does, for a network that they have to tell."""
+    return _modern(read_weights(file, key), file)
+
+
+def _modern(weights: FileWeights, file: Path) -> FileWeights:
     try:
         return FileWeights(modern_keys(weights.tensors), weights.entry, weights.others, weights.prefix)
     except ValueError as error:

@@ -30,7 +30,7 @@ class Registry(Generic[T]):
         self._spelled = spelled
         self._entries: dict[str, T] = {}
         self._shown: dict[str, str] = {}
-        self._aliases: dict[str, None] = {}
+        self._aliases: set[str] = set()
 
     def register(self, *names: str) -> Callable[[T], T]:
         """Register a class or function under ``names`` (its own name if none is given); the first is the one shown.
@@ -52,7 +52,7 @@ class Registry(Generic[T]):
                 self._entries[key] = component
                 self._shown[key] = name
                 if position:
-                    self._aliases[key] = None
+                    self._aliases.add(key)
             return component
 
         return add
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
             InputError: there is none; the message names the nearest.
         """
         component = self.get(name)
-        return [self._shown[key] for key in self._aliases if self._entries[key] is component]
+        return [shown for key, shown in self._shown.items() if key in self._aliases and self._entries[key] is component]
 
     def __contains__(self, name: str) -> bool:
         return self._spelled(name) in self._entries

@@ -40,8 +40,9 @@ def _plugins() -> Iterator[None]:
     ARCHS.register("needs_something")(needs_something)
     yield
     for name in ("listed_net", "listed", "needs_something"):
-        for names in (ARCHS._entries, ARCHS._shown, ARCHS._aliases):
+        for names in (ARCHS._entries, ARCHS._shown):
             names.pop(name, None)
+        ARCHS._aliases.discard(name)
 
 
 def rows(table: str) -> dict[str, str]:

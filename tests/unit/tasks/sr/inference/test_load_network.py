@@ -12,6 +12,8 @@ import yaml
 from safetensors.torch import load_file
 
 from tests.made_runs import make_run, options_of
+from tests.unit.tasks.sr.archs.test_legacy_keys import numbered
+from trainauto.archs import ARCHS
 from trainauto.commands.common_arguments import check_network, named_network, takes_network
 from trainauto.core.errors import CheckpointError, InputError
 from trainauto.options.load import load_options
@@ -169,8 +171,8 @@ def parsed(*arguments: str) -> argparse.Namespace:
     [
         ((), "which network?\n"),
         (("-opt", "a.yml"), "--weights must be given with -opt"),
-        (("--weights", "a.pth"), "-opt must be given with --weights"),
-        (("--param_key", "params"), "-opt and --weights must be given with --param_key"),
+        (("--param_key", "params"), "--weights must be given with --param_key"),
+        (("--weights", "a.pth", "--force_yml", "scale=2"), "--force_yml sets options of a file, and none is given"),
         (("run", "-opt", "a.yml"), "RUN and -opt are given"),
         (("run", "--force_yml", "scale=2"), "RUN and --force_yml are given"),
         (("run", "--param_key", "params"), "RUN and --param_key are given"),
@@ -193,3 +195,40 @@ def test_both_ways_of_naming_a_network(tmp_path: Path) -> None:
     scale_3 = parsed("-opt", str(run.given), "--weights", str(file), "--force_yml", "scale=3")
     with pytest.raises(InputError, match=r"is Compact x2, .* and network_g is Compact x3"):
         named_network(scale_3, CPU)
+
+
+def test_weights_alone_tell_their_network(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    network = ARCHS.get("rrdbnet")(scale=2, num_feat=4, num_block=2, num_grow_ch=2).eval()
+    torch.save({"params_ema": numbered(network.state_dict(), 2, 2)}, tmp_path / "2x_old.pth")
+    found = named_network(parsed("--weights", str(tmp_path / "2x_old.pth")), CPU)
+    assert (found.name, found.scale, found.channels, found.is_average, found.step) == ("2x_old", 2, 3, True, None)
+    assert found.loaded.options.network_g.type == "rrdbnet"
+    assert not found.network.training
+    image = torch.rand(1, 3, 6, 8)
+    with torch.no_grad():
+        assert torch.equal(found.network(image), network(image))
+
+
+def test_what_weights_do_not_tell_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torch.save(ARCHS.get("compact")(scale=2, num_feat=8, act_type="relu").state_dict(), tmp_path / "x.pth")
+    named_network(parsed("--weights", str(tmp_path / "x.pth")), CPU)
+    assert "x.pth: taken for Compact x2, 8 features, 16 convolutions; act_type may be leakyrelu" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"stem.weight": torch.ones(3)}, "is of a network that is not known here as one that enlarges images"),
+        (
+            ARCHS.get("unetdiscriminatorsn")(num_feat=4).state_dict(),
+            "is U-Net discriminator, 4 features, which is not known here as one that enlarges images",
+        ),
+    ],
+)
+def test_weights_of_no_network_that_is_known(tmp_path: Path, state: dict[str, torch.Tensor], words: str) -> None:
+    torch.save(state, tmp_path / "x.pth")
+    with pytest.raises(InputError) as caught:
+        named_network(parsed("--weights", str(tmp_path / "x.pth")), CPU)
+    assert words in str(caught.value)
+    assert "-opt" in str(caught.value)
