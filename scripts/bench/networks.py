@@ -159,7 +159,8 @@ def row(facts: NetworkFacts, figures: Mapping[str, Any]) -> str:
     source = "spandrel" if facts.needs_spandrel else ""
     peak = f"{figures['expected_bytes'] / GIB:.2f} GiB"
     weights = f"{(facts.parameters or 0) / 1e6:.2f} M"
-    return f"| `{facts.name}` | {source} | {weights} | {figures['scale']} | {figures['crop']} | {peak} | {' | '.join(fits)} |"
+    cells = (f"`{facts.name}`", source, weights, figures["scale"], figures["crop"], peak, *fits)
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> int:

@@ -7,9 +7,10 @@ from trainauto.tasks.sr.archs import ARCHS
 
 SMALL = {
     "compact": {"num_feat": 8, "num_conv": 2},
-    "supercompact": {"num_feat": 8, "num_conv": 1},
     "ultracompact": {"num_feat": 8, "num_conv": 1},
+    "superultracompact": {"num_feat": 8, "num_conv": 1},
     "rrdbnet": {"num_feat": 8, "num_block": 1, "num_grow_ch": 4},
+    "esrgan_lite": {"num_feat": 8, "num_block": 1, "num_grow_ch": 4},
     "span": {"feature_channels": 6},
     "swinir": {
         "embed_dim": 12,

@@ -28,7 +28,7 @@ CASES: list[tuple[dict[str, Any], int, str]] = [
     ({"type": "rrdbnet", "num_feat": 8, "num_block": 2, "use_pixel_unshuffle": False}, 1, "ESRGAN"),
     ({"type": "compact", "num_feat": 8, "num_conv": 2}, 3, "Compact"),
     ({"type": "ultracompact"}, 1, "Compact"),
-    ({"type": "supercompact"}, 8, "Compact"),
+    ({"type": "superultracompact"}, 8, "Compact"),
     ({"type": "span", "feature_channels": 8}, 4, "SPAN"),
     ({"type": "span", "feature_channels": 8, "norm": False}, 1, "SPAN"),
     ({"type": "swinir", **SWINIR}, 3, "SwinIR"),

@@ -61,7 +61,7 @@ def test_each_network_has_a_row_in_80_columns() -> None:
 def test_a_row_says_size_scales_crops_and_further_names() -> None:
     found = rows(networks_table(80))
     assert found["rrdbnet"].split() == ["rrdbnet", "16.70", "M", "1-4,", "8", "any;", "also", "esrgan"]
-    assert found["swinir_light"].split() == ["swinir_light", "930", "K", "any", "multiples", "of", "8"]
+    assert found["swinir_light"].split() == ["swinir_light", "930", "K", "any", "multiples", "of", "8;", "also", "swinir_s"]
     assert found["omnisr"].split() == ["omnisr", "805", "K", "any", "multiples", "of", "8", "from", "16"]
     assert found["unetdiscriminatorsn"].split() == ["unetdiscriminatorsn", "4.38", "M"]
     assert "published: xinntao/Real-ESRGAN (docs/model_zoo.md)" in networks_table(80)
@@ -82,7 +82,7 @@ def test_words() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", OWN if ACCEPTANCE else ["compact", "supercompact", "span"])
+@pytest.mark.parametrize("name", OWN if ACCEPTANCE else ["compact", "superultracompact", "span"])
 def test_what_is_kept_of_our_networks_is_true(name: str) -> None:
     assert facts_of(name) == found_out(name)
     assert facts_of(name).parameters
@@ -103,7 +103,12 @@ def test_every_built_in_network_is_kept_and_no_other_title_has_weights() -> None
 
 def test_aliases_and_sizes_of_an_architecture() -> None:
     assert facts_of("SRVGGNetCompact") == facts_of("compact")
-    assert {name for name in OWN if facts_of(name).is_preset} == {"supercompact", "ultracompact", "swinir_light"}
+    assert {name for name in OWN if facts_of(name).is_preset} == {
+        "superultracompact",
+        "ultracompact",
+        "swinir_light",
+        "esrgan_lite",
+    }
     assert ARCHS.aliases("rrdbnet") == ["esrgan"]
 
 

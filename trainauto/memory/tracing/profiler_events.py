@@ -21,8 +21,8 @@ REST = "forward or other"
 _CALL = "trainauto: profiled call"
 
 _CALLING = frozenset({"autograd", "bitsandbytes", "torch"})
-"""Of what calls torch's own operators, in Python or as a node of the backward pass (``torch::autograd::CopySlices``): what
-those take and give are tensors like any other's."""
+"""Of what calls torch's own operators, in Python or as a node of the backward pass (``torch::autograd::CopySlices``):
+what those take and give are tensors like any other's."""
 
 
 class MemoryEvent(NamedTuple):

@@ -88,3 +88,15 @@ def test_phases_and_the_state_of_the_random_generator() -> None:
     assert -64 * 64 * 4 in phases[REST]  # that of the step before
     state_bytes = torch.get_rng_state().nbytes
     assert [e for e in events if e.size_bytes == state_bytes and not e.is_tensor]
+
+
+def test_what_the_backward_pass_of_a_view_written_in_place_makes_are_tensors() -> None:
+    """The node of such a view copies gradients by operators of torch's, and frees them itself."""
+    weight = torch.ones(64, 64, requires_grad=True)
+
+    def step() -> None:
+        (weight * 2).view(4096).relu_().sum().backward()
+
+    (events,) = profiled(step)
+    assert all(event.is_tensor for event in events if abs(event.size_bytes) == weight.nbytes)
+    assert sum(event.size_bytes == weight.nbytes and event.phase == BACKWARD for event in events) >= 4

@@ -1,6 +1,6 @@
 """Networks. Importing this package registers them all; :mod:`.registry` says what each promises."""
 
-from trainauto.tasks.sr.archs.compact_arch import SRVGGNetCompact, supercompact, ultracompact
+from trainauto.tasks.sr.archs.compact_arch import SRVGGNetCompact
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
 from trainauto.tasks.sr.archs.registry import ARCHS, is_discriminator
 from trainauto.tasks.sr.archs.rrdbnet_arch import RRDBNet
@@ -17,7 +17,5 @@ __all__ = [
     "UNetDiscriminatorSN",
     "is_discriminator",
     "modern_keys",
-    "supercompact",
     "swinir_light",
-    "ultracompact",
 ]

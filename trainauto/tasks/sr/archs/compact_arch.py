@@ -82,12 +82,12 @@ def ultracompact(
     num_conv: int = 8,
     act_type: str = "prelu",
 ) -> SRVGGNetCompact:
-    """Build compact with half its convolutions; see :class:`SRVGGNetCompact` for the arguments."""
+    """Build traiNNer's compact of half the depth; see :class:`SRVGGNetCompact` for the arguments."""
     return SRVGGNetCompact(num_in_ch, num_out_ch, scale, num_feat, num_conv, act_type)
 
 
-@ARCHS.register("supercompact")
-def supercompact(
+@ARCHS.register("superultracompact")
+def superultracompact(
     num_in_ch: int = 3,
     num_out_ch: int = 3,
     scale: int = 4,
@@ -95,7 +95,7 @@ def supercompact(
     num_conv: int = 8,
     act_type: str = "prelu",
 ) -> SRVGGNetCompact:
-    """Build compact with half its convolutions of 24 channels; see :class:`SRVGGNetCompact` for the arguments."""
+    """Build traiNNer's compact of half the depth and a third of the width; see :class:`SRVGGNetCompact`."""
     return SRVGGNetCompact(num_in_ch, num_out_ch, scale, num_feat, num_conv, act_type)
 
 

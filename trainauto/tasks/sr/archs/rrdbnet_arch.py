@@ -13,10 +13,10 @@ SLOPE = 0.2
 RESIDUAL_SCALE = 0.2
 INITIAL_SCALE = 0.1
 """He initialisation is shrunk by this inside dense blocks, so that every block begins close to the identity."""
-ENLARGEMENTS = {1: (), 2: (2,), 3: (3,), 4: (2, 2), 8: (2, 2, 2)}
-"""By scale: by how much each of the convolutions ``conv_up1``, ``conv_up2``, ... is preceded."""
-FOLDED = {1: 4, 2: 2}
-"""By scale: side of the pixel blocks folded into channels; what the trunk sees is then enlarged four times."""
+STEPS = {1: (), 2: (2,), 3: (3,), 4: (2, 2), 8: (2, 2, 2)}
+"""By scale: the factors by which features are enlarged one after the other."""
+FOLDED_SCALE = 4
+"""What the network does of pixels that were folded into channels: blocks of 4 at scale 1, of 2 at scale 2."""
 
 
 class ResidualDenseBlock(nn.Module):
@@ -52,24 +52,22 @@ class RRDB(nn.Module):
 
 @ARCHS.register("rrdbnet", "esrgan")
 class RRDBNet(nn.Module):
-    """Residual in residual dense blocks at low resolution, then nearest enlargements, each with a convolution.
+    """Residual in residual dense blocks at low resolution, then doublings by nearest enlargement and convolution.
 
     At scales 1 and 2 blocks of pixels are first folded into channels (Real-ESRGAN's way), so that the trunk works on an
-    image of a quarter or half the side. Published as RealESRGAN_x4plus and RealESRGAN_x2plus. Weights of the two older
-    namings are converted by :func:`trainauto.tasks.sr.archs.legacy_keys.modern_keys`.
-
-    A file says how many enlargements there are, not by how much: weights of scale 3 have the names and shapes of those
-    of scale 2 without folding, and other programs take them for these.
+    image of a quarter or half the side; older networks of these scales do without. Published as RealESRGAN_x4plus and
+    RealESRGAN_x2plus. Weights of the two older namings are converted by
+    :func:`trainauto.tasks.sr.archs.legacy_keys.modern_keys`.
 
     Args:
         num_in_ch: channels of the input.
         num_out_ch: channels of the output.
-        scale: enlargement factor: 1, 2, 3, 4 or 8.
+        scale: enlargement factor: 1, 2, 3, 4 or 8. Files of scale 3 have the names and shapes of those of scale 2
+            without folding: nothing in them tells the two apart.
         num_feat: channels of the trunk.
         num_block: RRDB blocks in the trunk.
         num_grow_ch: channels that each convolution of a dense block adds.
-        use_pixel_unshuffle: fold pixels at scales 1 and 2, which takes a quarter to a sixteenth of the time and memory;
-            other scales fold none. Models of ESRGAN's time (1x denoisers, 2x) were trained without.
+        use_pixel_unshuffle: fold pixels into channels at scales 1 and 2.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -99,18 +97,18 @@ class RRDBNet(nn.Module):
         super().__init__()
         require_positive_integers(num_in_ch=num_in_ch, num_out_ch=num_out_ch, num_feat=num_feat)
         require_positive_integers(num_block=num_block, num_grow_ch=num_grow_ch)
-        require_choice("scale", scale, tuple(ENLARGEMENTS))
+        require_choice("scale", scale, tuple(STEPS))
         self.num_in_ch = num_in_ch
         self.scale = scale
-        self.shrink = FOLDED.get(scale, 1) if use_pixel_unshuffle else 1
-        self.enlargements = ENLARGEMENTS[scale * self.shrink]
+        self.shrink = FOLDED_SCALE // scale if use_pixel_unshuffle and scale in (1, 2) else 1
+        self.steps = STEPS[scale * self.shrink]
         self.size_requirements = SizeRequirements(minimum=self.shrink, multiple=self.shrink)
 
         self.conv_first = nn.Conv2d(num_in_ch * self.shrink**2, num_feat, 3, padding=1)
         self.body = nn.Sequential(*(RRDB(num_feat, num_grow_ch) for _ in range(num_block)))
         self.conv_body = nn.Conv2d(num_feat, num_feat, 3, padding=1)
-        for position in range(len(self.enlargements)):
-            self.add_module(f"conv_up{position + 1}", nn.Conv2d(num_feat, num_feat, 3, padding=1))
+        for number in range(1, len(self.steps) + 1):
+            setattr(self, f"conv_up{number}", nn.Conv2d(num_feat, num_feat, 3, padding=1))
         self.conv_hr = nn.Conv2d(num_feat, num_feat, 3, padding=1)
         self.conv_last = nn.Conv2d(num_feat, num_out_ch, 3, padding=1)
 
@@ -121,11 +119,25 @@ class RRDBNet(nn.Module):
             image = F.pixel_unshuffle(pad_to_multiple(image, self.shrink), self.shrink)
         features = self.conv_first(image)
         features = features + self.conv_body(self.body(features))
-        for position, factor in enumerate(self.enlargements):
+        for number, factor in enumerate(self.steps, start=1):
             enlarged = F.interpolate(features, scale_factor=factor, mode="nearest")
-            features = F.leaky_relu(getattr(self, f"conv_up{position + 1}")(enlarged), SLOPE, inplace=True)
+            features = F.leaky_relu(getattr(self, f"conv_up{number}")(enlarged), SLOPE, inplace=True)
         features = F.leaky_relu(self.conv_hr(features), SLOPE, inplace=True)
         return self.conv_last(features)[..., : height * self.scale, : width * self.scale]
+
+
+@ARCHS.register("esrgan_lite")
+def esrgan_lite(
+    num_in_ch: int = 3,
+    num_out_ch: int = 3,
+    scale: int = 4,
+    num_feat: int = 32,
+    num_block: int = 12,
+    num_grow_ch: int = 32,
+    use_pixel_unshuffle: bool = True,
+) -> RRDBNet:
+    """Build traiNNer's ESRGAN of half the width and half the depth; see :class:`RRDBNet` for the arguments."""
+    return RRDBNet(num_in_ch, num_out_ch, scale, num_feat, num_block, num_grow_ch, use_pixel_unshuffle)
 
 
 def _near_zero_conv(in_channels: int, out_channels: int) -> nn.Conv2d:

@@ -27,7 +27,7 @@ UPSAMPLERS: dict[str, tuple[int, ...] | None] = {
 """Heads by name, with the scales each can do; None: all."""
 
 
-@ARCHS.register("swinir")
+@ARCHS.register("swinir", "swinir_m")
 class SwinIR(nn.Module):
     """Residual groups of Swin blocks between two convolutions; defaults are those of the middle size (SwinIR-M).
 
@@ -192,7 +192,7 @@ class SwinIR(nn.Module):
         return self.conv_last(F.leaky_relu(self.conv_hr(features), SLOPE, inplace=True))
 
 
-@ARCHS.register("swinir_light")
+@ARCHS.register("swinir_light", "swinir_s")
 def swinir_light(
     num_in_ch: int = 3,
     num_out_ch: int = 3,

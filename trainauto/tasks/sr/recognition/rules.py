@@ -57,7 +57,7 @@ def _esrgan(shapes: Shapes) -> Guess | None:
     }
     is_one = enlargements == folded == 1
     unsure = "scale 3 has the same names and shapes as scale 2 without folded pixels" if is_one else ""
-    return Guess("ESRGAN", ("rrdbnet",), scale, sizes, arguments, unsure)
+    return Guess("ESRGAN", ("rrdbnet", "esrgan_lite"), scale, sizes, arguments, unsure)
 
 
 def _compact(shapes: Shapes) -> Guess | None:
@@ -78,7 +78,7 @@ def _compact(shapes: Shapes) -> Guess | None:
     }
     sizes = (f"{features} features", counted(convolutions, "convolution"))
     unsure = "" if has_slopes else "act_type may be leakyrelu"
-    names = ("compact", "ultracompact", "supercompact")
+    names = ("compact", "ultracompact", "superultracompact")
     return Guess("Compact", names, _root(values / given), sizes, arguments, unsure)
 
 

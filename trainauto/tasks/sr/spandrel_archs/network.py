@@ -1,10 +1,12 @@
 """Networks of the library as trainauto wants them: any size of image, an input that is left alone, clear errors."""
 
+import re
 import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainauto.core.errors import InputError
@@ -64,6 +66,22 @@ class AnySize(_Base):
         return _empty, (library_class.__module__, library_class.__name__), self.__dict__
 
 
+class NormOfOne(nn.BatchNorm2d):
+    """BatchNorm that takes a single value a channel in training too, and normalises it by the running statistics.
+
+    DAT has it behind a mean over the image: of one sample there is one value, which has no variance, and torch refuses
+    it. A batch of one sample is all that fits some cards, and what memory is predicted and warmed up with.
+    """
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Normalise (N, C, H, W)."""
+        if not self.training or features.numel() > features.shape[1]:
+            return super().forward(features)
+        return F.batch_norm(
+            features, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+        )
+
+
 def build(network: LibraryNetwork, arguments: Mapping[str, Any]) -> nn.Module:
     """Build a network of the library.
 
@@ -94,6 +112,11 @@ def build(network: LibraryNetwork, arguments: Mapping[str, Any]) -> nn.Module:
             raise
         said = next(iter(str(error).splitlines()), "")
         raise ValueError(f"{network.architecture} refuses these arguments: {type(error).__name__} {said}") from error
+    for module in built.modules():
+        if type(module) is nn.BatchNorm2d:
+            module.__class__ = NormOfOne
+    for key, weight in built.named_parameters() if network.unread else ():
+        weight.requires_grad_(re.fullmatch(network.unread, key) is None)
     built.scale, built.num_in_ch = scale, channels
     built.kept_in_training = network.kept_in_training
     built.accepted_sides, built.size_requirements = network.accepts(arguments), network.size_requirements(arguments)

@@ -50,6 +50,8 @@ class LibraryNetwork:
         left_out: the library's arguments that no option file sets: modules, checkpointing, what never varied.
         class_of: the one of ``classes`` that has these arguments, where there are several.
         not_passed: class -> traiNNer's keys that its constructor does not take.
+        unread: pattern of the names of weights that no forward pass reads: they are not trained, for ranks that sum
+            gradients while they are computed would wait for theirs.
         kept_in_training: classes of modules that stay in training mode, for in the other they take one sample alone
             and decide by its values; both modes compute the same.
     """
@@ -73,6 +75,7 @@ class LibraryNetwork:
     left_out: tuple[str, ...] = ()
     class_of: Callable[[Mapping[str, Any]], str] | None = None
     not_passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unread: str = ""
     kept_in_training: tuple[str, ...] = ()
 
     def defaults_of(self, name: str) -> Arguments:

@@ -14,8 +14,7 @@ from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.tasks.sr.spandrel_archs import all_architectures
 
 BATCH_NORMS = {"dat", "dctlsa"}
-WITHOUT_GRADIENT = {"fdat_medium"}
-"""Blocks of FDAT weigh one branch by the other, and hold the weights of both directions."""
+UNREAD = {"fdat_medium"}
 
 
 @pytest.fixture(params=sorted(SMALL_LIBRARY))
@@ -94,8 +93,9 @@ def test_samples_do_not_touch_each_other_in_evaluation(name: str):
 def test_gradient_reaches_the_weights(name: str):
     network = build(name).train()
     network(crop_of(network)).square().mean().backward()
-    without = [key for key, value in network.named_parameters() if value.grad is None]
-    assert bool(without) == (name in WITHOUT_GRADIENT)
+    trained = {key for key, value in network.named_parameters() if value.requires_grad}
+    assert {key for key, value in network.named_parameters() if value.grad is not None} == trained
+    assert bool({*dict(network.named_parameters())} - trained) == (name in UNREAD)
     assert any(isinstance(module, nn.BatchNorm2d) for module in network.modules()) == (name in BATCH_NORMS)
 
 
@@ -134,6 +134,19 @@ def test_experts_are_chosen_for_each_sample_in_both_modes_alike():
     with torch.no_grad():
         assert torch.equal(network.eval()(image), network.train()(image))
     assert not network.eval().training
+
+
+@pytest.mark.parametrize("name", sorted(BATCH_NORMS))
+def test_one_sample_is_trained_too_where_there_is_batch_norm(name: str):
+    network = build(name).train()
+    kept = {key: value.clone() for key, value in network.state_dict().items()}
+    network(crop_of(network, samples=1)).square().mean().backward()
+    assert all(value.grad.isfinite().all() for value in network.parameters())
+    pooled = [key for key in kept if key.endswith("channel_interaction.2.running_mean")]
+    assert bool(pooled) == (name == "dat")
+    assert all(torch.equal(network.state_dict()[key], kept[key]) for key in pooled)
+    network(crop_of(network, samples=2))
+    assert all(not torch.equal(network.state_dict()[key], kept[key]) for key in pooled)
 
 
 BAD = [

@@ -150,6 +150,8 @@ FDAT = LibraryNetwork(
     channels="num_in_ch",
     windows=windows_of("window_size"),
     left_out=("group_block_pattern",),
+    # Blocks by turns weigh places by channels and channels by places, and hold the weights of both.
+    unread=r"groups\.\d+\.blocks\.(\d*[02468]\.inter\.sg|\d*[13579]\.inter\.cg)\..*",
 )
 
 LIGHT_ATTENTION = (OMNISR, CRAFT, DCTLSA, DITN, FDAT)
