@@ -61,7 +61,17 @@ def test_each_network_has_a_row_in_80_columns() -> None:
 def test_a_row_says_size_scales_crops_and_further_names() -> None:
     found = rows(networks_table(80))
     assert found["rrdbnet"].split() == ["rrdbnet", "16.70", "M", "1-4,", "8", "any;", "also", "esrgan"]
-    assert found["swinir_light"].split() == ["swinir_light", "930", "K", "any", "multiples", "of", "8;", "also", "swinir_s"]
+    assert found["swinir_light"].split() == [
+        "swinir_light",
+        "930",
+        "K",
+        "any",
+        "multiples",
+        "of",
+        "8;",
+        "also",
+        "swinir_s",
+    ]
     assert found["omnisr"].split() == ["omnisr", "805", "K", "any", "multiples", "of", "8", "from", "16"]
     assert found["unetdiscriminatorsn"].split() == ["unetdiscriminatorsn", "4.38", "M"]
     assert "published: xinntao/Real-ESRGAN (docs/model_zoo.md)" in networks_table(80)
