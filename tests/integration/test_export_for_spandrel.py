@@ -52,3 +52,25 @@ def test_spandrel_reads_what_was_exported(
     image = torch.rand(1, 3, 24, 32, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         torch.testing.assert_close(read.model.eval()(image), own(image), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("network", "scale"),
+    [
+        ({"type": "rrdbnet", "num_feat": 8, "num_block": 2, "num_grow_ch": 16}, 4),
+        ({"type": "compact", "num_feat": 8, "num_conv": 2, "act_type": "relu"}, 2),
+    ],
+)
+def test_what_spandrel_cannot_read(tmp_path: Path, network: dict[str, Any], scale: int) -> None:
+    """The documentation says so; where spandrel learns it, the documentation should follow."""
+    run = make_run(tmp_path, options_of(network, scale))
+    assert main(["export", str(run.path), str(tmp_path / "out.pth")]) == 0
+    spandrel = library_module("spandrel")
+    with pytest.raises((RuntimeError, spandrel.UnsupportedModelError)):
+        spandrel.ModelLoader(torch.device("cpu")).load_from_file(tmp_path / "out.pth")
+
+
+def test_spandrel_takes_esrgan_of_scale_3_for_scale_2(tmp_path: Path) -> None:
+    run = make_run(tmp_path, options_of({"type": "rrdbnet", "num_feat": 8, "num_block": 2}, 3))
+    assert main(["export", str(run.path), str(tmp_path / "out.pth")]) == 0
+    assert library_module("spandrel").ModelLoader(torch.device("cpu")).load_from_file(tmp_path / "out.pth").scale == 2

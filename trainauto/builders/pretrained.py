@@ -44,7 +44,7 @@ def load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "d
             logger.info("weights of %s: %s", file, words)
         differences = WeightDifferences.between(network, weights.tensors)
         if differences and (strict or not differences.same):
-            ways = _ways_out(differences, which, len(weights.tensors), strict=strict)
+            ways = _ways_out(differences, which, len(weights.tensors))
             scale = options.scale if which == "g" else None
             raise InputError(mismatch(file, weights.tensors, network, differences, which, scale, ways))
         load_same(network, weights.tensors)
@@ -52,11 +52,9 @@ def load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "d
         _say_what_was_left_out(file, weights.tensors, network, differences)
 
 
-def _ways_out(differences: WeightDifferences, which: str, total: int, *, strict: bool) -> str:
+def _ways_out(differences: WeightDifferences, which: str, total: int) -> str:
     if not differences.same:
         return "None of its tensors fits this network."
-    if not strict:
-        return ""
     fitting = f"the {differences.same} of its {total} tensors that fit"
     return f"Or set `path: strict_load_{which}: false`, which takes {fitting}."
 

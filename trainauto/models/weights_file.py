@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,9 @@ ATTRIBUTES = ("generator.", "discriminator.", "network.", "model.", "net.")
 _DEEPEST = 3
 """Entries within entries that are looked into."""
 _HEAD_BYTES = 512
+_ZIP = b"PK\x03\x04"
+_TORCH = (_ZIP, b"\x80")
+"""What torch's files begin with: those of today, and bare pickles as before torch 1.6."""
 _DAMAGED = "It may be cut off or damaged: fetch it again."
 _TENSORS_ONLY = "Only plain tensors are read, no pickled code."
 
@@ -94,31 +98,49 @@ def read_weights(file: Path, key: str | None = None, own_names: Collection[str] 
 def _content_of(file: Path) -> object:
     with file.open("rb") as opened:
         head = opened.read(_HEAD_BYTES)
-    if head.startswith(b"version https://git-lfs"):
-        message = f"{file} is a pointer of Git LFS, not the weights it stands for"
-        raise InputError(Problem(message, advice="Fetch the file itself: git lfs pull."))
-    if re.match(rb"\s*(<!doctype|<html)", head, re.IGNORECASE):
-        message = f"{file} is a web page, not weights"
-        raise InputError(Problem(message, advice="Fetch the file that the page offers."))
-    if head.startswith(b"PK") and _is_program(file):
-        raise InputError(Problem(f"{file} is a TorchScript program, not weights", advice=_TENSORS_ONLY))
-    is_torch = head.startswith((b"PK\x03\x04", b"\x80"))  # a zip archive as today, or a bare pickle as before torch 1.6
+    if (problem := _problem_of_kind(file, head)) is not None:
+        raise InputError(problem)
     try:
-        if not is_torch and (head[8:9] == b"{" or file.suffix == ".safetensors"):
+        if not head.startswith(_TORCH):
             return load_file(file)
-        with file.open("rb") as opened:  # by its name, torch would take what ends in .safetensors for that
+        with file.open("rb") as opened, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what torch makes of a damaged pickle is of no use to anybody
+            # Not by its name: torch would take what ends in .safetensors for that.
             return torch.load(opened, "cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(_problem_of_pickle(file, error)) from error
     except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        first_line = visible(str(error).splitlines()[0] if str(error) else type(error).__name__)
-        raise InputError(Problem(f"cannot read weights from {file}: {first_line}", advice=_DAMAGED)) from error
+        said = str(error).partition("\n")[0].partition(". ")[0] or type(error).__name__
+        raise InputError(Problem(f"cannot read weights from {file}: {visible(said)}", advice=_DAMAGED)) from error
 
 
-def _is_program(file: Path) -> bool:
+def _problem_of_kind(file: Path, head: bytes) -> Problem | None:
+    """Say what a file is that begins so, where it is no file of weights; ``None`` of one that may be."""
+    if head.startswith(b"version https://git-lfs"):
+        return Problem(
+            f"{file} is a pointer of Git LFS, not the weights it stands for", advice="git lfs pull gets them."
+        )
+    if re.match(rb"\s*(<!doctype|<html)", head, re.IGNORECASE):
+        return Problem(f"{file} is a web page, not weights", advice="Fetch the file that the page offers.")
+    if head.startswith(_ZIP):
+        names = _names_in(file)
+        if any(name.endswith("/constants.pkl") for name in names):
+            return Problem(f"{file} is a TorchScript program, not weights", advice=_TENSORS_ONLY)
+        if names and not any(name.endswith("data.pkl") for name in names):
+            return Problem(f"{file} is a zip archive of {visible(', '.join(names[:3]))}", advice="Unpack it first.")
+        return None
+    is_known = head.startswith(_TORCH) or head[8:9] == b"{" or file.suffix == ".safetensors"
+    if is_known:
+        return None
+    words = f"it begins with {visible(repr(head[:12])[2:-1])}" if head else "it is empty"
+    return Problem(f"{file} is neither a .pth nor a .safetensors: {words}", advice=_DAMAGED)
+
+
+def _names_in(file: Path) -> list[str]:
+    """Return the names in a zip archive; none where it cannot be read."""
     with suppress(zipfile.BadZipFile, OSError), zipfile.ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
-    return False
+        return archive.namelist()
+    return []
 
 
 def _problem_of_pickle(file: Path, error: pickle.UnpicklingError) -> Problem:
@@ -126,15 +148,14 @@ def _problem_of_pickle(file: Path, error: pickle.UnpicklingError) -> Problem:
     names: list[str] = []
     with suppress(RuntimeError, ValueError, EOFError, pickle.UnpicklingError):
         names = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(file))
-    if not names and (called := re.search(r"GLOBAL ([\w.]+)", str(error))):
-        names = [called[1]]
-    if names:
-        more = f" and {len(names) - 3} more" if names[3:] else ""
-        message = f"{file} holds more than tensors: it asks for {visible(', '.join(names[:3]))}{more}"
-        advice = f"{_TENSORS_ONLY} Take a .safetensors of the same weights, or save them alone: a state_dict."
-        return Problem(message, advice=advice)
-    first_line = visible(str(error).splitlines()[0] if str(error) else type(error).__name__)
-    return Problem(f"cannot read weights from {file}: {first_line}", advice=_DAMAGED)
+    if not names and (first := re.search(r"GLOBAL ([\w.]+)", str(error))):
+        names = [first[1]]  # of a bare pickle torch names the one that it came upon
+    if not names:
+        return Problem(f"cannot read weights from {file}: it holds code, or is damaged", advice=_TENSORS_ONLY)
+    more = f" and {len(names) - 3} more" if names[3:] else ""
+    message = f"{file} holds more than tensors: it asks for {visible(', '.join(names[:3]))}{more}"
+    advice = f"{_TENSORS_ONLY} Take a .safetensors of the same weights, or save them alone: a state_dict."
+    return Problem(message, advice=advice)
 
 
 def _what_is_there(file: Path) -> str:

@@ -3,6 +3,7 @@
 import collections
 import os
 import pickle
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,7 @@ def test_files_that_are_cut_off(suffix: str, tmp_path: Path) -> None:
     else:
         save_file(state(), file)
     whole = file.read_bytes()
-    for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+    for length in (5, 100, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:length])
         with pytest.raises(InputError, match=r"cannot read weights from .*\n.*cut off or damaged"):
             read_weights(file)
@@ -168,6 +169,9 @@ def test_files_that_are_cut_off(suffix: str, tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b"\n<!DOCTYPE html><html><title>Download</title>", "is a web page, not weights"),
+        (b"7z\xbc\xaf'\x1c\x1b[31m", r"is neither a .pth nor a .safetensors: it begins with 7z"),
+        (b"", "is neither a .pth nor a .safetensors: it is empty"),
+        (b"\x80\x02garbage", "it holds code, or is damaged"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a pointer of Git LFS"),
     ],
 )
@@ -182,6 +186,13 @@ def test_a_compiled_program_is_no_file_of_weights(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.trace(nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 2, 2)), tmp_path / "x.pt")
     with pytest.raises(InputError, match="is a TorchScript program, not weights"):
         read_weights(tmp_path / "x.pt")
+
+
+def test_an_archive_is_to_be_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.pth", "w") as archive:
+        archive.writestr("RealESRGAN_x4plus.pth", "")
+    with pytest.raises(InputError, match=r"is a zip archive of RealESRGAN_x4plus.pth\n  Unpack it first"):
+        read_weights(tmp_path / "x.pth")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

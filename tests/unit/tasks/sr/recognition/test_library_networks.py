@@ -66,3 +66,12 @@ def test_a_network_that_is_not_offered_is_named_all_the_same() -> None:
     recognised = recognise(state)
     assert recognised is not None
     assert (recognised.name, recognised.in_words()[:9]) == ("", "DnCNN x1,")
+
+
+def test_a_file_of_one_that_is_not_offered_says_so(tmp_path: Path) -> None:
+    state = library_module("spandrel.architectures.DnCNN").DnCNN(nb=5).state_dict()
+    torch.save(state, tmp_path / "x.pth")
+    options = options_of({"type": "compact"}, 2, path={"pretrain_network_g": str(tmp_path / "x.pth")})
+    (tmp_path / "run.yml").write_text(yaml.safe_dump(options))
+    with pytest.raises(InputError, match=r"x.pth is DnCNN x1, .*\n.*\n.*\n  No network here is such a one"):
+        build_network(load_options(tmp_path / "run.yml"))
