@@ -113,6 +113,8 @@ def write_onnx(
         size = "x".join(map(str, max(differences, key=lambda difference: difference.largest).shape))
         message = f"the ONNX file differs from the network by {worst:.3g} on {size}, where {limit:.1g} is the limit"
         advice = "\n  float16 is too coarse for this network: leave --half out." if half else ""
+        if size_px is None:
+            advice += "\n  --size HxW writes a file for one size, for networks that write sizes into what they compute."
         raise ExportError(f"{message}; it is not kept.{advice}")
     sides = size_px or ("height", "width")
     takes = (1 if size_px else "batch", photographs[0].shape[0], *sides)

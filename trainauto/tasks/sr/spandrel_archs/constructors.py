@@ -1,5 +1,6 @@
 """The constructors that option files name: one a published network, with traiNNer's keys and its sizes as defaults."""
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -19,32 +20,59 @@ def register_all(registry: Registry[Callable[..., nn.Module]], networks: tuple[L
     for network in networks:
         for name in network.presets:
             aliases = [alias for alias, named in network.aliases.items() if named == name]
-            registry.register(name, *aliases)(constructor_of(network, name))
+            registry.register(name, *aliases)(PublishedNetwork(network, name))
 
 
-def constructor_of(network: LibraryNetwork, name: str) -> Callable[..., nn.Module]:
-    """Return a function that builds a published network from what differs from its defaults.
+class PublishedNetwork:
+    """Builds a published network from what differs from its defaults, as a function of its arguments would.
 
-    Besides signature and docstring it has the attributes ``library_network``, and ``preset_of``: the name of the
-    network of the same table whose arguments are described in full, empty for that one.
+    Signature and docstring are made when they are asked for: nobody waits for those of fifty networks.
+
+    Args:
+        network: its table.
+        name: its registered name.
+
+    Attributes:
+        library_network: its table.
+        preset_of: registered name of the network of the same table that is described in full; empty for that one.
     """
-    defaults = {SCALE: _usual_scale(network), **network.defaults_of(name)}
 
-    def construct(**arguments: Any) -> nn.Module:
-        signature.bind(**arguments)
-        return build(network, {**defaults, **arguments})
+    def __init__(self, network: LibraryNetwork, name: str) -> None:
+        first = next(iter(network.presets))
+        self.library_network, self.preset_of = network, "" if name == first else first
+        self.__name__ = self.__qualname__ = name
 
-    parameters = [
-        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_type_of(network, key))
-        for key, default in defaults.items()
-    ]
-    signature = inspect.Signature(parameters, return_annotation=nn.Module)
-    construct.__name__ = construct.__qualname__ = name
-    construct.__doc__ = "\n".join(_docstring(network, defaults))
-    first = next(iter(network.presets))
-    facts = {"__signature__": signature, "library_network": network, "preset_of": "" if name == first else first}
-    construct.__dict__.update(facts)
-    return construct
+    def __call__(self, **arguments: Any) -> nn.Module:
+        """Build it.
+
+        Raises:
+            InputError: the library is not installed.
+            TypeError: it has no such argument.
+            ValueError: no network can be built from these arguments.
+        """
+        defaults = copy.deepcopy(self._defaults)
+        if unknown := [key for key in arguments if key not in defaults]:
+            raise TypeError(f"{unknown[0]} is no argument of {self.__name__}")
+        return build(self.library_network, {**defaults, **arguments})
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """What an option file may give it."""
+        keyword, network = inspect.Parameter.KEYWORD_ONLY, self.library_network
+        parameters = [
+            inspect.Parameter(key, keyword, default=default, annotation=_type_of(network, key))
+            for key, default in self._defaults.items()
+        ]
+        return inspect.Signature(parameters, return_annotation=nn.Module)
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]  # of the network, not of this class
+        return "\n".join(_docstring(self.library_network, self._defaults))
+
+    @property
+    def _defaults(self) -> dict[str, Any]:
+        network = self.library_network
+        return {SCALE: _usual_scale(network), **network.defaults_of(self.__name__)}
 
 
 def _usual_scale(network: LibraryNetwork) -> int:
