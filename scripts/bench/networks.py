@@ -30,7 +30,6 @@ from trainauto.core.units import GIB, size_text  # noqa: E402
 from trainauto.forecast.card_plan import CONTEXT_BYTES, CardPlan, CardPlans, chosen_cards  # noqa: E402
 from trainauto.forecast.option_plans import plan_super_resolution  # noqa: E402
 from trainauto.memory.cost.cost_model import UPPER, CostModel  # noqa: E402
-from trainauto.memory.tracing.trace import TraceError  # noqa: E402
 from trainauto.options.load import load_options  # noqa: E402
 from trainauto.storage.run_metadata import as_yaml  # noqa: E402
 from trainauto.tasks.sr.spandrel_archs.library import INSTALL  # noqa: E402
@@ -44,10 +43,10 @@ PUBLISHED = {"ESRGAN": 368, "Compact": 85, "SPAN": 34, "DAT": 34, "SwinIR": 22, 
 """Published models by architecture, of 671; of the others none has as many."""
 
 
-def options_of(facts: NetworkFacts, least: int) -> dict[str, Any]:
-    """Return the option file of the recipe for a network, with the smallest batch that is looked at."""
+def options_of(facts: NetworkFacts) -> dict[str, Any]:
+    """Return the option file of the recipe for a network."""
     scale, crop = facts.default_scale, crop_of(facts)
-    bounds = {"min_batch_size": least, "max_batch_size": MOST, "min_lq_size": crop, "max_lq_size": crop}
+    bounds = {"min_batch_size": 1, "max_batch_size": MOST, "min_lq_size": crop, "max_lq_size": crop}
     train = {"type": "PairedImageDataset", "dataroot_gt": "none", "dataroot_lq": "none either"}
     return {
         "name": facts.name,
@@ -73,10 +72,7 @@ def crop_of(facts: NetworkFacts) -> int:
 def figures_of(facts: NetworkFacts) -> dict[str, Any]:
     """Trace a network and return its figures, bytes throughout."""
     start, crop = time.perf_counter(), crop_of(facts)
-    try:
-        answer = plan_of(facts, least=1)
-    except TraceError:  # BatchNorm trains no single sample
-        answer = plan_of(facts, least=2)
+    answer = plan_of(facts)
     cost, shape = CostModel(*answer.forecast.peaks_on("cuda")), BatchShape(BATCH, crop, images=BATCH)
     return {
         "name": facts.name,
@@ -90,16 +86,16 @@ def figures_of(facts: NetworkFacts) -> dict[str, Any]:
     }
 
 
-def plan_of(facts: NetworkFacts, least: int) -> CardPlans:
-    """Return what ``plan`` answers for the recipe, batches from ``least`` on."""
+def plan_of(facts: NetworkFacts) -> CardPlans:
+    """Return what ``plan`` answers for the recipe."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plan.yml"
-        file.write_text(as_yaml(options_of(facts, least)), encoding="utf-8")
+        file.write_text(as_yaml(options_of(facts)), encoding="utf-8")
         return plan_super_resolution(images_of(load_options(file)), chosen_cards(CARDS, ()))
 
 
 def largest(card: CardPlan, crop: int) -> int:
-    """Return the largest batch that is admitted at a crop; 0 where not even the smallest is."""
+    """Return the largest batch that is admitted at a crop; 0 where not even one sample is."""
     return max((plan.batch_size for plan in card.frontier if plan.size == crop), default=0)
 
 
