@@ -64,9 +64,9 @@ def _say_what_was_left_out(
 ) -> None:
     there, here = recognise(tensors), recognise(network.state_dict())
     kinds = f": it is {there.in_words()}, the network {here.in_words()}" if there and here and there != here else ""
-    rest = "".join(f"\n  {line}" for line in differences.lines())
-    taken = f"{differences.same} of {len(tensors)} tensors of {file} fit and were taken{kinds}"
-    logger.warning("%s; the others were left out:%s", taken, rest)
+    logger.warning("%d of %d tensors of %s fit and were taken%s", differences.same, len(tensors), file, kinds)
+    for line in differences.lines():
+        logger.warning("left out: %s", line)
 
 
 def modern_weights(file: Path, key: str | None, network: nn.Module) -> FileWeights:

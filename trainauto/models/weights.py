@@ -91,9 +91,9 @@ class WeightDifferences:
     def lines(self) -> list[str]:
         """Return all that is left out where only the rest is loaded, a line for each kind."""
         parts = (
-            ("of another shape, they begin anew", self.reshaped.values()),
-            ("missing in the file, they begin anew", self.missing),
-            ("of the file have no place here", self.unknown),
+            ("of another shape, which begin anew", self.reshaped.values()),
+            ("missing in the file, which begin anew", self.missing),
+            ("of the file without a place here", self.unknown),
         )
         return [f"{len(names)} {label}: {listed(names)}" for label, names in parts if names]
 

@@ -94,7 +94,7 @@ def test_another_scale_keeps_what_fits_and_says_so(tmp_path: Path, caplog: pytes
     for words in (
         "41 of 42 tensors of",
         "it is ESRGAN x4, 4 features, 1 block, the network ESRGAN x2, 4 features, 1 block",
-        "1 of another shape, they begin anew: conv_first.weight: (4, 3, 3, 3) in the file, (4, 12, 3, 3) here",
+        "1 of another shape, which begin anew: conv_first.weight: (4, 3, 3, 3) in the file, (4, 12, 3, 3) here",
     ):
         assert words in caplog.text
 
@@ -103,12 +103,12 @@ def test_all_that_is_left_out_is_listed(tmp_path: Path, caplog: pytest.LogCaptur
     weights_of(tmp_path, "compact", scale=2, num_feat=4, num_conv=9)
     built(tmp_path, {"type": "compact", "num_feat": 4, "num_conv": 2}, 2, strict_load_g=False)
     assert (
-        "of another shape, they begin anew: body.6.weight: (4, 4, 3, 3) in the file, (12, 4, 3, 3) here" in caplog.text
+        "of another shape, which begin anew: body.6.weight: (4, 4, 3, 3) in the file, (12, 4, 3, 3) here" in caplog.text
     )
-    assert "21 of the file have no place here: body.7 (1), body.8 (2), body.9 (1), " in caplog.text
+    assert "21 of the file without a place here: body.7 (1), body.8 (2), body.9 (1), " in caplog.text
     weights_of(tmp_path, "compact", scale=2, num_feat=4, num_conv=1)
     built(tmp_path, {"type": "compact", "num_feat": 4, "num_conv": 2}, 2, strict_load_g=False)
-    assert "3 missing in the file, they begin anew: body.5.weight, body.6.weight, body.6.bias" in caplog.text
+    assert "3 missing in the file, which begin anew: body.5.weight, body.6.weight, body.6.bias" in caplog.text
 
 
 def test_weights_of_which_nothing_fits_are_refused_in_any_case(tmp_path: Path) -> None:
