@@ -2,11 +2,11 @@
 
 import importlib.util
 import logging
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from trainauto.builders.components import locate_errors
 from trainauto.core.errors import InputError, Problem
@@ -16,6 +16,7 @@ from trainauto.models.weights_file import FileWeights, read_weights
 from trainauto.options.load import LoadedOptions
 from trainauto.tasks.sr.archs.legacy_keys import modern_keys
 from trainauto.tasks.sr.recognition import Recognised, recognise
+from trainauto.tasks.sr.recognition.declared import declared
 from trainauto.tasks.sr.spandrel_archs.library import INSTALL, SPANDREL
 
 logger = logging.getLogger(__name__)
@@ -46,10 +47,13 @@ def load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "d
         if differences and (strict or not differences.same):
             ways = _ways_out(differences, which, len(weights.tensors))
             scale = options.scale if which == "g" else None
-            raise InputError(mismatch(file, weights.tensors, network, differences, which, scale, ways))
+            raise InputError(mismatch(file, weights, network, differences, which, scale, ways))
         load_same(network, weights.tensors)
+    said = declared(weights.metadata)
+    if said is not None and which == "g" and said.scale != options.scale and not differences:
+        logger.warning("%s says that its scale is %s, and this run's is %d", file, said.scale, options.scale)
     if differences:
-        _say_what_was_left_out(file, weights.tensors, network, differences)
+        _say_what_was_left_out(file, weights, network, differences)
 
 
 def _ways_out(differences: WeightDifferences, which: str, total: int) -> str:
@@ -60,11 +64,11 @@ def _ways_out(differences: WeightDifferences, which: str, total: int) -> str:
 
 
 def _say_what_was_left_out(
-    file: Path, tensors: Mapping[str, Tensor], network: nn.Module, differences: WeightDifferences
+    file: Path, weights: FileWeights, network: nn.Module, differences: WeightDifferences
 ) -> None:
-    there, here = recognise(tensors), recognise(network.state_dict())
+    there, here = recognise(weights.tensors, weights.metadata), recognise(network.state_dict())
     kinds = f": it is {there.in_words()}, the network {here.in_words()}" if there and here and there != here else ""
-    logger.warning("%d of %d tensors of %s fit and were taken%s", differences.same, len(tensors), file, kinds)
+    logger.warning("%d of %d tensors of %s fit and were taken%s", differences.same, len(weights.tensors), file, kinds)
     for line in differences.lines():
         logger.warning("left out: %s", line)
 
@@ -91,14 +95,14 @@ def without_a_network(file: Path, key: str | None) -> FileWeights:
 
 def _modern(weights: FileWeights, file: Path) -> FileWeights:
     try:
-        return FileWeights(modern_keys(weights.tensors), weights.entry, weights.others, weights.prefix)
+        return replace(weights, tensors=modern_keys(weights.tensors))
     except ValueError as error:
         raise InputError(f"{file}: {error}") from error
 
 
 def mismatch(
     file: Path,
-    tensors: Mapping[str, Tensor],
+    weights: FileWeights,
     network: nn.Module,
     differences: WeightDifferences,
     which: Literal["g", "d"],
@@ -109,7 +113,7 @@ def mismatch(
 
     Args:
         file: where they come from.
-        tensors: they.
+        weights: they.
         network: what they should have been of.
         differences: between both.
         which: letter of the network in the keys of an option file.
@@ -117,7 +121,7 @@ def mismatch(
         ways_out: what else could be done.
     """
     key = f"network_{which}"
-    there, here = recognise(tensors), recognise(network.state_dict())
+    there, here = recognise(weights.tensors, weights.metadata), recognise(network.state_dict())
     if there is None or there == here:
         message = f"the weights in {file} are not of this network: {differences.text()}"
         advice = f"Check the arguments of {key}."

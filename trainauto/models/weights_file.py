@@ -6,11 +6,11 @@ import warnings
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -44,12 +44,14 @@ class FileWeights:
         entry: the entry they were under; empty where the file is the weights.
         others: other entries that hold weights.
         prefix: what all names began with and was taken away.
+        metadata: what a .safetensors says of them.
     """
 
     tensors: dict[str, Tensor]
     entry: str = ""
     others: tuple[str, ...] = ()
     prefix: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_average(self) -> bool:
@@ -78,7 +80,7 @@ def read_weights(file: Path, key: str | None = None, own_names: Collection[str] 
     """
     if not file.is_file():
         raise InputError(Problem(f"there is no weights file {file}", advice=_what_is_there(file)))
-    content = _content_of(file)
+    content, metadata = _content_of(file)
     if not isinstance(content, Mapping):
         raise InputError(f"{file} holds a {type(content).__name__}, not weights by name")
     if key is not None and key not in content:
@@ -92,21 +94,23 @@ def read_weights(file: Path, key: str | None = None, own_names: Collection[str] 
     named.pop("n_averaged", None)  # how often torch's AveragedModel was updated
     tensors, prefix = _without_prefix(named, own_names)
     others = tuple(name for name in sets if entries and name != entries[0])
-    return FileWeights(tensors, ".".join(map(str, entries)), others, prefix)
+    return FileWeights(tensors, ".".join(map(str, entries)), others, prefix, metadata)
 
 
-def _content_of(file: Path) -> object:
+def _content_of(file: Path) -> tuple[object, dict[str, str]]:
+    """Return what a file holds, and what a .safetensors says of it."""
     with file.open("rb") as opened:
         head = opened.read(_HEAD_BYTES)
     if (problem := _problem_of_kind(file, head)) is not None:
         raise InputError(problem)
     try:
         if not head.startswith(_TORCH):
-            return load_file(file)
+            with safe_open(file, "pt") as opened_tensors:
+                return load_file(file), dict(opened_tensors.metadata() or {})
         with file.open("rb") as opened, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch makes of a damaged pickle is of no use to anybody
             # Not by its name: torch would take what ends in .safetensors for that.
-            return torch.load(opened, "cpu", weights_only=True)
+            return torch.load(opened, "cpu", weights_only=True), {}
     except pickle.UnpicklingError as error:
         raise InputError(_problem_of_pickle(file, error)) from error
     except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:

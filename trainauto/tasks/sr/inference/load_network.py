@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 WEIGHTS, AVERAGES = "net_g.safetensors", "net_g_ema.safetensors"
 """Files of a checkpoint: what the optimizer stepped, and its moving average where the run kept one."""
 
+AVERAGED = "averaged weights"
+"""What `export` says of a moving average, in the metadata of a .safetensors."""
+
 _MODELS_ELSEWHERE = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
 
 
@@ -97,7 +100,7 @@ def network_from_weights(loaded: LoadedOptions, weights: Path, key: str | None, 
     found = modern_weights(file, key, network)
     if differences := WeightDifferences.between(network, found.tensors):
         scale = loaded.options.scale
-        problem = mismatch(file, found.tensors, network, differences, "g", scale)
+        problem = mismatch(file, found, network, differences, "g", scale)
         raise InputError(replace(problem, advice=f"{loaded.path}: {problem.advice}"))
     load_same(network, found.tensors)
     return _ready(network, loaded, file.stem, file, device, is_average=_is_average(found, file))
@@ -116,7 +119,7 @@ def network_from_weights_alone(weights: Path, key: str | None, device: torch.dev
     """
     file = weights.expanduser()
     found = without_a_network(file, key)
-    recognised = recognise(found.tensors)
+    recognised = recognise(found.tensors, found.metadata)
     if recognised is None or not recognised.name or recognised.scale is None:
         kind = f"is {recognised.in_words()}, which" if recognised else "is of a network that"
         advice = f"Name an option file that builds it with -opt. spandrel, where installed, tells more: {INSTALL}"
@@ -132,7 +135,7 @@ def network_from_weights_alone(weights: Path, key: str | None, device: torch.dev
 
 
 def _is_average(found: FileWeights, file: Path) -> bool:
-    return found.is_average or file.stem.endswith("_ema")
+    return found.is_average or found.metadata.get("weights") == AVERAGED or file.stem.endswith("_ema")
 
 
 def _bare_network(loaded: LoadedOptions) -> nn.Module:

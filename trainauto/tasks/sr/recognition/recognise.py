@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,12 +10,13 @@ from torch import Tensor, nn
 
 from trainauto.core.errors import InputError
 from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.recognition.declared import declared
 from trainauto.tasks.sr.recognition.library_rule import of_library
 from trainauto.tasks.sr.recognition.recognised import Recognised, simplest
 from trainauto.tasks.sr.recognition.rules import RULES, Guess, Shapes
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
+def recognise(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Recognised | None:
     """Return the network that weights are of; ``None`` where no network known here has these names and shapes.
 
     First our own rules are asked, then spandrel's where it is installed. What has a ``name`` has been built (on no
@@ -23,7 +25,21 @@ def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
 
     Args:
         state: weights by name, those of old ESRGAN files under the names of today.
+        metadata: what their file says of them; believed where it fits the weights.
     """
+    told = _told(state)
+    said = declared(metadata) if metadata else None
+    if said is None:
+        return told
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    with torch.device("meta"):
+        if not _has_the_weights(said.name, said.scale, said.arguments, shapes):
+            return told
+    return said if told is None else replace(said, title=told.title, sizes=told.sizes)
+
+
+def _told(state: Mapping[str, Tensor]) -> Recognised | None:
+    """Return the network that weights are of, by themselves."""
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for rule in RULES:
         guess = rule(shapes)
@@ -62,7 +78,7 @@ def _has_the_weights(name: str, scale: int | None, arguments: Mapping[str, Any],
     """Whether a network has all parameters in these shapes, and knows all names; some files leave buffers out."""
     try:
         network: nn.Module = ARCHS.get(name)(**({} if scale is None else {"scale": scale}), **arguments)
-    except (ValueError, InputError):
+    except (ValueError, TypeError, InputError):
         return False
     parameters = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
     own = {name: tuple(value.shape) for name, value in network.state_dict().items()}

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.made_runs import make_run, options_of
 from tests.unit.tasks.sr.archs.test_legacy_keys import numbered
 from trainauto.archs import ARCHS
+from trainauto.builders.model import build_network
+from trainauto.cli import main
 from trainauto.commands.common_arguments import check_network, named_network, takes_network
 from trainauto.core.errors import CheckpointError, InputError
 from trainauto.options.load import load_options
@@ -232,3 +234,28 @@ def test_weights_of_no_network_that_is_known(tmp_path: Path, state: dict[str, to
         named_network(parsed("--weights", str(tmp_path / "x.pth")), CPU)
     assert words in str(caught.value)
     assert "-opt" in str(caught.value)
+
+
+def test_what_export_says_of_a_network_is_believed_where_it_fits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(tmp_path, options_of({"type": "esrgan", "num_feat": 4, "num_block": 1}, 3))
+    assert main(["export", str(run.path), str(tmp_path / "x3.safetensors")]) == 0
+    found = named_network(parsed("--weights", str(tmp_path / "x3.safetensors")), CPU)
+    assert (found.scale, found.is_average, caplog.text) == (3, True, "")
+    state = load_file(tmp_path / "x3.safetensors")
+    lies = {"architecture": "rrdbnet", "arguments": '{"num_feat": 5, "num_block": 1}', "scale": "3"}
+    save_file(state, tmp_path / "lies.safetensors", lies)
+    assert named_network(parsed("--weights", str(tmp_path / "lies.safetensors")), CPU).scale == 2
+    assert "scale 3 has the same names and shapes" in caplog.text
+
+
+def test_weights_that_say_to_be_of_another_scale(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    arguments = {"type": "esrgan", "num_feat": 4, "num_block": 1, "use_pixel_unshuffle": False}
+    run = make_run(tmp_path, options_of(arguments, 3))
+    file = tmp_path / "x3.safetensors"
+    assert main(["export", str(run.path), str(file)]) == 0
+    given = tmp_path / "run.yml"
+    given.write_text(yaml.safe_dump(options_of(arguments, 2, path={"pretrain_network_g": str(file)})))
+    build_network(load_options(given))
+    assert "x3.safetensors says that its scale is 3, and this run's is 2" in caplog.text

@@ -1,5 +1,6 @@
 """Networks told from their weights."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.contract.small_archs import SMALL
 from tests.unit.tasks.sr.archs.test_legacy_keys import numbered, released
 from trainauto.tasks.sr.archs import ARCHS, RRDBNet, modern_keys
 from trainauto.tasks.sr.recognition import recognise
+from trainauto.tasks.sr.recognition.declared import declared
 
 CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("rrdbnet", {}, "ESRGAN x4, 64 features, 23 blocks", "{ type: rrdbnet }"),
@@ -96,3 +98,33 @@ def test_variants_and_strangers_are_not_claimed() -> None:
     assert recognise({}) is None
     lacking = ARCHS.get("span")(feature_channels=6).state_dict()
     assert recognise({name: value for name, value in lacking.items() if "eval_conv" not in name}) is not None
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"format": "pt"},
+        {"architecture": "rrdbnot", "arguments": "{}", "scale": "4"},
+        {"architecture": "rrdbnet", "arguments": "[1]", "scale": "4"},
+        {"architecture": "rrdbnet", "arguments": "{", "scale": "4"},
+        {"architecture": "rrdbnet", "arguments": "{}", "scale": "four"},
+        {"architecture": "rrdbnet", "arguments": '{"num_block": 1000000000}', "scale": "4"},
+        {"architecture": "swinir", "arguments": json.dumps({"depths": [1] * 100}), "scale": "4"},
+    ],
+)
+def test_metadata_that_say_nothing_of_use(metadata: dict[str, str]) -> None:
+    assert declared(metadata) is None
+
+
+def test_metadata_tell_what_shapes_do_not() -> None:
+    state = ARCHS.get("span")(feature_channels=6, img_range=1.0).state_dict()
+    facts = {"architecture": "SPAN", "arguments": '{"feature_channels": 6, "img_range": 1.0}', "scale": "4"}
+    recognised = recognise(state, facts)
+    assert recognised is not None
+    assert recognised.in_words() == "SPAN x4, 6 features"
+    assert recognised.arguments == {"feature_channels": 6, "img_range": 1.0}
+    unknown = {**facts, "arguments": '{"feature_channel": 6}'}
+    told = recognise(state, unknown)
+    assert told is not None
+    assert told.arguments == {"feature_channels": 6}
