@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from textwrap import wrap
+from typing import Any
 
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.commands.network_facts import NetworkFacts, facts_of
@@ -18,15 +19,26 @@ _COLUMNS = "  {:<18}{:>9}  {:<9}{}"
 
 def networks_json() -> str:
     """Return all networks and what is known of them, for machines."""
-    listed = [
-        {
-            **asdict(facts),
-            "discriminator": is_discriminator(ARCHS.get(facts.name)),
-            "aliases": ARCHS.aliases(facts.name),
-        }
-        for facts in map(facts_of, ARCHS)
-    ]
-    return json.dumps(listed, indent=2)
+    return json.dumps(list(map(network_dict, ARCHS)), indent=2)
+
+
+def network_dict(name: str) -> dict[str, Any]:
+    """Return what is known of a network, plain."""
+    facts = facts_of(name)
+    more = {"discriminator": is_discriminator(ARCHS.get(name)), "aliases": ARCHS.aliases(name)}
+    return {**asdict(facts), **more}
+
+
+def network_lines(name: str, width: int) -> Iterator[str]:
+    """Yield what the table says of a network, for where it stands alone."""
+    facts, judges = facts_of(name), is_discriminator(ARCHS.get(name))
+    size = f"{_count(facts.parameters)} weights" if facts.parameters is not None else "weights: not known"
+    reach = f" at scale {facts.default_scale}; scales: {scales_in_words(facts.scales)}; crops: {crops_in_words(facts)}"
+    yield from wrap(size if judges else size + reach, width)
+    if also := ARCHS.aliases(name):
+        yield from wrap(visible(f"also called: {', '.join(also)}"), width)
+    if facts.published:
+        yield from wrap(f"published: {facts.published}", width)
 
 
 def networks_table(width: int) -> str:

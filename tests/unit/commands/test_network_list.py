@@ -144,3 +144,16 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "discriminator": False,
         "aliases": ["esrgan"],
     }
+
+
+def test_one_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "archs", "omnisr"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "805 K weights at scale 4; scales: any; crops: multiples of 8 from 16" in lines
+    assert "published: Francis0625/Omni-SR, openmodeldb.info" in lines
+    assert main(["list", "archs", "esrgan"]) == 0
+    assert "\nalso called: esrgan\n" in capsys.readouterr().out
+    assert main(["list", "archs", "unetdiscriminatorsn"]) == 0
+    assert "\n4.38 M weights\n" in capsys.readouterr().out
+    assert main(["list", "archs", "rrdbnet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["parameters"] == 16697987
