@@ -30,9 +30,12 @@ from tests.integration.commands import (
 from tests.integration.ranks import finish, train_ranks
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.archs import ARCHS
+from trainauto.builders.model import build_model, build_network, choose_precision
 from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
+from trainauto.options.load import load_options
 from trainauto.tasks.sr.spandrel_archs import all_architectures
+from trainauto.tasks.sr.spandrel_archs.network import any_size_class
 
 Write = Callable[..., Path]
 
@@ -183,3 +186,27 @@ def test_weights_that_get_no_gradient_are_no_matter_to_several_ranks(
         records = step_records(run_directory(file, f"ranks_{count}"))
         losses.append([sum(record["losses"].values()) for record in records])
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "divided"), [("dat", False), ("dctlsa", False), ("omnisr", True)])
+def test_batches_that_batch_norm_sees_are_made_smaller_rather_than_divided(
+    tmp_path: Path, write_images: Write, name: str, divided: bool
+) -> None:
+    loaded = load_options(write_options(tmp_path / "run.yml", options_of(name, write_images("gt", 1))))
+    model = build_model(loaded, build_network(loaded), choose_precision(loaded))
+    assert [objective.splittable for objective in model.objectives()] == [divided]
+
+
+def test_without_the_library_an_option_file_is_told_how_to_install_it(
+    tmp_path: Path, write_images: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_options(tmp_path / "run.yml", options_of("omnisr", write_images("gt", 1)))
+    monkeypatch.setitem(sys.modules, "spandrel", None)
+    any_size_class.cache_clear()
+    done = train(file)
+    any_size_class.cache_clear()
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "the network is taken from spandrel, which is not installed" in said
+    assert "Install it: pip install --no-deps spandrel spandrel_extra_arches einops" in said
+    assert "run.yml:" in said

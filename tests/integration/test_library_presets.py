@@ -63,6 +63,8 @@ def test_a_preset_is_traced(tmp_path: Path, name: str) -> None:
     scale = 1 if network.library_network.scales == (1,) else 4
     options = tiny_options(tmp_path / "nothing_is_read", scale=scale, network_g={"type": name})
     if scale == 1:
+        del options["datasets"]["val"]
+        options["val"] = {"val_enabled": False}
         options["datasets"]["train"].update(type="PairedImageDataset", dataroot_lq="nor_this")
     loaded = load_options(write_options(tmp_path / "run.yml", options))
     built = network(scale=scale)
