@@ -11,7 +11,7 @@ from trainauto.core.plan import Plan
 from trainauto.core.units import MIB
 from trainauto.forecast.traced_run import FakeRun
 from trainauto.options.load import load_options
-from trainauto.tasks.sr.spandrel_archs import LIBRARY_NETWORKS
+from trainauto.tasks.sr.spandrel_archs import LIBRARY_NETWORKS, all_architectures
 
 PUBLISHED_MILLIONS = {
     "atd": 20.26,
@@ -55,8 +55,23 @@ def test_a_preset_is_as_large_as_it_was_published(name: str) -> None:
     assert round(count / 1e6, digits) == pytest.approx(published, abs=1.01 * 10**-digits)
 
 
+ALL = [name for table in LIBRARY_NETWORKS for name in table.presets]
+
+
+@pytest.mark.parametrize("name", marked(ALL, {"craft", "dat_light", "omnisr", "realplksr_tiny"}))
+def test_a_preset_is_recognised_by_its_weights(name: str) -> None:
+    """The few arguments that weights do not tell (rates of dropping, ``img_size``) leave the others to decide."""
+    table = ARCHS.get(name).library_network
+    scale = 1 if table.scales == (1,) else 4
+    described = all_architectures().load(dict(ARCHS.get(name)(scale=scale).state_dict()))
+    recognised = {"scale": scale, **table.defaults_of(name), **table.from_library(described.model.hyperparameters)}
+    nearest, differing = table.nearest_preset(recognised)
+    assert (nearest, described.scale) == (name, scale)
+    assert set(differing) <= {"img_size", "drop_path_rate", "expansion_factor"}
+
+
 @pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated")  # OmniSR's and NAFNet's own layer norm
-@pytest.mark.parametrize("name", marked([n for table in LIBRARY_NETWORKS for n in table.presets], TRACED_IN_EVERY_RUN))
+@pytest.mark.parametrize("name", marked(ALL, TRACED_IN_EVERY_RUN))
 def test_a_preset_is_traced(tmp_path: Path, name: str) -> None:
     """Weights, gradients and two moments are four times the weights; activations come on top."""
     network = ARCHS.get(name)

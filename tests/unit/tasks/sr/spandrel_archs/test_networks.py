@@ -104,6 +104,23 @@ def test_gradient_reaches_the_weights(name: str):
     assert any(isinstance(module, nn.BatchNorm2d) for module in network.modules()) == (name in BATCH_NORMS)
 
 
+@pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated")
+def test_mixed_precision_and_channels_last(name: str):
+    network = build(
+        name, **{key: 0.0 for key in ("drop_path_rate",) if key in ARCHS.get(name).library_network.defaults}
+    )
+    image = crop_of(network)
+    plain = network.eval()(image)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = network.train()(image) if name not in BATCH_NORMS else network(image)
+    assert (mixed.float() - plain).abs().max() < 0.05 * plain.abs().max()
+    mixed.float().square().mean().backward()
+    assert all(value.grad.isfinite().all() for value in network.parameters() if value.requires_grad)
+    network = network.eval().to(memory_format=torch.channels_last)
+    last = network(image.contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(last, plain, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda network: pickle.loads(pickle.dumps(network))])
 def test_copies_are_equal_and_separate(name: str, duplicate):
     network = build(name).eval()
