@@ -5,8 +5,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from torch.optim import Optimizer
 from trainauto.archs import ARCHS, is_discriminator
 from trainauto.builders.components import build_component, locate_errors
 from trainauto.builders.discriminator import discriminator_options
+from trainauto.builders.pretrained import load_start
 from trainauto.builders.schedules import build_shape
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.plan import SizeRequirements
@@ -26,14 +26,12 @@ from trainauto.memory.tracing.host_reads import place_of_error
 from trainauto.models.activation_checkpointing import ActivationCheckpointingError, in_words
 from trainauto.models.base_model import BaseModel
 from trainauto.models.parallel import Parallel
-from trainauto.models.weights import load_pretrained, read_weights
 from trainauto.optim import OPTIMIZERS
 from trainauto.optim.precision import Precision
 from trainauto.optim.schedules import RateSchedule
 from trainauto.options.load import LoadedOptions
 from trainauto.options.run_options import FileOptions, RunOptions
 from trainauto.options.schema import Component, Options
-from trainauto.tasks.sr.archs.legacy_keys import modern_keys
 from trainauto.tasks.sr.losses import LOSSES
 from trainauto.tasks.sr.models import MODELS
 
@@ -94,34 +92,8 @@ def build_network(loaded: LoadedOptions, *, pretrained: bool = True) -> nn.Modul
     with locate_errors(loaded, ("network_g",)):
         _check_output(network, chosen.type, options.scale)
     if pretrained:
-        _load_start(loaded, network, "g", options.path.pretrain_network_g)
+        load_start(loaded, network, "g", options.path.pretrain_network_g)
     return network
-
-
-def _load_start(loaded: LoadedOptions, network: nn.Module, which: Literal["g", "d"], chosen: str | None) -> None:
-    """Load the weights a network starts from, where the option file names some."""
-    if not chosen:
-        return
-    path = loaded.options.path
-    with locate_errors(loaded, ("path", f"pretrain_network_{which}")):
-        file = Path(chosen).expanduser()
-        key, strict = (path.param_key_g, path.strict_load_g) if which == "g" else (path.param_key_d, path.strict_load_d)
-        left_out = load_pretrained(network, modern_weights(file, key), file=file, strict=strict, which=which)
-    if left_out:
-        logger.warning("%d entries of %s do not fit and were left out: %s", len(left_out), file, ", ".join(left_out))
-
-
-def modern_weights(file: Path, key: str | None) -> dict[str, Tensor]:
-    """Read the weights of a file, those of old ESRGAN files under the names of today.
-
-    Raises:
-        InputError: as :func:`trainauto.models.weights.read_weights`, or an old file of a variant that is not supported.
-    """
-    weights = read_weights(file, key)
-    try:
-        return modern_keys(weights)
-    except ValueError as error:
-        raise InputError(f"{file}: {error}") from error
 
 
 def _check_output(network: nn.Module, name: str, scale: int) -> None:
@@ -253,7 +225,7 @@ def _build_discriminator(loaded: LoadedOptions, chosen: Component, channels: int
             message = f"the discriminator judges images of {channels_of(network)} channels, and there are {channels}"
             raise InputError(Problem(message, advice=f"Write num_in_ch: {channels}."))
     if pretrained:
-        _load_start(loaded, network, "d", loaded.options.path.pretrain_network_d)
+        load_start(loaded, network, "d", loaded.options.path.pretrain_network_d)
     return network
 
 

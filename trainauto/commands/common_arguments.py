@@ -42,7 +42,7 @@ def takes_run(parser: argparse.ArgumentParser) -> None:
 
 
 def takes_network(parser: argparse.ArgumentParser) -> None:
-    """Add the two ways of naming a trained network: ``RUN``, or ``-opt FILE --weights FILE``.
+    """Add the two ways of naming a trained network: ``RUN``, or ``--weights FILE``, with ``-opt FILE`` or without.
 
     ``RUN`` is the first positional argument and may be left out: what else a command takes by position has to follow it
     directly, since argparse hands out what comes before an option without looking at what comes after it.
@@ -56,7 +56,12 @@ def takes_network(parser: argparse.ArgumentParser) -> None:
         help="of RUN: best (default; latest where none is known), latest, or a step (of a fine-tuned model an epoch)",
     )
     takes_options(parser, required=False)
-    parser.add_argument("--weights", type=Path, metavar="FILE", help="with -opt, instead of RUN: .safetensors or .pth")
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        metavar="FILE",
+        help="instead of RUN: .safetensors or .pth, whose network -opt says; without, it is told from names and shapes",
+    )
     parser.add_argument("--param_key", metavar="KEY", help="of --weights: entry that holds them, e.g. params_ema")
 
 
@@ -75,11 +80,13 @@ def check_network(parsed: argparse.Namespace) -> None:
         raise InputError(Problem(message, advice="A run knows its options and weights: leave out one or the other."))
     if parsed.run is not None:
         return
-    missing = [name for name, value in of_file.items() if value is None]
-    if missing:
-        beside_given = f" {' and '.join(missing)} must be given with {' and '.join(options)}" if options else ""
+    if parsed.weights is None:
+        beside_given = f" --weights must be given with {' and '.join(options)}" if options else ""
         message = f"which network?{beside_given}"
-        raise InputError(Problem(message, advice="Name a run, e.g. experiments/NAME, or -opt FILE and --weights FILE."))
+        raise InputError(Problem(message, advice="Name a run, e.g. experiments/NAME, or --weights FILE."))
+    if parsed.opt is None and parsed.force_yml:
+        message = "--force_yml sets options of a file, and none is given"
+        raise InputError(Problem(message, advice="Name one with -opt, or leave --force_yml out."))
     if stray := [name for name, value in of_run.items() if value is not None]:
         message = f"{stray[0]} chooses among those of a RUN, and none is given"
         raise InputError(Problem(message, advice="--weights names the file itself: leave it out."))
@@ -93,11 +100,17 @@ def named_network(parsed: argparse.Namespace, device: "torch.device") -> "Loaded
         CheckpointError: the weights of the run are damaged.
     """
     from trainauto.options.load import load_options, super_resolution_only
-    from trainauto.tasks.sr.inference.load_network import load_network, network_from_weights
+    from trainauto.tasks.sr.inference.load_network import (
+        load_network,
+        network_from_weights,
+        network_from_weights_alone,
+    )
 
     check_network(parsed)
     if parsed.run is not None:
         return load_network(parsed.run, parsed.checkpoint or "best", device)
+    if parsed.opt is None:
+        return network_from_weights_alone(parsed.weights, parsed.param_key, device)
     loaded = super_resolution_only(load_options(parsed.opt, parsed.force_yml), "this command", MODELS_ELSEWHERE)
     return network_from_weights(loaded, parsed.weights, parsed.param_key, device)
 

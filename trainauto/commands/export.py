@@ -38,8 +38,13 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    if parsed.opt is not None and parsed.run is not None and parsed.out is None and not parsed.run.is_dir():
-        parsed.run, parsed.out = None, parsed.run  # beside -opt there is no RUN, so that the first place is OUT's
+    if (
+        (parsed.opt or parsed.weights) is not None
+        and parsed.run is not None
+        and parsed.out is None
+        and not parsed.run.is_dir()
+    ):
+        parsed.run, parsed.out = None, parsed.run  # beside these there is no RUN, so that the first place is OUT's
     check_network(parsed)
     if parsed.run is not None and (finetuned := finetuned_run(parsed.run)) is not None:
         return _export_finetuned(parsed, *finetuned)

@@ -21,7 +21,7 @@ from trainauto.core.errors import InputError, Problem
 from trainauto.core.files import write_atomically
 from trainauto.core.units import KIB, MIB, size_text
 from trainauto.tasks.sr.data.image_io import read_image
-from trainauto.tasks.sr.inference.load_network import AVERAGES, WEIGHTS, LoadedNetwork
+from trainauto.tasks.sr.inference.load_network import AVERAGED, AVERAGES, WEIGHTS, LoadedNetwork
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png")
 """Of those that ship inside scikit-image: what ONNX files are compared on."""
@@ -150,7 +150,7 @@ def _photographs(channels: int) -> list[NDArray[np.float32]]:
 
 
 def _kind(trained: LoadedNetwork) -> str:
-    return "averaged weights" if trained.is_average else "weights"
+    return AVERAGED if trained.is_average else "weights"
 
 
 def _usual_name(trained: LoadedNetwork, chosen: str) -> str:

@@ -7,8 +7,10 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from trainauto.archs import ARCHS
 from trainauto.builders.load_plugins import load_plugins
 from trainauto.builders.registered_documents import registries
+from trainauto.commands.network_list import NETWORKS_WIDEST, network_dict, network_lines, networks_json, networks_table
 from trainauto.core.plugins import import_installed_plugins
 from trainauto.options.component_schemas import FILLED_IN, arguments_schema
 from trainauto.options.load import load_options
@@ -48,6 +50,8 @@ def list_components(kind: str, plural: str, *, json: bool) -> str:
         plural: as the command line calls it.
         json: for machines.
     """
+    if kind == ARCHS.kind:
+        return networks_json() if json else networks_table(min(NETWORKS_WIDEST, _columns()))
     registry = registries()[kind]
     summaries = {name: _plain(summary_of(registry.get(name))) for name in registry}
     if json:
@@ -72,11 +76,14 @@ def describe_component(kind: str, name: str, *, json: bool) -> str:
     component = registry.get(name)
     shown, summary = registry.shown(name), _plain(summary_of(component))
     schema = arguments_schema(kind, shown, component)
+    is_network = kind == ARCHS.kind
     if json:
         facts = {"name": shown, "kind": kind, "summary": summary, "arguments": schema["properties"]}
         facts |= {key: schema[key] for key in ("required", "$defs") if key in schema}
+        facts |= {"facts": network_dict(shown)} if is_network else {}
         return json_format.dumps(facts, indent=2)
-    lines = [*wrap(f"{shown}: {summary}", _columns()), f"named in: {_WHERE[kind]}", ""]
+    lines = [*wrap(f"{shown}: {summary}", _columns()), f"named in: {_WHERE[kind]}"]
+    lines += [*(network_lines(shown, _columns()) if is_network else []), ""]
     lines += _arguments(schema, FILLED_IN.get(kind, frozenset()))
     if not schema["properties"]:
         lines += wrap(_ELSEWHERE.get(kind, "It takes no arguments."), _columns())

@@ -29,6 +29,7 @@ what is printed:
 examples:
   python -m trainauto upscale experiments/my_first photos/ large/
   python -m trainauto upscale experiments/my_first a.jpg a_x4.png --budget 1GiB
+  python -m trainauto upscale --weights RealESRGAN_x4plus.pth in/ out/
   python -m trainauto upscale -opt options/train/x.yml --weights x.pth in/ out/"""
 
 

@@ -79,6 +79,15 @@ class Registry(Generic[T]):
         component = self.get(name)
         return next(shown for shown in self if self._entries[self._spelled(shown)] is component)
 
+    def aliases(self, name: str) -> list[str]:
+        """Return the further names of the component called ``name``, as they were given.
+
+        Raises:
+            InputError: there is none; the message names the nearest.
+        """
+        component = self.get(name)
+        return [shown for key, shown in self._shown.items() if key in self._aliases and self._entries[key] is component]
+
     def __contains__(self, name: str) -> bool:
         return self._spelled(name) in self._entries
 

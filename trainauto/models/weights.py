@@ -1,20 +1,19 @@
-"""Weights in and out: safetensors, and the .pth files of other frameworks, without running pickled code."""
+"""Weights of a network: written as safetensors, read back exactly, compared with others, loaded as far as they fit."""
 
-import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from trainauto.core.errors import CheckpointError, InputError, NetworkMismatchError, Problem, nearest
+from trainauto.core.errors import CheckpointError, NetworkMismatchError
+from trainauto.core.words import visible
 from trainauto.models.parallel import is_sharded, whole_weights
 
-USUAL_KEYS = ("params_ema", "params")
+MOST_NAMES = 12
+"""Names of weights that are listed one by one; of more, those of a part are counted together."""
 
 
 def save_weights(network: nn.Module, file: Path) -> None:
@@ -44,113 +43,75 @@ def load_weights(network: nn.Module, file: Path) -> None:
         raise NetworkMismatchError(f"the checkpoint {file.parent} holds no {file.name}") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot load {file}: {error}") from error
-    if differences := _Differences.between(network, state).text():
+    if differences := WeightDifferences.between(network, state).text():
         raise NetworkMismatchError(f"the checkpoint {file.parent} is of another network: {file.stem} has {differences}")
     network.load_state_dict(state)
 
 
 @dataclass(frozen=True)
-class _Differences:
-    """Names in which weights in a file differ from those of a network, and both shapes where only those do."""
+class WeightDifferences:
+    """Where weights in a file differ from those of a network.
+
+    Attributes:
+        missing: names of the network that the file lacks.
+        unknown: names in the file that the network lacks.
+        reshaped: both shapes in words, by names that both have.
+        same: how many have the same name and shape.
+    """
 
     missing: list[str]
     unknown: list[str]
     reshaped: dict[str, str]
+    same: int
 
     @classmethod
-    def between(cls, network: nn.Module, state: Mapping[str, Tensor]) -> "_Differences":
+    def between(cls, network: nn.Module, state: Mapping[str, Tensor]) -> "WeightDifferences":
+        """Compare names and shapes."""
         own = network.state_dict()
         shapes = {
             name: f"{name}: {tuple(state[name].shape)} in the file, {tuple(own[name].shape)} here"
             for name in own
             if name in state and own[name].shape != state[name].shape
         }
-        return cls([name for name in own if name not in state], [name for name in state if name not in own], shapes)
+        missing, unknown = [name for name in own if name not in state], [name for name in state if name not in own]
+        return cls(missing, unknown, shapes, len(own) - len(missing) - len(shapes))
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.missing or self.unknown or self.reshaped)
 
     def text(self) -> str:
         """Return how many of each kind there are, and the first three; empty where nothing differs."""
         shapes = list(self.reshaped.values())
         parts = (("missing in the file", self.missing), ("unknown here", self.unknown), ("of another shape", shapes))
-        return "; ".join(f"{len(names)} {label} ({', '.join(names[:3])})" for label, names in parts if names)
-
-
-def read_weights(file: Path, key: str | None = None) -> dict[str, Tensor]:
-    """Read the weights in a .safetensors, .pth or .pt file.
-
-    Args:
-        file: what to read; pickled code in it is refused.
-        key: entry that holds the weights where there are several; ``None`` tries ``params_ema``, ``params``, then the
-            file itself.
-
-    Raises:
-        InputError: missing, damaged, with code inside, or without that key.
-    """
-    if not file.is_file():
-        raise InputError(Problem(f"there is no weights file {file}", advice=_what_is_there(file)))
-    try:
-        content = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            Problem(
-                f"cannot read weights from {file}: {first_line}", advice="Only plain tensors are read, no pickled code."
-            )
-        ) from error
-    return _tensors_under(content, key, file)
-
-
-def _what_is_there(file: Path) -> str:
-    """Return advice for a file that is missing: the nearest beside it, or that a run has yet to write it."""
-    folder = file.parent
-    if folder.is_dir():
-        return nearest(file.name, (path.name for path in folder.iterdir()), f"{folder} is empty.")
-    if folder.parent.name == "checkpoints":
-        return f"There is no folder {folder} either: the run that writes it has not come so far. Train it first."
-    return f"There is no folder {folder} either."
-
-
-def load_pretrained(
-    network: nn.Module, state: Mapping[str, Tensor], *, file: Path, strict: bool, which: Literal["g", "d"] = "g"
-) -> list[str]:
-    """Copy weights into a network; return the names that were left out (none if ``strict``).
-
-    Args:
-        network: what to copy into.
-        state: the weights by name.
-        file: where they come from, for messages.
-        strict: refuse weights whose names or shapes differ.
-        which: letter of the network in the keys of an option file.
-
-    Raises:
-        InputError: ``strict``, and names or shapes differ; lists the first of each kind.
-    """
-    differences = _Differences.between(network, state)
-    if strict and (differences_text := differences.text()):
-        raise InputError(
-            Problem(
-                f"the weights in {file} are not of this network: {differences_text}",
-                advice=f"Check the arguments of network_{which}, "
-                f"or set `path: strict_load_{which}: false` to load what fits.",
-            )
+        return "; ".join(
+            f"{len(names)} {label} ({', '.join(map(visible, names[:3]))})" for label, names in parts if names
         )
-    left_out = [*differences.missing, *differences.unknown, *differences.reshaped]
-    network.load_state_dict({name: tensor for name, tensor in state.items() if name not in left_out}, strict=False)
-    return left_out
+
+    def lines(self) -> list[str]:
+        """Return all that is left out where only the rest is loaded, a line for each kind."""
+        parts = (
+            ("of another shape, which begin anew", self.reshaped.values()),
+            ("missing in the file, which begin anew", self.missing),
+            ("of the file without a place here", self.unknown),
+        )
+        return [f"{len(names)} {label}: {listed(names)}" for label, names in parts if names]
 
 
-def _tensors_under(content: object, key: str | None, file: Path) -> dict[str, Tensor]:
-    if not isinstance(content, Mapping):
-        raise InputError(f"{file} holds a {type(content).__name__}, not weights by name")
-    if key is not None and key not in content:
-        raise InputError(Problem(f"{file} has no entry '{key}'", advice=nearest(key, map(str, content))))
-    for candidate in (key,) if key is not None else USUAL_KEYS:
-        if isinstance(content.get(candidate), Mapping):
-            return _tensors_of(content[candidate], file)
-    return _tensors_of(content, file)
+def listed(names: Iterable[str]) -> str:
+    """Return all names where they are few, else the parts of the network that hold them, with their number."""
+    names = list(names)
+    if len(names) <= MOST_NAMES:
+        return ", ".join(map(visible, names))
+    counts: dict[str, int] = {}
+    for name in names:
+        part = ".".join(name.split(":")[0].split(".")[:2])
+        counts[part] = counts.get(part, 0) + 1
+    return ", ".join(f"{visible(part)} ({count})" for part, count in counts.items())
 
 
-def _tensors_of(content: Mapping[str, object], file: Path) -> dict[str, Tensor]:
-    weights = {str(name): tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
-    if not weights:
-        raise InputError(Problem(f"{file} holds no tensors", advice=nearest("params", map(str, content))))
-    return weights
+def load_same(network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Copy weights that have the name and shape of the network's own; the others of both stay as they are."""
+    own = network.state_dict()
+    same = {name: state[name] for name in own if name in state and own[name].shape == state[name].shape}
+    network.load_state_dict(same, strict=False)

@@ -58,14 +58,17 @@ __all__ = [
 class PathOptions(RunPaths):
     """Where weights come from and where runs go."""
 
-    pretrain_network_g: str | None = option(None, "Weights to start from: .safetensors, .pth or .pt (no pickled code).")
+    pretrain_network_g: str | None = option(
+        None, "Weights to start from: .safetensors, .pth, .pt or .ckpt (no pickled code), as anybody wrote them."
+    )
     param_key_g: str | None = option(
         None,
-        "Key of the weights inside a .pth that holds several.",
-        reason="null tries params_ema, params, then the file itself",
+        "Key of the weights inside a file that holds several.",
+        reason="null takes the usual one: params_ema, params-ema, params, model_state_dict, state_dict, model, net",
     )
     strict_load_g: bool = option(
-        True, "Refuse weights whose names or shapes differ; false loads what fits and lists the rest."
+        True,
+        "Refuse weights whose names or shapes differ; false loads what fits, of another scale too, and lists the rest.",
     )
     pretrain_network_d: str | None = option(None, "As pretrain_network_g, for the discriminator.")
     param_key_d: str | None = option(None, "As param_key_g.")

@@ -47,11 +47,12 @@ class WeightsToMeasure(Section):
     )
     param_key_g: str | None = option(
         None,
-        "Key of the weights inside a .pth that holds several.",
-        reason="null tries params_ema, params, then the file itself",
+        "Key of the weights inside a file that holds several.",
+        reason="null takes the usual one: params_ema, params-ema, params, model_state_dict, state_dict, model, net",
     )
     strict_load_g: bool = option(
-        True, "Refuse weights whose names or shapes differ; false loads what fits and lists the rest."
+        True,
+        "Refuse weights whose names or shapes differ; false loads what fits, of another scale too, and lists the rest.",
     )
 
 

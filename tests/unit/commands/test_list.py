@@ -78,7 +78,8 @@ def test_every_registry_has_a_kind() -> None:
 def test_all_names_of_a_kind_and_each_of_them(kind: str, listing: Listing) -> None:
     registry = registries()[KINDS[kind]]
     table = listing(kind, columns=80)
-    assert [line.split()[0] for line in table.split("\n\n")[0].splitlines() if line[0] != " "] == list(registry)
+    if kind != "archs":  # they stand in groups: below
+        assert [line.split()[0] for line in table.split("\n\n")[0].splitlines() if line[0] != " "] == list(registry)
     assert all(len(line) <= 80 for line in table.splitlines())
     assert max(map(len, listing(kind, columns=300).splitlines())) <= 100
     assert [entry["name"] for entry in json.loads(listing(kind, "--json"))] == list(registry)

@@ -56,6 +56,8 @@ def _renamed(state_dict: Mapping[str, T], names: Mapping[str, str | None]) -> di
 def _names_of_numbered(state_dict: Mapping[str, T]) -> dict[str, str | None]:
     """Name the layers of the chain: first, trunk, one convolution for each doubling, and the two at full size."""
     numbers = {int(match[1]) for key in state_dict if (match := _OLD_TOP.fullmatch(key))}
+    if len(numbers) < 3:
+        raise ValueError("layers of this ESRGAN file are missing: it has neither its first nor its last convolutions")
     *doublings, before_last, last = sorted(numbers - {0})
     top = {0: "conv_first", before_last: "conv_hr", last: "conv_last"}
     top.update({layer: f"conv_up{step}" for step, layer in enumerate(doublings, start=1)})

@@ -1,6 +1,7 @@
 """A network that was trained: out of a run, or out of an option file and a file of weights."""
 
 import json
+import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,15 +10,26 @@ import torch
 from torch import nn
 
 from trainauto.builders.load_plugins import load_plugins
-from trainauto.builders.model import build_network, channels_of, modern_weights
-from trainauto.core.errors import InputError, Problem, nearest
+from trainauto.builders.model import build_network, channels_of
+from trainauto.builders.pretrained import mismatch, modern_weights, without_a_network
+from trainauto.core.errors import InputError, Place, Problem, nearest
 from trainauto.engine.checkpoint import Checkpoints
-from trainauto.models.weights import load_pretrained, load_weights
+from trainauto.models.weights import WeightDifferences, load_same, load_weights
+from trainauto.models.weights_file import FileWeights
 from trainauto.options.load import LoadedOptions, load_options, super_resolution_only
+from trainauto.options.schema import Component, Options
+from trainauto.options.source_locations import Places
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.tasks.sr.recognition import recognise
+from trainauto.tasks.sr.spandrel_archs.library import INSTALL
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS, AVERAGES = "net_g.safetensors", "net_g_ema.safetensors"
 """Files of a checkpoint: what the optimizer stepped, and its moving average where the run kept one."""
+
+AVERAGED = "averaged weights"
+"""What `export` says of a moving average, in the metadata of a .safetensors."""
 
 _MODELS_ELSEWHERE = "Transformers loads a trained language model: from_pretrained(the folder of a checkpoint)."
 
@@ -77,22 +89,53 @@ def network_from_weights(loaded: LoadedOptions, weights: Path, key: str | None, 
     Args:
         loaded: the option file.
         weights: the file; names of old ESRGAN files are understood.
-        key: entry that holds the weights; ``None`` tries ``params_ema``, ``params``, then the file itself.
+        key: entry that holds the weights; ``None`` takes the usual one, averages where there are some.
         device: where to put it.
 
     Raises:
         InputError: options or weights cannot be used, or do not fit each other.
     """
     file = weights.expanduser()
-    state = modern_weights(file, key)
     network = _bare_network(loaded)
-    try:
-        load_pretrained(network, state, file=file, strict=True)
-    except InputError as error:
-        advice = f"Write network_g and scale in {loaded.path} as these weights were trained with."
-        raise InputError([replace(problem, advice=advice) for problem in error.problems]) from error
-    is_average = key == "params_ema" or file.stem.endswith("_ema")
-    return _ready(network, loaded, file.stem, file, device, is_average=is_average)
+    found = modern_weights(file, key, network)
+    if differences := WeightDifferences.between(network, found.tensors):
+        scale = loaded.options.scale
+        problem = mismatch(file, found, network, differences, "g", scale)
+        raise InputError(replace(problem, advice=f"{loaded.path}: {problem.advice}"))
+    load_same(network, found.tensors)
+    return _ready(network, loaded, file.stem, file, device, is_average=_is_average(found, file))
+
+
+def network_from_weights_alone(weights: Path, key: str | None, device: torch.device) -> LoadedNetwork:
+    """Return the network that weights of a .safetensors, .pth or .pt file are of, told from their names and shapes.
+
+    Args:
+        weights: the file; names of old ESRGAN files are understood.
+        key: entry that holds the weights; ``None`` takes the usual one, averages where there are some.
+        device: where to put it.
+
+    Raises:
+        InputError: the weights cannot be read, or are of no network known here.
+    """
+    file = weights.expanduser()
+    found = without_a_network(file, key)
+    recognised = recognise(found.tensors, found.metadata)
+    if recognised is None or not recognised.name or recognised.scale is None:
+        kind = f"is {recognised.in_words()}, which" if recognised else "is of a network that"
+        advice = f"Name an option file that builds it with -opt. spandrel, where installed, tells more: {INSTALL}"
+        raise InputError(Problem(f"{file} {kind} is not known here as one that enlarges images", advice=advice))
+    chosen = Component(type=recognised.name, **recognised.arguments)
+    options = Options.model_construct(name=file.stem, scale=recognised.scale, network_g=chosen)
+    loaded = LoadedOptions(options, Places(Place(str(file))), file, {})
+    network = build_network(loaded, pretrained=False)
+    load_same(network, found.tensors)
+    if recognised.unsure:
+        logger.warning("%s: taken for %s; %s", file, recognised.in_words(), recognised.unsure)
+    return _ready(network, loaded, file.stem, file, device, is_average=_is_average(found, file))
+
+
+def _is_average(found: FileWeights, file: Path) -> bool:
+    return found.is_average or found.metadata.get("weights") == AVERAGED or file.stem.endswith("_ema")
 
 
 def _bare_network(loaded: LoadedOptions) -> nn.Module:

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.made_runs import make_run, options_of
+from tests.unit.tasks.sr.archs.test_legacy_keys import numbered
+from trainauto.archs import ARCHS
+from trainauto.builders.model import build_network
+from trainauto.cli import main
 from trainauto.commands.common_arguments import check_network, named_network, takes_network
 from trainauto.core.errors import CheckpointError, InputError
 from trainauto.options.load import load_options
@@ -142,7 +146,7 @@ def test_an_option_file_with_weights(tmp_path: Path) -> None:
     assert torch.equal(bias["params"], state["body.0.bias"])
     assert torch.equal(bias["params_ema"], 2 * state["body.0.bias"])
     assert torch.equal(bias[None], bias["params_ema"])
-    assert [one.is_average for one in found.values()] == [False, False, True]
+    assert [one.is_average for one in found.values()] == [True, False, True]
     assert (found[None].name, found[None].step) == ("other", None)
 
 
@@ -151,8 +155,8 @@ def test_weights_of_another_network(tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", options_of({**COMPACT, "num_feat": 12}))
     with pytest.raises(InputError) as caught:
         network_from_weights(load_options(run.given), folder_of(10, other) / "net_g.safetensors", None, CPU)
-    assert "are not of this network" in str(caught.value)
-    assert f"Write network_g and scale in {run.given}" in str(caught.value)
+    assert "Compact x2, 12 features, 1 convolution, and network_g is Compact x2, 8 features" in str(caught.value)
+    assert f"{run.given}: Write `network_g: {{ type: compact, num_feat: 12, num_conv: 1 }}`" in str(caught.value)
     assert "strict_load" not in str(caught.value)
     with pytest.raises(InputError, match=r"Did you mean 'net_g.safetensors'"):
         network_from_weights(load_options(run.given), folder_of(10, run) / "netg.safetensors", None, CPU)
@@ -169,8 +173,8 @@ def parsed(*arguments: str) -> argparse.Namespace:
     [
         ((), "which network?\n"),
         (("-opt", "a.yml"), "--weights must be given with -opt"),
-        (("--weights", "a.pth"), "-opt must be given with --weights"),
-        (("--param_key", "params"), "-opt and --weights must be given with --param_key"),
+        (("--param_key", "params"), "--weights must be given with --param_key"),
+        (("--weights", "a.pth", "--force_yml", "scale=2"), "--force_yml sets options of a file, and none is given"),
         (("run", "-opt", "a.yml"), "RUN and -opt are given"),
         (("run", "--force_yml", "scale=2"), "RUN and --force_yml are given"),
         (("run", "--param_key", "params"), "RUN and --param_key are given"),
@@ -191,5 +195,67 @@ def test_both_ways_of_naming_a_network(tmp_path: Path) -> None:
     found = named_network(parsed("-opt", str(run.given), "--weights", str(file)), CPU)
     assert (found.weights_file, found.is_average, found.name) == (file, True, "net_g_ema")
     scale_3 = parsed("-opt", str(run.given), "--weights", str(file), "--force_yml", "scale=3")
-    with pytest.raises(InputError, match="are not of this network"):
+    with pytest.raises(InputError, match=r"is Compact x2, .* and network_g is Compact x3"):
         named_network(scale_3, CPU)
+
+
+def test_weights_alone_tell_their_network(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    network = ARCHS.get("rrdbnet")(scale=2, num_feat=4, num_block=2, num_grow_ch=2).eval()
+    torch.save({"params_ema": numbered(network.state_dict(), 2, 2)}, tmp_path / "2x_old.pth")
+    found = named_network(parsed("--weights", str(tmp_path / "2x_old.pth")), CPU)
+    assert (found.name, found.scale, found.channels, found.is_average, found.step) == ("2x_old", 2, 3, True, None)
+    assert found.loaded.options.network_g.type == "rrdbnet"
+    assert not found.network.training
+    image = torch.rand(1, 3, 6, 8)
+    with torch.no_grad():
+        assert torch.equal(found.network(image), network(image))
+
+
+def test_what_weights_do_not_tell_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torch.save(ARCHS.get("compact")(scale=2, num_feat=8, act_type="relu").state_dict(), tmp_path / "x.pth")
+    named_network(parsed("--weights", str(tmp_path / "x.pth")), CPU)
+    assert "x.pth: taken for Compact x2, 8 features, 16 convolutions; act_type may be leakyrelu" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"stem.weight": torch.ones(3)}, "is of a network that is not known here as one that enlarges images"),
+        (
+            ARCHS.get("unetdiscriminatorsn")(num_feat=4).state_dict(),
+            "is U-Net discriminator, 4 features, which is not known here as one that enlarges images",
+        ),
+    ],
+)
+def test_weights_of_no_network_that_is_known(tmp_path: Path, state: dict[str, torch.Tensor], words: str) -> None:
+    torch.save(state, tmp_path / "x.pth")
+    with pytest.raises(InputError) as caught:
+        named_network(parsed("--weights", str(tmp_path / "x.pth")), CPU)
+    assert words in str(caught.value)
+    assert "-opt" in str(caught.value)
+
+
+def test_what_export_says_of_a_network_is_believed_where_it_fits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(tmp_path, options_of({"type": "esrgan", "num_feat": 4, "num_block": 1}, 3))
+    assert main(["export", str(run.path), str(tmp_path / "x3.safetensors")]) == 0
+    found = named_network(parsed("--weights", str(tmp_path / "x3.safetensors")), CPU)
+    assert (found.scale, found.is_average, caplog.text) == (3, True, "")
+    state = load_file(tmp_path / "x3.safetensors")
+    lies = {"architecture": "rrdbnet", "arguments": '{"num_feat": 5, "num_block": 1}', "scale": "3"}
+    save_file(state, tmp_path / "lies.safetensors", lies)
+    assert named_network(parsed("--weights", str(tmp_path / "lies.safetensors")), CPU).scale == 2
+    assert "scale 3 has the same names and shapes" in caplog.text
+
+
+def test_weights_that_say_to_be_of_another_scale(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    arguments = {"type": "esrgan", "num_feat": 4, "num_block": 1, "use_pixel_unshuffle": False}
+    run = make_run(tmp_path, options_of(arguments, 3))
+    file = tmp_path / "x3.safetensors"
+    assert main(["export", str(run.path), str(file)]) == 0
+    given = tmp_path / "run.yml"
+    given.write_text(yaml.safe_dump(options_of(arguments, 2, path={"pretrain_network_g": str(file)})))
+    build_network(load_options(given))
+    assert "x3.safetensors says that its scale is 3, and this run's is 2" in caplog.text

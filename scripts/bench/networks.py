@@ -1,0 +1,186 @@
+"""What each network takes to train at one recipe, and how far two common cards go with it, as ``plan`` predicts it.
+
+    python scripts/bench/networks.py [--only [NAME ...]]
+
+Every registered network that enlarges is traced (nothing is trained), which takes a few seconds to a minute each. The
+figures go to docs/benchmarks/networks.json, the page made of them is docs/networks.md; with ``--only`` the others keep
+their figures. spandrel has to be installed.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from rich.console import Console  # noqa: E402
+
+from trainauto.archs import ARCHS, is_discriminator  # noqa: E402
+from trainauto.builders.tasks import images_of  # noqa: E402
+from trainauto.commands.network_facts import NetworkFacts, facts_of  # noqa: E402
+from trainauto.core.plan import BatchShape  # noqa: E402
+from trainauto.core.units import GIB, size_text  # noqa: E402
+from trainauto.forecast.card_plan import CONTEXT_BYTES, CardPlan, CardPlans, chosen_cards  # noqa: E402
+from trainauto.forecast.option_plans import plan_super_resolution  # noqa: E402
+from trainauto.memory.cost.cost_model import UPPER, CostModel  # noqa: E402
+from trainauto.options.load import load_options  # noqa: E402
+from trainauto.storage.run_metadata import as_yaml  # noqa: E402
+from trainauto.tasks.sr.spandrel_archs.library import INSTALL  # noqa: E402
+
+CARDS = ("RTX 3060 12GB", "RTX 4090 24GB")
+BATCH, OUTPUT_PX, MOST = 8, 256, 256
+"""Samples of a step, side of a crop of the high-quality image, largest batch looked for."""
+FIGURES, PAGE = ROOT / "docs" / "benchmarks" / "networks.json", ROOT / "docs" / "networks.md"
+WIDTH = 120
+PUBLISHED = {"ESRGAN": 368, "Compact": 85, "SPAN": 34, "DAT": 34, "SwinIR": 22, "RealPLKSR": 21, "OmniSR": 20}
+"""Published models by architecture, of 671; of the others none has as many."""
+
+
+def options_of(facts: NetworkFacts) -> dict[str, Any]:
+    """Return the option file of the recipe for a network."""
+    scale, crop = facts.default_scale, crop_of(facts)
+    bounds = {"min_batch_size": 1, "max_batch_size": MOST, "min_lq_size": crop, "max_lq_size": crop}
+    train = {"type": "PairedImageDataset", "dataroot_gt": "none", "dataroot_lq": "none either"}
+    return {
+        "name": facts.name,
+        "scale": scale,
+        "use_amp": True,
+        "datasets": {"train": {**train, "lq_size": crop, "batch_size_per_gpu": BATCH}},
+        "network_g": {"type": facts.name},
+        "training_automations": {"DynamicBatchSizeOptimizer": bounds},
+        "train": {
+            "total_iter": 1000,
+            "losses": [{"type": "l1loss", "loss_weight": 1.0}],
+            "optim_g": {"type": "AdamW", "lr": 1e-4},
+        },
+    }
+
+
+def crop_of(facts: NetworkFacts) -> int:
+    """Return the side of a crop of the input that the recipe has: whole multiples of what the network wants."""
+    side = OUTPUT_PX // facts.default_scale
+    return max(facts.minimum, -(-side // facts.multiple) * facts.multiple)
+
+
+def figures_of(facts: NetworkFacts) -> dict[str, Any]:
+    """Trace a network and return its figures, bytes throughout."""
+    start, crop = time.perf_counter(), crop_of(facts)
+    answer = plan_of(facts)
+    cost, shape = CostModel(*answer.forecast.peaks_on("cuda")), BatchShape(BATCH, crop, images=BATCH)
+    return {
+        "name": facts.name,
+        "scale": facts.default_scale,
+        "batch": BATCH,
+        "crop": crop,
+        "expected_bytes": cost.predict(shape),
+        "upper_bytes": cost.predict(shape, UPPER),
+        "largest_batch": {card.preset.name: largest(card, crop) for card in answer.cards},
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def plan_of(facts: NetworkFacts) -> CardPlans:
+    """Return what ``plan`` answers for the recipe."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plan.yml"
+        file.write_text(as_yaml(options_of(facts)), encoding="utf-8")
+        return plan_super_resolution(images_of(load_options(file)), chosen_cards(CARDS, ()))
+
+
+def largest(card: CardPlan, crop: int) -> int:
+    """Return the largest batch that is admitted at a crop; 0 where not even one sample is."""
+    return max((plan.batch_size for plan in card.frontier if plan.size == crop), default=0)
+
+
+def page(facts: Mapping[str, NetworkFacts], figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of docs/networks.md."""
+    counts = ", ".join(f"{title} {count}" for title, count in PUBLISHED.items())
+    words = {"batch": BATCH, "output": OUTPUT_PX, "most": MOST, "counts": counts, "install": INSTALL}
+    for paragraph in HEAD.format(context=size_text(CONTEXT_BYTES), **words).split("\n\n"):
+        yield from [*wrap(paragraph, WIDTH, break_on_hyphens=False), ""]
+    yield from TABLE.splitlines()
+    titles = sorted(
+        {fact.title for fact in facts.values()}, key=lambda title: (-PUBLISHED.get(title, 0), title.lower())
+    )
+    for title in titles:
+        for name, fact in facts.items():
+            if fact.title == title and name in figures:
+                yield row(fact, figures[name])
+    yield from FOOT.splitlines()
+
+
+HEAD = """\
+# Networks, and what they take to train
+
+Written by `python scripts/bench/networks.py`, which traces each network as `python -m trainauto plan` does. **These are
+predictions**: nothing was trained, and no card was there. For a recipe and a card of your own:
+[What will fit](plan.md); for the arguments of a network: `python -m trainauto list archs NAME`, or
+[options.md](options.md).
+
+The recipe: batch {batch}, crops of {output} x {output} px of the high-quality image (64 x 64 px of the input at scale
+4), bfloat16 autocast, L1, AdamW, averages. *Peak* is the expected peak of allocated memory of such a step. It *fits* a
+card where it stays, with 99 % probability, within what `plan` lets a run fill of it: 85 % of the 12 GiB of
+an RTX 3060, 90 % of the 24 GiB of an RTX 4090; {context} are left for CUDA itself. The number is the largest batch at
+that crop that does ({most}+: larger ones were not looked for); where it is smaller than {batch}, the recipe trains in
+pieces (DAT and DCTLSA, which have BatchNorm, do not), with smaller crops, or with
+`memory: {{gradient_checkpointing: true}}`.
+
+Ordered by how many published models there are (of 671: {counts}), then by name. *spandrel*: the network comes from the
+package spandrel (`{install}`); the others are trainauto's own. *Crop* is that of the input: a network whose windows do
+not divide 64 has the next larger one that they do."""
+
+TABLE = """\
+| network | from | weights | scale | crop | peak | 12 GB | 24 GB |
+|---|---|---:|---:|---:|---:|---:|---:|"""
+
+FOOT = """
+Memory follows from the network, the crop and the batch; time does not. A network of few weights may take much of it:
+what counts are the features that the backward pass needs."""
+
+
+def row(facts: NetworkFacts, figures: Mapping[str, Any]) -> str:
+    """Return the line of a network."""
+    fits = []
+    for card in CARDS:
+        most = figures["largest_batch"][card]
+        number = f"{most}+" if most >= MOST else str(most)
+        fits.append(f"fits, {number}" if most >= BATCH else f"no, {number}" if most else "no")
+    source = "spandrel" if facts.needs_spandrel else ""
+    peak = f"{figures['expected_bytes'] / GIB:.2f} GiB"
+    weights = f"{(facts.parameters or 0) / 1e6:.2f} M"
+    cells = (f"`{facts.name}`", source, weights, figures["scale"], figures["crop"], peak, *fits)
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> int:
+    """Trace, and write figures and page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=None,
+        metavar="NAME",
+        help="trace these, keep the others' figures; none: the page alone",
+    )
+    parsed = parser.parse_args()
+    facts = {name: facts_of(name) for name in ARCHS if not is_discriminator(ARCHS.get(name))}
+    kept = json.loads(FIGURES.read_text()) if FIGURES.exists() and parsed.only is not None else []
+    figures = {entry["name"]: entry for entry in kept}
+    console = Console(highlight=False)
+    for name in parsed.only if parsed.only is not None else facts:
+        figures[name] = figures_of(facts[name])
+        console.print(json.dumps(figures[name]), soft_wrap=True)
+        FIGURES.write_text(json.dumps([figures[name] for name in facts if name in figures], indent=1) + "\n")
+    PAGE.write_text("\n".join(page(facts, figures)) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

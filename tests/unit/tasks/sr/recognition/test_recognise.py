@@ -1,0 +1,130 @@
+"""Networks told from their weights."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from tests.contract.small_archs import SMALL
+from tests.unit.tasks.sr.archs.test_legacy_keys import numbered, released
+from trainauto.tasks.sr.archs import ARCHS, RRDBNet, modern_keys
+from trainauto.tasks.sr.recognition import recognise
+from trainauto.tasks.sr.recognition.declared import declared
+
+CASES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("rrdbnet", {}, "ESRGAN x4, 64 features, 23 blocks", "{ type: rrdbnet }"),
+    ("rrdbnet", {"scale": 2, "num_block": 6}, "ESRGAN x2, 64 features, 6 blocks", "num_block: 6 }"),
+    ("rrdbnet", {"scale": 1, "num_in_ch": 1, "num_out_ch": 1}, "ESRGAN x1, ", "num_in_ch: 1, num_out_ch: 1 }"),
+    ("rrdbnet", {"scale": 2, "use_pixel_unshuffle": False}, "ESRGAN x2, ", "use_pixel_unshuffle: false }"),
+    ("rrdbnet", {"scale": 8, "num_grow_ch": 16}, "ESRGAN x8, ", "num_grow_ch: 16 }"),
+    ("esrgan_lite", {}, "ESRGAN x4, 32 features, 12 blocks", "{ type: esrgan_lite }"),
+    ("compact", {"scale": 2}, "Compact x2, 64 features, 16 convolutions", "{ type: compact }"),
+    ("compact", {"scale": 3, "num_conv": 32}, "Compact x3, 64 features, 32 conv", "{ type: compact, num_conv: 32 }"),
+    ("compact", {"act_type": "relu"}, "Compact x4, ", "act_type: relu }"),
+    ("compact", {"scale": 1, "num_in_ch": 1}, "Compact x1, ", "{ type: compact, num_in_ch: 1 }"),
+    ("ultracompact", {}, "Compact x4, 64 features, 8 convolutions", "{ type: ultracompact }"),
+    (
+        "superultracompact",
+        {"num_conv": 9},
+        "Compact x4, 24 features, 9 conv",
+        "{ type: superultracompact, num_conv: 9 }",
+    ),
+    ("span", {"scale": 1}, "SPAN x1, 48 features", "{ type: span }"),
+    ("span", {"norm": False, "feature_channels": 32}, "SPAN x4, 32 features", "feature_channels: 32, norm: false }"),
+    ("swinir", {"depths": [2], "num_heads": [6]}, "SwinIR x4, 180 channels, 2 blocks", "depths: [2], num_heads: [6] }"),
+    ("swinir", {"upsampler": "nearest+conv", "scale": 2}, "SwinIR x2, ", "upsampler: nearest+conv }"),
+    ("swinir", {"upsampler": "", "scale": 1, "window_size": 7, "img_size": 126}, "SwinIR x1, ", "img_range: 255.0"),
+    ("swinir", {"resi_connection": "3conv", "scale": 3, "qkv_bias": False}, "SwinIR x3", "resi_connection: 3conv }"),
+    ("swinir_light", {}, "SwinIR x4, 60 channels, 24 blocks, pixelshuffledirect", "{ type: swinir_light }"),
+    ("unetdiscriminatorsn", {"num_feat": 8}, "U-Net discriminator, 8 features", "num_feat: 8 }"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "words", "written"), CASES)
+def test_networks_are_told_from_names_and_shapes(
+    name: str, arguments: dict[str, Any], words: str, written: str
+) -> None:
+    with torch.device("meta"):
+        state = ARCHS.get(name)(**arguments).state_dict()
+    recognised = recognise(state)
+    assert recognised is not None
+    assert recognised.in_words().startswith(words)
+    assert written in recognised.as_option("network_g", recognised.scale)
+    with torch.device("meta"):
+        scale = {} if recognised.scale is None else {"scale": recognised.scale}
+        rebuilt = ARCHS.get(recognised.name)(**scale, **recognised.arguments).state_dict()
+    assert {key: value.shape for key, value in rebuilt.items()} == {key: value.shape for key, value in state.items()}
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("scale", [1, 2, 4])
+def test_every_network_is_known_at_every_scale(name: str, scale: int) -> None:
+    with torch.device("meta"):
+        recognised = recognise(ARCHS.get(name)(**{**SMALL[name], "scale": scale}).state_dict())
+    assert recognised is not None
+    assert recognised.scale == scale
+
+
+def test_the_scale_is_written_where_it_is_another() -> None:
+    recognised = recognise(RRDBNet(scale=4, num_feat=8, num_block=1).state_dict())
+    assert recognised is not None
+    assert recognised.as_option("network_g", 4) == "`network_g: { type: rrdbnet, num_feat: 8, num_block: 1 }`"
+    assert recognised.as_option("network_g", 2).startswith("`scale: 4` and `network_g: { type: rrdbnet, ")
+
+
+@pytest.mark.parametrize("scale", [1, 2, 4, 8])
+def test_both_older_namings_of_ESRGAN(scale: int) -> None:
+    state = RRDBNet(scale=scale, num_feat=4, num_block=2, num_grow_ch=2).state_dict()
+    doublings = 3 if scale == 8 else 2
+    for old in (numbered(state, 2, doublings), released(state)):
+        recognised = recognise(modern_keys(old))
+        assert recognised is not None
+        assert (recognised.scale, recognised.arguments["num_block"]) == (scale, 2)
+
+
+def test_scale_3_of_ESRGAN_looks_like_scale_2_which_is_said() -> None:
+    recognised = recognise(RRDBNet(scale=3, num_feat=4, num_block=1, num_grow_ch=2).state_dict())
+    assert recognised is not None
+    assert recognised.scale == 2
+    assert "scale 3 has the same names and shapes" in recognised.unsure
+
+
+def test_variants_and_strangers_are_not_claimed() -> None:
+    state = RRDBNet(num_feat=4, num_block=1, num_grow_ch=2).state_dict()
+    assert recognise({**state, "body.0.rdb1.conv1x1.weight": torch.ones(2, 4, 1, 1)}) is None
+    assert recognise({**state, "conv_hr.weight": torch.ones(5, 4, 3, 3)}) is None
+    assert recognise({"stem.weight": torch.ones(3)}) is None
+    assert recognise({}) is None
+    lacking = ARCHS.get("span")(feature_channels=6).state_dict()
+    assert recognise({name: value for name, value in lacking.items() if "eval_conv" not in name}) is not None
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"format": "pt"},
+        {"architecture": "rrdbnot", "arguments": "{}", "scale": "4"},
+        {"architecture": "rrdbnet", "arguments": "[1]", "scale": "4"},
+        {"architecture": "rrdbnet", "arguments": "{", "scale": "4"},
+        {"architecture": "rrdbnet", "arguments": "{}", "scale": "four"},
+        {"architecture": "rrdbnet", "arguments": '{"num_block": 1000000000}', "scale": "4"},
+        {"architecture": "swinir", "arguments": json.dumps({"depths": [1] * 100}), "scale": "4"},
+    ],
+)
+def test_metadata_that_say_nothing_of_use(metadata: dict[str, str]) -> None:
+    assert declared(metadata) is None
+
+
+def test_metadata_tell_what_shapes_do_not() -> None:
+    state = ARCHS.get("span")(feature_channels=6, img_range=1.0).state_dict()
+    facts = {"architecture": "SPAN", "arguments": '{"feature_channels": 6, "img_range": 1.0}', "scale": "4"}
+    recognised = recognise(state, facts)
+    assert recognised is not None
+    assert recognised.in_words() == "SPAN x4, 6 features"
+    assert recognised.arguments == {"feature_channels": 6, "img_range": 1.0}
+    unknown = {**facts, "arguments": '{"feature_channel": 6}'}
+    told = recognise(state, unknown)
+    assert told is not None
+    assert told.arguments == {"feature_channels": 6}

@@ -1,0 +1,85 @@
+"""Weights of any of the networks known here: which one, and with which arguments."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainauto.core.errors import InputError
+from trainauto.tasks.sr.archs import ARCHS
+from trainauto.tasks.sr.recognition.declared import declared
+from trainauto.tasks.sr.recognition.library_rule import of_library
+from trainauto.tasks.sr.recognition.recognised import Recognised, simplest
+from trainauto.tasks.sr.recognition.rules import RULES, Guess, Shapes
+
+
+def recognise(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Recognised | None:
+    """Return the network that weights are of; ``None`` where no network known here has these names and shapes.
+
+    First our own rules are asked, then spandrel's where it is installed. What has a ``name`` has been built (on no
+    device, or with weights that are thrown away; random generators stay as they were) and has the parameters that the
+    weights hold; without a ``name`` it is a network of spandrel's that is not offered here.
+
+    Args:
+        state: weights by name, those of old ESRGAN files under the names of today.
+        metadata: what their file says of them; believed where it fits the weights.
+    """
+    told = _told(state)
+    said = declared(metadata) if metadata else None
+    if said is None:
+        return told
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    with torch.device("meta"):
+        if not _has_the_weights(said.name, said.scale, said.arguments, shapes):
+            return told
+    return said if told is None else replace(said, title=told.title, sizes=told.sizes)
+
+
+def _told(state: Mapping[str, Tensor]) -> Recognised | None:
+    """Return the network that weights are of, by themselves."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    for rule in RULES:
+        guess = rule(shapes)
+        if guess is not None and (recognised := _ours(guess, shapes)) is not None:
+            return recognised
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of networks that are built only to be compared
+        guess = of_library(state)
+        return None if guess is None else _of_library(guess, shapes)
+
+
+def _ours(guess: Guess, shapes: Shapes) -> Recognised | None:
+    """Return a guess with the arguments that have to be written, if the network it describes has these weights."""
+    name, arguments = simplest(guess.names, ARCHS.get, guess.arguments)
+    with torch.device("meta"):
+        if not _has_the_weights(name, guess.scale, arguments, shapes):
+            return None
+    return Recognised(guess.title, name, guess.scale, guess.sizes, arguments, guess.unsure)
+
+
+def _of_library(guess: Guess, shapes: Shapes) -> Recognised:
+    """Return a guess of spandrel's without the arguments that weights do not tell: their defaults are as good."""
+    if not guess.names:
+        return Recognised(guess.title, "", guess.scale, guess.sizes)
+    name, arguments = guess.names[0], dict(guess.arguments)
+    if not _has_the_weights(name, guess.scale, arguments, shapes):
+        return Recognised(guess.title, "", guess.scale, guess.sizes)
+    for key in list(arguments):
+        fewer = {other: value for other, value in arguments.items() if other != key}
+        if _has_the_weights(name, guess.scale, fewer, shapes):
+            arguments = fewer
+    return Recognised(guess.title, name, guess.scale, guess.sizes, arguments)
+
+
+def _has_the_weights(name: str, scale: int | None, arguments: Mapping[str, Any], shapes: Shapes) -> bool:
+    """Whether a network has all parameters in these shapes, and knows all names; some files leave buffers out."""
+    try:
+        network: nn.Module = ARCHS.get(name)(**({} if scale is None else {"scale": scale}), **arguments)
+    except (ValueError, TypeError, InputError):
+        return False
+    parameters = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
+    own = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    return parameters.keys() <= shapes.keys() and all(own.get(name) == shape for name, shape in shapes.items())
