@@ -27,6 +27,7 @@ from tests.integration.commands import (
 )
 from tests.integration.ranks import worker
 from tests.integration.text_runs import text_options, write_texts
+from trainauto.engine.checkpoint import Checkpoints
 
 PLUGIN = Path(__file__).parents[1] / "assets" / "plugins" / "undoing.py"
 Write = Callable[..., Path]
@@ -327,3 +328,12 @@ def test_texts_come_in_another_order_too(tmp_path: Path) -> None:
     drawn = [(one["first_sample"], one["samples"], one["losses"]) for one in step_records(mine)]
     assert drawn == [(one["first_sample"], one["samples"], one["losses"]) for one in step_records(theirs)]
     assert [(made["to_step"], made["order"]) for made in decisions(mine) if made["kind"] == "rollback"] == [(10, 1)]
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (5, 10):
+        checkpoints.save(step, {}, lambda folder: (folder / "weights").write_bytes(b"weights") and None)
+    (checkpoints.path(10) / "weights").write_bytes(b"others.")
+    assert checkpoints.newest_whole_until(11) == 5
+    assert "step_00000010 is damaged" in caplog.text

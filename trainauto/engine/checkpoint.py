@@ -183,10 +183,17 @@ class Checkpoints:
     def newest_whole_until(self, step: int) -> int | None:
         """Return the newest step, up to one, whose checkpoint is as it was written; ``None`` where there is none.
 
+        Damaged ones that are passed over are named in the log.
+
         Raises:
             OSError: one cannot be read now.
         """
-        return next((kept for kept in reversed(self.steps()) if kept <= step and not _damage(self.path(kept))), None)
+        for kept in reversed([kept for kept in self.steps() if kept <= step]):
+            damage = _damage(self.path(kept))
+            if not damage:
+                return kept
+            logger.warning("%s is damaged (%s): it is passed over", self.path(kept), damage)
+        return None
 
     def drop_after(self, step: int) -> None:
         """Delete the checkpoints after a step that the run goes back to; one of them is the best no more."""
