@@ -39,15 +39,15 @@ from trainauto.tasks.sr.spandrel_archs.network import any_size_class
 
 Write = Callable[..., Path]
 
-IN_EVERY_RUN = {"omnisr", "dat", "rcan"}
-"""Attention, BatchNorm, and one that writes into its input; the others are tried in an acceptance run."""
 HELD_MIB = {"grl_b": 700, "realcugan": 160, "craft": 96}
 """Budgets of networks whose smallest crops take more than those of the others."""
 STEPS = 20
 
-NETWORKS = [
-    pytest.param(name, marks=() if name in IN_EVERY_RUN else only_in_acceptance, id=name) for name in SMALL_LIBRARY
-]
+
+def networks(*usual: str) -> pytest.MarkDecorator:
+    """Try all networks in an acceptance run, and those named in every run."""
+    marks = {name: () if name in usual else only_in_acceptance for name in SMALL_LIBRARY}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=mark, id=name) for name, mark in marks.items()])
 
 
 def side_of(name: str) -> int:
@@ -73,7 +73,7 @@ def options_of(name: str, images: Path, /, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
-@pytest.mark.parametrize("name", NETWORKS)
+@networks("omnisr", "dat")
 def test_the_controller_trains_it_within_a_budget(tmp_path: Path, write_images: Write, name: str) -> None:
     images = write_images("gt", 3, (160, 160))
     budget_mib = HELD_MIB.get(name, 64)
@@ -98,7 +98,7 @@ def test_the_controller_trains_it_within_a_budget(tmp_path: Path, write_images: 
     assert "cannot trace memory" not in done.stdout
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@networks("omnisr", "dat", "rcan")
 def test_a_resumed_run_has_the_weights_of_one_that_was_never_stopped(
     tmp_path: Path, write_images: Write, name: str
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_resumed_run_has_the_weights_of_one_that_was_never_stopped(
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@networks("omnisr")
 def test_plan_says_what_fits(tmp_path: Path, write_images: Write, name: str) -> None:
     controller = {"DynamicBatchSizeOptimizer": {"max_batch_size": 8, "max_lq_size": 2 * side_of(name)}}
     images = write_images("gt", 2, (320, 320))
@@ -126,7 +126,7 @@ def test_plan_says_what_fits(tmp_path: Path, write_images: Write, name: str) -> 
 
 
 @pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated")  # OmniSR's and NAFNet's own layer norm
-@pytest.mark.parametrize("name", NETWORKS)
+@networks("omnisr", "dat", "rcan")
 def test_live_bytes_are_predicted(tmp_path: Path, name: str) -> None:
     """Within .1 %, which is what the figures of docs/benchmarks/trace.md are for our own networks."""
     options = {"scale": scale_of(name), "network_g": network_of(name)}
@@ -139,7 +139,7 @@ def test_live_bytes_are_predicted(tmp_path: Path, name: str) -> None:
     assert abs(row["error"]) < 1e-3
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@networks("omnisr", "dat", "rcan")
 def test_what_is_exported_spandrel_reads_as_the_same_network(tmp_path: Path, write_images: Write, name: str) -> None:
     images = write_images("gt", 2, (160, 160))
     file = write_options(tmp_path / "run.yml", options_of(name, images, train={"total_iter": 2}, val={"val_freq": 2}))

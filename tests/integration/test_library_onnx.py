@@ -9,8 +9,7 @@ from tests.acceptance import only_in_acceptance
 from tests.small_library_networks import SMALL_LIBRARY, scale_of
 from trainauto.archs import ARCHS
 from trainauto.commands.run_export import _photographs
-from trainauto.core.errors import ExportError
-from trainauto.tasks.sr.models.onnx_file import write_onnx
+from trainauto.tasks.sr.models.onnx_file import ExportError, write_onnx
 
 IN_EVERY_RUN = {"rcan"}
 ONE_SIZE = {"dat", "hat_m", "drct", "grl_b", "rgt", "srformer", "swin2sr_m", "craft"}
