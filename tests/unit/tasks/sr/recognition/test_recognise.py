@@ -17,6 +17,12 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("rrdbnet", {"scale": 2, "num_block": 6}, "ESRGAN x2, 64 features, 6 blocks", "num_block: 6 }"),
     ("rrdbnet", {"scale": 1, "num_in_ch": 1, "num_out_ch": 1}, "ESRGAN x1, ", "num_in_ch: 1, num_out_ch: 1 }"),
     ("rrdbnet", {"scale": 2, "use_pixel_unshuffle": False}, "ESRGAN x2, ", "use_pixel_unshuffle: false }"),
+    (
+        "rrdbnet",
+        {"scale": 1, "use_pixel_unshuffle": False, "num_block": 1},
+        "ESRGAN x1, ",
+        "use_pixel_unshuffle: false }",
+    ),
     ("rrdbnet", {"scale": 8, "num_grow_ch": 16}, "ESRGAN x8, ", "num_grow_ch: 16 }"),
     ("esrgan_lite", {}, "ESRGAN x4, 32 features, 12 blocks", "{ type: esrgan_lite }"),
     ("compact", {"scale": 2}, "Compact x2, 64 features, 16 convolutions", "{ type: compact }"),
