@@ -46,6 +46,9 @@ from trainauto.storage.run_metadata import write_run_metadata
 
 logger = logging.getLogger(__name__)
 
+WAY_BACK_STEPS = 100
+"""Age of the checkpoint that a run which may go back keeps: harm shows within a few steps, and grows within more."""
+
 
 @contextmanager
 def build_run(
@@ -158,6 +161,8 @@ def _assembled(
     loader = parts.task.build_loader(start.plan, parts.precision, parts.sharding, ranks.rank)
     configured_samples = parts.sharding.total(start.configured_samples)
     controls = Controls(loader, options.train.grad_clip)
+    goes_back = any(automation.goes_back for automation in parts.automations)
+    checkpoints.way_back_steps = WAY_BACK_STEPS if goes_back else 0
     with Reporter(_sinks(options, directory, ranks)) as reporter, loader:
         startup_log.pass_on(reporter, directory.log)
         summary = run_summary(parts, directory, model, start.plan)
@@ -187,7 +192,7 @@ def _assembled(
             memory_target_bytes=summary.memory_target_bytes,
             ranks=ranks,
             lock=lock,
-            leaves_out_non_finite=any(automation.goes_back for automation in parts.automations),
+            leaves_out_non_finite=goes_back,
         )
         # Building has drawn random numbers; training starts from the seed, whatever the parts drew.
         seed_rank(options.manual_seed, ranks.rank)

@@ -337,3 +337,17 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path, caplog: p
     (checkpoints.path(10) / "weights").write_bytes(b"others.")
     assert checkpoints.newest_whole_until(11) == 5
     assert "step_00000010 is damaged" in caplog.text
+
+
+def test_one_checkpoint_is_old_enough_to_go_back_to(tmp_path: Path, write_images: Write) -> None:
+    """One is kept, and one is written every two steps: beside it stays one that is a hundred steps older."""
+    gt = write_images("gt", 11, (90, 100))
+    frequencies = {"train": {"total_iter": 140}, "logger": {"save_checkpoint_freq": 2, "keep_checkpoints": 1}}
+    changes = {**frequencies, "val": {"val_enabled": False, "metrics": {}}, "datasets": {"val": None}}
+    options = guarded(tmp_path / "few", gt, {"nan": [131]}, changes)
+    done = train(options)
+    assert done.returncode == 0, done.stderr
+    (made,) = [one for one in decisions(run_directory(options)) if one["kind"] == "rollback"]
+    assert (made["from_step"], made["to_step"]) == (131, 98)
+    said = " ".join(command("report", str(run_directory(options)), cwd=tmp_path).stdout.split())
+    assert "decided by automations step 98: back from step 131, samples in another order (no. 1)" in said

@@ -210,7 +210,7 @@ class RunFacts:
         folder: the run's own; empty while it is being built, and for a loop that writes nothing.
         max_norm: what gradients are clipped at where no automation says otherwise; ``None`` does not clip.
         metrics: what validations will measure, such as ``val/psnr``; ``None`` where nobody knows before.
-        rollbacks: how often the run has gone back to a checkpoint so far.
+        rollbacks: the steps that the run has gone back to so far, in order.
         direction_of: says of a metric by its name, as people write it, whether higher is better; ``None`` where it does
             not know. ``None`` in its place where each metric says so itself, when it is measured.
         lacks_clipping: what there must be for gradients to be clipped at what is decided; empty where nothing lacks.
@@ -223,7 +223,7 @@ class RunFacts:
     folder: str = field(default="", kw_only=True)
     max_norm: float | None = field(default=None, kw_only=True)
     metrics: tuple[str, ...] | None = field(default=None, kw_only=True)
-    rollbacks: int = field(default=0, kw_only=True)
+    rollbacks: tuple[int, ...] = field(default=(), kw_only=True)
     direction_of: Callable[[str], bool | None] | None = field(default=None, kw_only=True)
     lacks_clipping: str = field(default="", kw_only=True)
     rate_factor: float = field(default=1.0, kw_only=True)

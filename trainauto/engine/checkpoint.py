@@ -51,11 +51,16 @@ class Checkpoints:
         folder: made if missing.
         keep: newest checkpoints to keep, beside the best; 0 is for looking only: nothing is made, nothing swept up, so
             that those of a run in progress can be read.
+
+    Attributes:
+        way_back_steps: one checkpoint at least that is so many steps older than the newest is kept besides; 0 keeps
+            none. A run that may go back must not have thrown away what it goes back to.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep
+        self.way_back_steps = 0
         self.best: Best | None = None
         if keep:
             folder.mkdir(parents=True, exist_ok=True)
@@ -261,6 +266,9 @@ class Checkpoints:
         kept = set(self.steps()[-self.keep :]) | {newest}
         if self.best:
             kept.add(self.best.step)
+        if self.way_back_steps:
+            old = [step for step in self.steps() if step <= newest - self.way_back_steps]
+            kept |= {*old[-1:], *self.steps()[len(old) :][:1]}  # and the one that is to be as old next
         for step in self.steps():
             if step not in kept:
                 self._delete(step)

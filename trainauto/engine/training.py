@@ -114,7 +114,7 @@ class Training:
             folder=folder,
             max_norm=controls.given_norm,
             rate_factor=controls.rate_factor,
-            rollbacks=len(self.rollbacks),
+            rollbacks=tuple(made.to_step for made in self.rollbacks),
         )
 
     def decided_parts(self) -> dict[str, Any]:

@@ -16,7 +16,8 @@ class StepFigures:
 
     Attributes:
         last: the last of them; rates and plan are read from it.
-        losses: mean of each loss term over the steps in which it was computed.
+        losses: mean of each loss term over the steps in which it was computed; those that left the weights alone, since
+            something was no finite number, count only where there are no others.
         grad_norms: mean of each pass's gradient norm, likewise.
         data_s: mean wait for a batch.
         step_s: mean time of a step without that wait.
@@ -90,8 +91,9 @@ class StepWindow:
         self._ooms += record.ooms
         self._data_s += record.data_seconds
         self._step_s += record.step_seconds
-        _add(self._losses, record.losses)
-        _add(self._grad_norms, record.grad_norms)
+        if not record.non_finite:
+            _add(self._losses, record.losses)
+            _add(self._grad_norms, record.grad_norms)
         if record.peak is not None:
             self._add_peak(record.peak)
 
@@ -106,8 +108,8 @@ class StepWindow:
         total_s = self._data_s + self._step_s
         return StepFigures(
             last=self._last,
-            losses=_means(self._losses),
-            grad_norms=_means(self._grad_norms),
+            losses=_means(self._losses) or self._last.losses,
+            grad_norms=_means(self._grad_norms) or self._last.grad_norms,
             data_s=self._data_s / self._steps,
             step_s=self._step_s / self._steps,
             steps_per_s=self._steps / total_s if total_s > 0 else 0.0,

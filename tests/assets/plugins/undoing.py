@@ -56,7 +56,7 @@ class Undoing(Automation):
     goes_back = True
 
     def on_run_start(self, facts: RunFacts) -> None:
-        _now["rollbacks"] = facts.rollbacks
+        _now["rollbacks"] = len(facts.rollbacks)
 
     def on_step_end(self, record: StepRecord) -> Decision | None:
         for place, (step, good_until) in enumerate(PLANNED.get("back", [])):

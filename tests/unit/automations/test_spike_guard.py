@@ -31,7 +31,7 @@ def record(step: int, loss: float, samples: int = 8, size: int = 16, **changes: 
 
 def guard(rollbacks: int = 0, **arguments: Any) -> SpikeGuard:
     made = SpikeGuard(**arguments)
-    made.on_run_start(RunFacts(AXES, Plan.of(batch_size=8, lq_size=16), rollbacks=rollbacks))
+    made.on_run_start(RunFacts(AXES, Plan.of(batch_size=8, lq_size=16), rollbacks=(0,) * rollbacks))
     return made
 
 
@@ -166,7 +166,7 @@ def test_after_so_many_rollbacks_the_run_is_given_up() -> None:
     assert isinstance((first_decision(guard(2), spoilt) or (0, None))[1], GoBack)
     _, decision = first_decision(guard(3), spoilt) or (0, None)
     assert isinstance(decision, GiveUp)
-    assert decision.reason.endswith("after 3 rollbacks")
+    assert decision.reason.endswith("after 3 rollbacks within 10000 steps")
     assert isinstance((first_decision(guard(max_rollbacks=0), spoilt) or (0, None))[1], GiveUp)
 
 
@@ -175,3 +175,29 @@ def test_arguments() -> None:
         SpikeGuard(max_rollbacks=-1)
     with pytest.raises(ValueError, match="skip_nonfinite must be 0 steps or more"):
         SpikeGuard(skip_nonfinite=-1)
+
+
+def test_rollbacks_of_long_ago_count_no_more() -> None:
+    made = guard(max_rollbacks=2)
+    made.on_run_start(RunFacts(AXES, Plan.of(batch_size=8, lq_size=16), rollbacks=(100, 30_000)))
+    assert isinstance((first_decision(made, [record(30_500, math.nan)]) or (0, None))[1], GoBack)
+    made.on_run_start(RunFacts(AXES, Plan.of(batch_size=8, lq_size=16), rollbacks=(29_000, 30_000)))
+    assert isinstance((first_decision(made, [record(30_500, math.nan)]) or (0, None))[1], GiveUp)
+
+
+def test_a_term_that_comes_now_and_then_hides_no_leap() -> None:
+    """A penalty in every sixteenth step: each kind of step is compared with its own."""
+
+    def losses(step: int, usual: float) -> dict[str, float]:
+        return {"l1": usual} | ({"penalty": 20.0} if step % 16 == 0 else {})
+
+    draw = random.Random(3)
+    steps = [record(step, 1.0, losses=losses(step, 1 + draw.gauss(0, 0.05))) for step in range(1, 2000)]
+    made = guard()
+    assert first_decision(made, steps) is None
+    step, decision = first_decision(made, [record(n, 1.0, losses=losses(n, 30.0)) for n in range(2001, 2010)]) or (
+        0,
+        None,
+    )
+    assert step == 2003
+    assert isinstance(decision, GoBack)

@@ -296,3 +296,17 @@ def test_random_streams_go_on(tmp_path: Path) -> None:
     seed_everything(99)
     set_random_state(torch.load(tmp_path / "random.pt", weights_only=True))
     assert (random.random(), np.random.randn(2).tolist(), torch.rand(3).tolist()) == want
+
+
+@pytest.mark.parametrize("every", [1, 7, 60, 400])
+def test_a_run_that_may_go_back_keeps_one_that_is_old_enough(tmp_path: Path, every: int) -> None:
+    """However few are kept: never more than two besides, none younger than 100 steps, and none needlessly old."""
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.way_back_steps = 100
+    for step in range(0, 1000, every):
+        checkpoints.save(step, {}, lambda _folder: None)
+        kept = checkpoints.steps()
+        assert len(kept) <= 3
+        old = [one for one in kept if one <= step - 100]
+        assert old or step < 100
+        assert not old or step - old[-1] <= 100 + max(100, 2 * every)

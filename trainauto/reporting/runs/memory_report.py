@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from trainauto.core.decisions import KeepPlan, PlanChange
+from trainauto.core.decisions import GiveUp, KeepPlan, PlanChange, RateFactor, Rollback, Stop, decision_to_dict
 from trainauto.core.errors import InputError, Problem
 from trainauto.core.json_text import read_lines, to_json
 from trainauto.core.plan import Plan
@@ -35,6 +35,10 @@ class Shortage:
     plan: Plan
     ooms: int
     pieces: Mapping[str, MicrobatchSplit]
+
+
+Watched = RateFactor | Rollback | Stop | GiveUp
+"""Decisions that are few, and no plans."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class MemoryReport:
         loss: mean of the last steps; ``None`` where they had none.
         metrics: last and best value of each metric of its validations.
         page: its page; empty where it has none.
+        decided: rates, rollbacks and ends that automations have decided, with the step each was reported with.
     """
 
     run: str
@@ -109,6 +114,7 @@ class MemoryReport:
     loss: float | None = None
     metrics: Sequence[Metric] = ()
     page: str = ""
+    decided: Sequence[tuple[int, Watched]] = ()
 
 
 def memory_report(run: RunDirectory) -> MemoryReport:
@@ -155,6 +161,7 @@ def memory_report(run: RunDirectory) -> MemoryReport:
         loss=course.latest_loss,
         metrics=metrics_of(read_lines(run.validations)),
         page=str(run.dashboard) if run.dashboard.is_file() else "",
+        decided=[(step, decision) for step, decision in decided if isinstance(decision, Watched)],
     )
 
 
@@ -207,6 +214,7 @@ def as_json(report: MemoryReport) -> str:
             "shortages": [{**asdict(shortage), "plan": shortage.plan.to_dict()} for shortage in report.shortages],
             "changes": [_decision(*change) for change in report.changes],
             "kept": [_decision(*change) for change in report.kept],
+            "decided": [decision_to_dict(*one) for one in report.decided],
         }
     )
 

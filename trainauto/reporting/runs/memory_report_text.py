@@ -38,6 +38,7 @@ def as_text(report: MemoryReport, width: int = WIDTH) -> str:
         _validated(report.validations, report.settled.plan),
         [*_shortages(report.shortages), *_indented(report.kept, width)],
         ["plan changes", *_indented(report.changes, width)] if report.changes else ["no plan changes"],
+        ["decided by automations", *_indented(report.decided, width)] if report.decided else [],
         _resumes(report.resumes, width),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)

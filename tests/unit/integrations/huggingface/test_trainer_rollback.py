@@ -33,7 +33,7 @@ def asking() -> Any:
         rollbacks = 0
 
         def on_run_start(self, facts: RunFacts) -> None:
-            self.rollbacks = facts.rollbacks
+            self.rollbacks = len(facts.rollbacks)
 
         def on_step_end(self, record: StepRecord) -> Decision | None:
             return GoBack(9, "asked at step 11") if record.step == 11 and not self.rollbacks else None
