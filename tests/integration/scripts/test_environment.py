@@ -33,7 +33,7 @@ def test_here_never_replaces_an_old_torch(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     asked: list[str] = []
-    monkeypatch.setattr(environment, "install_missing", lambda _python, missing: asked.extend(missing))
+    monkeypatch.setattr(environment, "install_missing", lambda _python, missing, *_options: asked.extend(missing))
     project = repository / "pyproject.toml"
     project.write_text(project.read_text().replace("torch>=2.11", "torch>=99").replace("numpy>=1.0", "numpy>=99"))
     environment.prepare([], here=True, root=repository)
