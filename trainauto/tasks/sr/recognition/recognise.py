@@ -15,6 +15,29 @@ from trainauto.tasks.sr.recognition.library_rule import of_library
 from trainauto.tasks.sr.recognition.recognised import Recognised, simplest
 from trainauto.tasks.sr.recognition.rules import RULES, Guess, Shapes
 
+_TRAINING = ("img_size", "drop_rate", "attn_drop_rate", "drop_path_rate", "drop_path", "dropout", "res_scale")
+"""Arguments of the library's networks that change nothing of what trained weights compute."""
+_WIDTHS = (
+    "aim_reduction_ratio",
+    "c_ratio",
+    "compress_ratio",
+    "conv_ratio",
+    "expansion_factor",
+    "expansion_msg",
+    "expansion_ratio",
+    "ffn_expansion_factor",
+    "ffn_expansion_ratio",
+    "ffn_scale",
+    "mid_dim",
+    "mlp_ratio",
+    "reduction",
+    "split_ratio",
+    "squeeze_factor",
+    "upsample_dim",
+)
+"""Those that do nothing but to give weights their shapes. Windows and the like may fit any weights and still compute
+something else: what spandrel says of them stays."""
+
 
 def recognise(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Recognised | None:
     """Return the network that weights are of; ``None`` where no network known here has these names and shapes.
@@ -61,13 +84,13 @@ def _ours(guess: Guess, shapes: Shapes) -> Recognised | None:
 
 
 def _of_library(guess: Guess, shapes: Shapes) -> Recognised:
-    """Return a guess of spandrel's without the arguments that weights do not tell: their defaults are as good."""
+    """Return a guess of spandrel's without the arguments whose defaults compute the same from these weights."""
     if not guess.names:
         return Recognised(guess.title, "", guess.scale, guess.sizes)
     name, arguments = guess.names[0], dict(guess.arguments)
     if not _has_the_weights(name, guess.scale, arguments, shapes):
         return Recognised(guess.title, "", guess.scale, guess.sizes)
-    for key in list(arguments):
+    for key in [key for key in arguments if key in (*_TRAINING, *_WIDTHS)]:
         fewer = {other: value for other, value in arguments.items() if other != key}
         if _has_the_weights(name, guess.scale, fewer, shapes):
             arguments = fewer
