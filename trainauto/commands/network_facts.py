@@ -104,7 +104,9 @@ def found_out(name: str) -> NetworkFacts:
     if network is None:
         return facts
     parameters, needs = sum(value.numel() for value in network.parameters()), requirements_of(network)
-    return replace(facts, parameters=parameters, scales=_scales(constructor), minimum=needs.minimum, multiple=needs.multiple)
+    return replace(
+        facts, parameters=parameters, scales=_scales(constructor), minimum=needs.minimum, multiple=needs.multiple
+    )
 
 
 @cache

@@ -15,6 +15,8 @@ from trainauto.tasks.sr.recognition.library_rule import of_library
 from trainauto.tasks.sr.recognition.recognised import Recognised, simplest
 from trainauto.tasks.sr.recognition.rules import RULES, Guess, Shapes
 
+_LARGEST_UNTOLD = 256
+"""Largest number that metadata may say where the weights tell another one, for networks that are built for real."""
 _TRAINING = ("img_size", "drop_rate", "attn_drop_rate", "drop_path_rate", "drop_path", "dropout", "res_scale")
 """Arguments of the library's networks that change nothing of what trained weights compute."""
 _WIDTHS = (
@@ -55,10 +57,40 @@ def recognise(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = 
     if said is None:
         return told
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    with torch.device("meta"):
-        if not _has_the_weights(said.name, said.scale, said.arguments, shapes):
-            return told
+    if not _declared_fits(said, told, shapes):
+        return told
     return said if told is None else replace(said, title=told.title, sizes=told.sizes)
+
+
+def _declared_fits(said: Recognised, told: Recognised | None, shapes: Shapes) -> bool:
+    """Whether the network that metadata name has these weights.
+
+    Some of the library's cannot be built on no device. They are built for real if what they declare is about as large
+    as what the weights tell: metadata alone could ask for any amount of memory.
+    """
+    with torch.device("meta"):
+        if _has_the_weights(said.name, said.scale, said.arguments, shapes):
+            return True
+    declared_all, told_all = _all_arguments(said), _all_arguments(told)
+    if declared_all.keys() != told_all.keys() or not told_all:
+        return False
+    if not all(value == told_all[key] or _is_small(value, told_all[key]) for key, value in declared_all.items()):
+        return False
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _has_the_weights(said.name, said.scale, said.arguments, shapes)
+
+
+def _all_arguments(network: Recognised | None) -> dict[str, Any]:
+    """Return every argument of one of the library's networks; nothing of others."""
+    table = getattr(ARCHS.get(network.name), "library_network", None) if network and network.name else None
+    return {**table.defaults_of(network.name), **network.arguments} if network and table else {}
+
+
+def _is_small(value: Any, told: Any) -> bool:
+    if isinstance(value, list):
+        return isinstance(told, list) and len(value) == len(told) and all(map(_is_small, value, told))
+    return not isinstance(value, int | float) or abs(value) <= _LARGEST_UNTOLD
 
 
 def _told(state: Mapping[str, Tensor]) -> Recognised | None:

@@ -1,6 +1,7 @@
 """Networks of spandrel's told from their weights, as far as spandrel is installed."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ def test_what_fits_the_weights_and_computes_something_else_is_written() -> None:
     image = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         assert torch.equal(rebuilt(image), described(image))
+
+
+@pytest.mark.parametrize("name", ["hat_m", "drct", "omnisr"])
+def test_what_export_says_beyond_the_weights_is_believed(name: str) -> None:
+    said = {**SMALL_LIBRARY[name], **({} if name == "omnisr" else {"img_range": 2.0})}
+    state = ARCHS.get(name)(scale=2, **said).state_dict()
+    recognised = recognise(state, {"architecture": name, "arguments": json.dumps(said), "scale": "2"})
+    assert recognised is not None
+    assert recognised.arguments == said
+    huge = {**said, "window_size": 4096}
+    recognised = recognise(state, {"architecture": name, "arguments": json.dumps(huge), "scale": "2"})
+    assert recognised is not None
+    assert "img_range" not in recognised.arguments
+    assert recognised.arguments.get("window_size") != 4096
 
 
 @only_in_acceptance
