@@ -104,9 +104,9 @@ def found_out(name: str) -> NetworkFacts:
     if network is None:
         return facts
     parameters, needs = sum(value.numel() for value in network.parameters()), requirements_of(network)
-    table = getattr(constructor, "library_network", None)
-    scales = tuple(table.scales) if table else _scales(constructor)
-    return replace(facts, parameters=parameters, scales=scales, minimum=needs.minimum, multiple=needs.multiple)
+    return replace(
+        facts, parameters=parameters, scales=_scales(constructor), minimum=needs.minimum, multiple=needs.multiple
+    )
 
 
 @cache

@@ -20,10 +20,12 @@ from trainauto.core.words import visible
 AVERAGED_ENTRIES = ("params_ema", "params-ema")
 USUAL_ENTRIES = (*AVERAGED_ENTRIES, "params", "model_state_dict", "state_dict", "model", "net")
 """Entries that hold weights, those to be taken first first: averages are what a model was published for."""
-WRAPPERS = ("module.", "_orig_mod.", "netG.", "net_g.", "netD.", "net_d.")
+WRAPPERS = ("module.", "_orig_mod.", "netG.", "net_g.", "model_g.", "netD.", "net_d.")
 """What names begin with that were saved from inside a wrapper (DataParallel, torch.compile), or from a model of two."""
 ATTRIBUTES = ("generator.", "discriminator.", "network.", "model.", "net.")
 """The same, where a network may have called a part of its own so: only taken away where no layer's number follows."""
+_COUNTS = ("total_ops", "total_params")
+"""What names end with that thop left in a network it counted the operations of (OmniSR's published files)."""
 
 _DEEPEST = 3
 """Entries within entries that are looked into."""
@@ -90,7 +92,11 @@ def read_weights(file: Path, key: str | None = None, own_names: Collection[str] 
     holder: Mapping[object, object] = content
     for entry in entries:
         holder = holder[entry]  # type: ignore[assignment]
-    named = {str(name): tensor for name, tensor in holder.items() if isinstance(tensor, Tensor)}
+    named = {
+        str(name): tensor
+        for name, tensor in holder.items()
+        if isinstance(tensor, Tensor) and not str(name).endswith(_COUNTS)
+    }
     named.pop("n_averaged", None)  # how often torch's AveragedModel was updated
     tensors, prefix = _without_prefix(named, own_names)
     others = tuple(name for name in sets if entries and name != entries[0])

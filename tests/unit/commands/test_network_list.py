@@ -107,6 +107,12 @@ def test_what_is_kept_of_spandrels_networks_is_true(name: str) -> None:
     assert facts_of(name).parameters
 
 
+@pytest.mark.skipif(importlib.util.find_spec("spandrel") is None, reason="spandrel is not installed")
+def test_scales_are_those_that_a_network_does_with_its_own_defaults() -> None:
+    assert found_out("fdat_tiny").scales == facts_of("fdat_tiny").scales == (1, 2, 3, 4)
+    assert facts_of("swin2sr_l").scales == (4,)
+
+
 def test_every_built_in_network_is_kept_and_no_other_title_has_weights() -> None:
     assert all(facts_of(name).parameters for name in BUILT_IN)
     assert {facts_of(name).title for name in ENLARGING} == set(PUBLISHED)

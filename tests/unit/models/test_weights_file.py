@@ -203,3 +203,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_weights(tmp_path / "checkpoints" / "step_1" / "net_g.safetensors")
     with pytest.raises(InputError, match="There is no folder"):
         read_weights(tmp_path / "nowhere" / "net_g.safetensors")
+
+
+def test_counts_of_operations_are_no_weights(tmp_path: Path) -> None:
+    counted = {"model_g.a.weight": torch.ones(2), "model_g.a.total_ops": torch.ones(1), "total_params": torch.ones(1)}
+    torch.save(counted, tmp_path / "x.pth")
+    weights = read_weights(tmp_path / "x.pth")
+    assert (list(weights.tensors), weights.prefix) == (["a.weight"], "model_g.")

@@ -15,6 +15,31 @@ from trainauto.tasks.sr.recognition.library_rule import of_library
 from trainauto.tasks.sr.recognition.recognised import Recognised, simplest
 from trainauto.tasks.sr.recognition.rules import RULES, Guess, Shapes
 
+_LARGEST_UNTOLD = 256
+"""Largest number that metadata may say where the weights tell another one, for networks that are built for real."""
+_TRAINING = ("img_size", "drop_rate", "attn_drop_rate", "drop_path_rate", "drop_path", "dropout", "res_scale")
+"""Arguments of the library's networks that change nothing of what trained weights compute."""
+_WIDTHS = (
+    "aim_reduction_ratio",
+    "c_ratio",
+    "compress_ratio",
+    "conv_ratio",
+    "expansion_factor",
+    "expansion_msg",
+    "expansion_ratio",
+    "ffn_expansion_factor",
+    "ffn_expansion_ratio",
+    "ffn_scale",
+    "mid_dim",
+    "mlp_ratio",
+    "reduction",
+    "split_ratio",
+    "squeeze_factor",
+    "upsample_dim",
+)
+"""Those that do nothing but to give weights their shapes. Windows and the like may fit any weights and still compute
+something else: what spandrel says of them stays."""
+
 
 def recognise(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Recognised | None:
     """Return the network that weights are of; ``None`` where no network known here has these names and shapes.
@@ -32,10 +57,40 @@ def recognise(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = 
     if said is None:
         return told
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    with torch.device("meta"):
-        if not _has_the_weights(said.name, said.scale, said.arguments, shapes):
-            return told
+    if not _declared_fits(said, told, shapes):
+        return told
     return said if told is None else replace(said, title=told.title, sizes=told.sizes)
+
+
+def _declared_fits(said: Recognised, told: Recognised | None, shapes: Shapes) -> bool:
+    """Whether the network that metadata name has these weights.
+
+    Some of the library's cannot be built on no device. They are built for real if what they declare is about as large
+    as what the weights tell: metadata alone could ask for any amount of memory.
+    """
+    with torch.device("meta"):
+        if _has_the_weights(said.name, said.scale, said.arguments, shapes):
+            return True
+    declared_all, told_all = _all_arguments(said), _all_arguments(told)
+    if declared_all.keys() != told_all.keys() or not told_all:
+        return False
+    if not all(value == told_all[key] or _is_small(value, told_all[key]) for key, value in declared_all.items()):
+        return False
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _has_the_weights(said.name, said.scale, said.arguments, shapes)
+
+
+def _all_arguments(network: Recognised | None) -> dict[str, Any]:
+    """Return every argument of one of the library's networks; nothing of others."""
+    table = getattr(ARCHS.get(network.name), "library_network", None) if network and network.name else None
+    return {**table.defaults_of(network.name), **network.arguments} if network and table else {}
+
+
+def _is_small(value: Any, told: Any) -> bool:
+    if isinstance(value, list):
+        return isinstance(told, list) and len(value) == len(told) and all(map(_is_small, value, told))
+    return not isinstance(value, int | float) or abs(value) <= _LARGEST_UNTOLD
 
 
 def _told(state: Mapping[str, Tensor]) -> Recognised | None:
@@ -61,13 +116,13 @@ def _ours(guess: Guess, shapes: Shapes) -> Recognised | None:
 
 
 def _of_library(guess: Guess, shapes: Shapes) -> Recognised:
-    """Return a guess of spandrel's without the arguments that weights do not tell: their defaults are as good."""
+    """Return a guess of spandrel's without the arguments whose defaults compute the same from these weights."""
     if not guess.names:
         return Recognised(guess.title, "", guess.scale, guess.sizes)
     name, arguments = guess.names[0], dict(guess.arguments)
     if not _has_the_weights(name, guess.scale, arguments, shapes):
         return Recognised(guess.title, "", guess.scale, guess.sizes)
-    for key in list(arguments):
+    for key in [key for key in arguments if key in (*_TRAINING, *_WIDTHS)]:
         fewer = {other: value for other, value in arguments.items() if other != key}
         if _has_the_weights(name, guess.scale, fewer, shapes):
             arguments = fewer

@@ -100,6 +100,7 @@ def build(network: LibraryNetwork, arguments: Mapping[str, Any]) -> nn.Module:
         raise ValueError(f"scale {scale} is none that {network.architecture} does: {does}")
     for key, choices in network.choices.items():
         require_choice(key, arguments[key], choices)
+    accepted_sides, size_requirements = network.accepts(arguments), network.size_requirements(arguments)
     constructor = any_size_class(network.module, network.class_name(arguments))
     try:
         with warnings.catch_warnings():
@@ -119,7 +120,7 @@ def build(network: LibraryNetwork, arguments: Mapping[str, Any]) -> nn.Module:
         weight.requires_grad_(re.fullmatch(network.unread, key) is None)
     built.scale, built.num_in_ch = scale, channels
     built.kept_in_training = network.kept_in_training
-    built.accepted_sides, built.size_requirements = network.accepts(arguments), network.size_requirements(arguments)
+    built.accepted_sides, built.size_requirements = accepted_sides, size_requirements
     return cast(nn.Module, built)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainauto.core.plan import SizeRequirements
+from trainauto.tasks.sr.archs.argument_checks import require_positive_integers
 
 SCALE = "scale"
 DOUBLING_SCALES = (1, 2, 3, 4, 8)
@@ -137,15 +138,26 @@ def sides(minimum: int = 1, multiple: int = 1) -> Callable[[Mapping[str, Any]], 
 
 def sides_of(key: str) -> Callable[[Mapping[str, Any]], SizeRequirements]:
     """Return what says that a network accepts multiples of one of its arguments alone."""
-    return lambda arguments: SizeRequirements(minimum=arguments[key], multiple=arguments[key])
+
+    def accepted(arguments: Mapping[str, Any]) -> SizeRequirements:
+        require_positive_integers(**{key: arguments[key]})
+        return SizeRequirements(minimum=arguments[key], multiple=arguments[key])
+
+    return accepted
 
 
 def windows_of(*keys: str) -> Callable[[Mapping[str, Any]], Iterable[int]]:
-    """Return what gives the sides (px) of windows that arguments of these keys hold, alone or in lists."""
+    """Return what gives the sides (px) of windows that arguments of these keys hold, alone or in lists.
+
+    It raises ``ValueError`` for what is no side; ``None`` in a list stands for one that follows from the image.
+    """
 
     def windows(arguments: Mapping[str, Any]) -> Iterable[int]:
         for key in keys:
             value = arguments[key]
-            yield from value if isinstance(value, list | tuple) else (value,)
+            for side in value if isinstance(value, list | tuple) else (value,):
+                if side is not None:
+                    require_positive_integers(**{key: side})
+                    yield side
 
     return windows

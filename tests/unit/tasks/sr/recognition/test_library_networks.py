@@ -1,6 +1,7 @@
 """Networks of spandrel's told from their weights, as far as spandrel is installed."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from trainauto.builders.model import build_network
 from trainauto.core.errors import InputError
 from trainauto.options.load import load_options
 from trainauto.tasks.sr.recognition import recognise
-from trainauto.tasks.sr.spandrel_archs import LIBRARY_NETWORKS
+from trainauto.tasks.sr.spandrel_archs import LIBRARY_NETWORKS, all_architectures
 from trainauto.tasks.sr.spandrel_archs.library import library_module
 
 pytestmark = [
@@ -38,6 +39,35 @@ def test_what_is_written_builds_a_network_with_these_weights(name: str) -> None:
     assert recognised.scale == scale
     rebuilt = ARCHS.get(recognised.name)(scale=scale, **recognised.arguments)
     rebuilt.load_state_dict(state)
+
+
+@pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated")
+def test_what_fits_the_weights_and_computes_something_else_is_written() -> None:
+    small = {"embed_dim": 36, "depths": [1], "num_heads_window": [2], "num_heads_stripe": [2]}
+    state = ARCHS.get("grl")(scale=4, upsampler="nearest+conv", **small).state_dict()
+    described = all_architectures().load(dict(state)).model.eval()
+    recognised = recognise(state)
+    assert recognised is not None
+    assert (recognised.arguments["window_size"], recognised.arguments["stripe_size"]) == (16, [32, 64])
+    rebuilt = ARCHS.get(recognised.name)(scale=4, **recognised.arguments).eval()
+    rebuilt.load_state_dict(state)
+    image = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.equal(rebuilt(image), described(image))
+
+
+@pytest.mark.parametrize("name", ["hat_m", "drct", "omnisr"])
+def test_what_export_says_beyond_the_weights_is_believed(name: str) -> None:
+    said = {**SMALL_LIBRARY[name], **({} if name == "omnisr" else {"img_range": 2.0})}
+    state = ARCHS.get(name)(scale=2, **said).state_dict()
+    recognised = recognise(state, {"architecture": name, "arguments": json.dumps(said), "scale": "2"})
+    assert recognised is not None
+    assert recognised.arguments == said
+    huge = {**said, "window_size": 4096}
+    recognised = recognise(state, {"architecture": name, "arguments": json.dumps(huge), "scale": "2"})
+    assert recognised is not None
+    assert "img_range" not in recognised.arguments
+    assert recognised.arguments.get("window_size") != 4096
 
 
 @only_in_acceptance

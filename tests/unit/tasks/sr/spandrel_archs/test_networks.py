@@ -182,6 +182,9 @@ BAD = [
     ("realcugan", {"scale": 2, "fast": True, "pro": True}, "pro is not for a fast one"),
     ("grl_b", {"upsampler": ""}, "upsampler must be one of"),
     ("omnisr", {"num_in_ch": 0}, "num_in_ch must be a whole number"),
+    ("omnisr", {"window_size": 0}, "window_size must be a whole number of at least 1, got 0"),
+    ("ditn_real", {"patch_size": 0}, "patch_size must be a whole number of at least 1, got 0"),
+    ("grl_b", {"stripe_size": [0, 8]}, "stripe_size must be a whole number of at least 1, got 0"),
 ]
 
 

@@ -100,6 +100,7 @@ def test_scale_1_is_known_where_a_network_does_no_other():
         ("dat", {}, 32, 32),
         ("dat_s", {}, 16, 16),
         ("grl_b", {}, 64, 64),
+        ("grl_b", {"window_size": 8, "stripe_size": [8, None], "stripe_groups": [None, 4]}, 16, 16),
         ("drct", {"window_size": 8}, 8, 8),
         ("swin2sr_s", {}, 16, 8),
         ("ditn_real", {"patch_size": 4}, 4, 4),

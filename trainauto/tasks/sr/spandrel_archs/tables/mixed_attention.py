@@ -1,5 +1,8 @@
 """Transformers that attend in windows and in some other way: over channels, stripes, categories."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from trainauto.tasks.sr.spandrel_archs.table import DOUBLING_SCALES, LibraryNetwork, sides, windows_of
 
 UPSAMPLERS = ("pixelshuffle", "pixelshuffledirect", "nearest+conv")
@@ -98,6 +101,14 @@ ATD = LibraryNetwork(
     left_out=("norm_layer", "patch_size", "ape", "patch_norm", "norm"),
 )
 
+
+def _grl_windows(arguments: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the sides that divide a crop: windows, stripes, and what as many stripes as are asked for can be."""
+    yield from windows_of("window_size", "stripe_size")(arguments)
+    for count in windows_of("stripe_groups")(arguments):
+        yield count * arguments["anchor_window_down_factor"]
+
+
 GRL = LibraryNetwork(
     architecture="GRL",
     module="spandrel.architectures.GRL.__arch.grl",
@@ -112,6 +123,8 @@ GRL = LibraryNetwork(
         "img_range": 1.0,
         "embed_dim": 180,
         "upsampler": "pixelshuffle",
+        # Windows and stripes are those of the published weights; traiNNer's are window_size 8, stripe_size [8, null]
+        # and stripe_groups [null, 4], which the same weights fit and which take less memory.
         "depths": [4, 4, 8, 8, 8, 4, 4],
         "num_heads_window": [3] * 7,
         "num_heads_stripe": [3] * 7,
@@ -156,10 +169,10 @@ GRL = LibraryNetwork(
         "conv_type": ("1conv", "3conv", "1conv1x1", "linear"),
         "out_proj_type": ("linear", "conv2d"),
     },
-    types={"stripe_groups": list[int | None]},
+    types={"stripe_size": list[int | None], "stripe_groups": list[int | None]},
     scales=DOUBLING_SCALES,
     channels="in_channels",
-    windows=windows_of("window_size", "stripe_size"),
+    windows=_grl_windows,
     left_out=(
         "norm_layer",
         "anchor_one_stage",
