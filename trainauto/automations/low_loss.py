@@ -47,8 +47,9 @@ class StopAtLowLoss(Automation):
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many steps there have been."""
-        return {LOW_STEPS: self._low_steps}
+        return {LOW_STEPS: self._low_steps, "loss": self._loss}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting."""
-        self._low_steps = int(state[LOW_STEPS])
+        """Go on counting, where the goal is still the one that was counted for."""
+        is_same = state.get("loss", self._loss) == self._loss
+        self._low_steps = int(state[LOW_STEPS]) if is_same else 0

@@ -18,6 +18,10 @@ may leap with it."""
 IN_A_ROW = 3
 """Steps that must be far off, one after the other: a single one is a batch, and the next one shows what it did."""
 
+EXPLODED = 10_000.0
+"""How many times the largest loss so far, and 1, one must be that explodes, where too little is known of what is usual:
+losses that begin at next to nothing may grow a lot."""
+
 REMEMBERED_STEPS = 10_000
 """Steps that are kept since a rollback, after which it counts no more: a long run may have several bad moments."""
 
@@ -58,6 +62,7 @@ class SpikeGuard(Automation):
         self._far: list[tuple[float, int]] = []
         self._rates: dict[str, float] = {}
         self._non_finite = 0
+        self._largest, self._seen = 0.0, 0
 
     def on_run_start(self, facts: RunFacts) -> None:
         """Learn where the run has gone back to."""
@@ -79,15 +84,20 @@ class SpikeGuard(Automation):
         self._far = []
         if self._non_finite <= self._skip:
             return None
+        terms = ", ".join(name for name, value in record.losses.items() if not isfinite(value))
         passes = ", ".join(record.non_finite)
-        what = f"the gradients of {passes} are no finite numbers" if passes else "the loss is no finite number"
+        what = f"loss {terms} is no finite number" if terms else f"the gradients of {passes} are no finite numbers"
         times = f" for {counted(self._non_finite, 'step')}, up to step {record.step}" if self._skip else ""
         return self._go_back(f"{what}{times}", record.step - self._non_finite + 1)
 
     def _on_loss(self, loss: float, record: StepRecord) -> GoBack | GiveUp | None:
         samples, usual = record.shape.samples, self._usual_of(record)
         bound = usual.bound(samples)
+        if bound is None and self._seen >= IN_A_ROW:  # too little is known: only what can be nothing else is a leap
+            bound = EXPLODED * max(self._largest, 1.0)
         if bound is None or loss <= bound:
+            if usual.is_known or self._seen < IN_A_ROW:  # a loss that explodes step by step is not its own measure
+                self._largest, self._seen = max(self._largest, abs(loss)), self._seen + 1
             for one in (*self._far, (loss, samples)):  # what has not lasted was a batch, and such batches are usual
                 usual.add(*one)
             self._far = []
@@ -96,7 +106,8 @@ class SpikeGuard(Automation):
         if len(self._far) < IN_A_ROW:
             return None
         losses = ", ".join(f"{far:.4g}" for far, _ in self._far)
-        reason = f"the loss leaps: {losses}, where {usual.middle:.4g} is usual and {bound:.4g} is far off"
+        usually = f"{usual.middle:.4g} is usual" if usual.is_known else f"{self._largest:.4g} was the largest"
+        reason = f"the loss leaps: {losses}, where {usually} and {bound:.4g} is far off"
         return self._go_back(reason, record.step - IN_A_ROW + 1)
 
     def _usual_of(self, record: StepRecord) -> UsualLosses:
@@ -131,6 +142,8 @@ class SpikeGuard(Automation):
             "far": [list(step) for step in self._far],
             "rates": dict(self._rates),
             "non_finite": self._non_finite,
+            "largest": self._largest,
+            "seen": min(self._seen, IN_A_ROW),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -140,4 +153,5 @@ class SpikeGuard(Automation):
         }
         self._far = [(float(loss), int(samples)) for loss, samples in state["far"]]
         self._rates = {str(name): float(rate) for name, rate in state["rates"].items()}
-        self._non_finite = int(state["non_finite"])
+        self._non_finite, self._largest = int(state["non_finite"]), float(state["largest"])
+        self._seen = int(state["seen"])

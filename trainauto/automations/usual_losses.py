@@ -46,9 +46,14 @@ class UsualLosses:
         self._high = 0.0, 1  # how far above the median the third highest lies, and of how many samples it is
         self._until_look = FEWEST_STEPS
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there are enough of them to say what is usual."""
+        return len(self._steps) >= FEWEST_STEPS
+
     def bound(self, samples: int) -> float | None:
         """Return what a loss over so many samples is far off above; ``None`` while too little is known."""
-        if len(self._steps) < FEWEST_STEPS:
+        if not self.is_known:
             return None
         high, samples_of_high = self._high
         # Smaller batches have more noise. Larger ones are not taken to have less: part of it may not be theirs.

@@ -169,7 +169,7 @@ class _Step:
             message = f"{wrong}\n{_where(self._batch)}\n  {self._model.finite_numbers}"
             if not self._settings.leaves_out_non_finite:
                 raise NonFiniteError(message)
-            logger.warning("%s", message)
+            logger.warning("this step leaves the weights alone: %s", message)
         self._losses |= losses
         self._norms[objective.name] = norm
         self._failures += gradients.failures

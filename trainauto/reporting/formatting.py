@@ -145,8 +145,8 @@ def decision_lines(step: int, decision: Decision, width: int) -> list[str]:
             action = f"back to a checkpoint of step {good_until} or before"
         case GiveUp():
             action = "the run is given up"
-        case Rollback(from_step=from_step, order=order):
-            action = f"back from step {from_step}, samples in another order (no. {order})"
+        case Rollback(from_step=from_step, to_step=to_step, order=order):
+            action = f"back from step {from_step} to {to_step}, samples in another order (no. {order})"
     return wrapped(f"step {step}: {action}: {decision.reason}", width)
 
 

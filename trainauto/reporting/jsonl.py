@@ -17,6 +17,7 @@ from trainauto.core.records import Progress, StepRecord, ValidationRecord
 from trainauto.core.run_events import Picture, RunSummary
 from trainauto.reporting.sinks import Sink
 from trainauto.storage.run_directory import RunDirectory
+from trainauto.storage.run_log import logged_decisions
 
 
 class JsonLines(Sink):
@@ -49,14 +50,18 @@ class JsonLines(Sink):
         self._add(self._validations, validation_to_dict(record), record.step, decisions)
 
     def rolled_back(self, summary: RunSummary, rollback: Rollback) -> None:
-        """Put the lines of undone steps aside, cut them off, and write the rollback."""
+        """Put the lines of undone steps aside, cut them off, and write the rollback, after those that it undoes."""
+        made = [rollback]
         try:
             self.close()
+            earlier = [one for step, one in logged_decisions(self._run) if step > rollback.to_step]
+            made = [*(one for one in earlier if isinstance(one, Rollback) and one.order < rollback.order), rollback]
             self._run.set_aside(rollback.to_step, rollback.order)
         finally:  # on a full disk, too: what follows is of earlier steps
             self._waiting.clear()
             self._run.rewind(summary.progress.steps)
-            self._waiting[self._decisions] = _decision_line(rollback.to_step, rollback, self._clock())
+            lines = (_decision_line(rollback.to_step, one, self._clock()) for one in made)
+            self._waiting[self._decisions] = b"".join(lines)
             self._write()
 
     def close(self) -> None:

@@ -32,6 +32,13 @@ def test_a_resume_goes_on_counting() -> None:
     assert second.on_step_end(step_of(3, 0.4)) is not None
 
 
+def test_another_goal_is_counted_for_anew() -> None:
+    first, second = StopAtLowLoss(0.5, 3), StopAtLowLoss(0.45, 3)
+    assert decided(first, [step_of(1, 0.4), step_of(2, 0.4)]) == {}
+    second.load_state_dict(first.state_dict())
+    assert second.on_step_end(step_of(3, 0.4)) is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"), [((math.nan,), "loss must be a number"), ((0.1, 0), "patience must be 1 step or more")]
 )

@@ -201,3 +201,18 @@ def test_a_term_that_comes_now_and_then_hides_no_leap() -> None:
     )
     assert step == 2003
     assert isinstance(decision, GoBack)
+
+
+def test_what_explodes_before_anything_is_known_is_a_leap() -> None:
+    """A rate that is far too high from the first step, or from a mistyped milestone on."""
+    first = [record(step, 0.05 * 20.0**step) for step in range(1, 20)]
+    step, decision = first_decision(guard(), first) or (0, None)
+    assert step <= 9
+    assert isinstance(decision, GoBack)
+    assert "was the largest" in decision.reason
+    made = guard()
+    assert first_decision(made, [record(step, 0.0167) for step in range(1, 330)]) is None
+    late = [record(step, 10.0 ** (step - 331), learning_rates={"g": 3.0}) for step in range(330, 350)]
+    assert isinstance((first_decision(made, late) or (0, None))[1], GoBack)
+    small = [record(step, 1e-12 if step < 9 else 0.3) for step in range(1, 400)]
+    assert first_decision(guard(), small) is None, "a loss that begins at nothing"

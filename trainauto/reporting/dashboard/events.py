@@ -101,9 +101,9 @@ def event_of(step: int, decision: Decision, time: float | None) -> Event:
             return Event(step, "rollback", title, decision.reason, time)
         case GiveUp():
             return Event(step, "fail", "given up", decision.reason, time)
-        case Rollback(from_step=from_step):
-            undone = counted(from_step - step, "step")
-            title = f"back from step {from_step} ({undone} undone), samples in another order"
+        case Rollback(from_step=from_step, to_step=to_step):
+            undone = counted(from_step - to_step, "step")
+            title = f"back from step {from_step} to {to_step} ({undone} undone), samples in another order"
             return Event(step, "rollback", title, decision.reason, time)
 
 
