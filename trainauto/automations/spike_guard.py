@@ -39,9 +39,9 @@ class SpikeGuard(Automation):
 
     A loss leaps where three steps one after another lie ten robust standard deviations above the median of the last
     100, half of that median as well, and half as far again as the third highest of them. Noise is taken to fall with
-    the root of the batch. Where a schedule starts again, losses of before say nothing. A checkpoint is good if the step
-    after it was: the update that does the damage comes a step before the loss that shows it. Steps whose gradients are
-    no finite numbers leave the weights alone.
+    the root of the batch. In the first 50 steps, and after a schedule has started again, only ten thousand times the
+    largest loss so far is a leap. A checkpoint is good if the step after it was: the update that does the damage comes
+    a step before the loss that shows it. Steps whose gradients are no finite numbers leave the weights alone.
 
     Args:
         max_rollbacks: how often a run goes back within 10,000 steps; after that, it ends with an error.
