@@ -17,7 +17,6 @@ Rows of the same card, driver and torch are kept in the JSON file, so that a lim
 import argparse
 import itertools
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -30,13 +29,13 @@ from typing import Any
 
 import gpu_control
 import torch
+from segment_kinds import SEGMENTS, with_segments
 from trace_against_process import errors_of
 from trace_cases import Case, all_cases, small_cases
 
 from trainauto.automations.dynamic_batch_size import LQ_SIZE
 from trainauto.core.files import write_json_atomically, write_text_atomically
 from trainauto.core.plan import Plan
-from trainauto.core.process import ALLOCATOR_SETTINGS
 from trainauto.core.units import MIB
 from trainauto.memory.cost.cost_model import CostModel
 from trainauto.memory.cost.ratio_prior import ALLOCATED
@@ -47,7 +46,6 @@ from trainauto.memory.tracing.fake_tensors import group_as_cuda, warm_up
 
 RESULTS = gpu_control.ROOT / "docs/benchmarks/gpu_memory.json"
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-SEGMENTS = ("native", "expandable")
 POLICIES = ("step", "jump")
 CAPS = ("10GB", "12GB", "24GB")
 LARGEST_SHARE = 0.85
@@ -127,12 +125,9 @@ def child(task: Mapping[str, Any]) -> None:
 
 def in_child(segments: str, **task: Any) -> Any:
     """Do a task in a child whose allocator is set before torch is loaded."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ALLOCATOR_SETTINGS}
-    # The first of the names is the one that torch 2.13 reads first (c10/core/AllocatorConfig.h).
-    setting = {ALLOCATOR_SETTINGS[0]: f"expandable_segments:{segments == 'expandable'}"}
     done = subprocess.run(
         [sys.executable, __file__, "--child", json.dumps(task)],
-        env={**inherited, **setting},
+        env=with_segments(segments),
         stdout=subprocess.PIPE,
         text=True,
         check=False,
@@ -196,9 +191,9 @@ def _worst(errors: Any) -> float:
     return float(max(errors, key=abs))
 
 
-def training_of(network: str, cap: str, policy: str, folder: Path, *, dry: bool) -> dict[str, Any]:
+def training_of(network: str, cap: str, policy: str, setting: gpu_control.Setting, folder: Path) -> dict[str, Any]:
     """Train under a cap with a policy, as ``gpu_control.py`` does."""
-    setting = replace(gpu_control.DRY if dry else gpu_control.ON_CUDA, policy=policy)
+    setting = replace(setting, policy=policy)
     return {"policy": policy, **gpu_control.run_case(setting, network, cap, folder)}
 
 
@@ -260,6 +255,8 @@ def main() -> int:
     parser.add_argument("--formats", nargs="+", choices=list(FORMATS), default=list(FORMATS))
     parser.add_argument("--caps", nargs="+", metavar="SIZE", help="of the training part, e.g. 10GB")
     parser.add_argument("--train", nargs="+", metavar="NAME", help="networks of the training part")
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--steps", type=int, metavar="N", help="of a training run")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--no-training", action="store_true")
     parser.add_argument("--json", type=Path, help="where the results go; the page lies beside it")
@@ -311,10 +308,11 @@ def _measure_memory(arguments: argparse.Namespace, result: dict[str, Any], path:
 
 def _train(arguments: argparse.Namespace, result: dict[str, Any], path: Path, folder: Path) -> None:
     setting = gpu_control.DRY if arguments.dry else gpu_control.ON_CUDA
+    setting = replace(setting, steps=arguments.steps or setting.steps)
     networks = arguments.train or (list(setting.networks)[:1] if arguments.dry else list(setting.networks))
     caps = arguments.caps or (setting.caps[:1] if arguments.dry else CAPS)
-    for number, (network, cap, policy) in enumerate(itertools.product(networks, caps, POLICIES)):
-        case = training_of(network, cap, policy, folder / f"training_{number}", dry=arguments.dry)
+    for number, (network, cap, policy) in enumerate(itertools.product(networks, caps, arguments.policies)):
+        case = training_of(network, cap, policy, setting, folder / f"training_{number}")
         _add(result, "training", case, ("network", "cap", "policy"), path)
         print(f"| {policy} {gpu_control.row_of(case)}", flush=True)
 
