@@ -51,6 +51,7 @@ class History:
         events: in their order.
         segments: ``native``, ``expandable``, or ``both``.
         begins: bytes that were reserved before the first event.
+        placements: addresses of native segments, in the order in which they were made.
         refused: why it cannot be replayed; empty where it can.
     """
 
@@ -58,6 +59,7 @@ class History:
     events: list[Event]
     segments: str = NATIVE
     begins: int = 0
+    placements: Sequence[int] = ()
     refused: str = ""
 
 
@@ -153,7 +155,8 @@ def of_trace(
     )
     is_native = not expands or bool(actions & {"segment_alloc", "segment_free"})
     kind = BOTH if expands and is_native else NATIVE if is_native else EXPANDABLE
-    history = History(name, list(_events(trace, begins)), kind, begins)
+    placements = [int(entry["addr"]) for entry in trace if entry["action"] == "segment_alloc"]
+    history = History(name, list(_events(trace, begins)), kind, begins, placements)
     history.refused = _refused(history, trace, segments)
     return history
 

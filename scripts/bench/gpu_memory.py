@@ -51,6 +51,13 @@ CAPS = ("10GB", "12GB", "24GB")
 LARGEST_SHARE = 0.85
 """Plans that should reserve more of the free memory are left out: they would measure retries."""
 WARM_UP_STEPS = 2
+READING = (
+    "Each row is a network under up to eight plans: 2 crops of 32 px to 32 of 128 px, for the GPT 8 rows of 64 tokens",
+    "to 256 of 256. A trace of the step's tensors predicts live bytes. The requested bytes of the card also hold what cuDNN",
+    "and cuBLAS allocate through torch for themselves, which no trace sees: a negative difference is what they took; the",
+    "largest is mostly that of the smallest plan. The first prediction is what a run expects of a plan before it measured",
+    "any, the corrected one what it expects after another plan. Runs choose plans by the 99 % quantile, not by these.",
+)
 MEASURED = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 """As ``torch.cuda.memory_stats`` names them; their peaks of one step."""
 
@@ -207,6 +214,8 @@ def table_of(result: Mapping[str, Any]) -> str:
         title,
         "",
         f"`python scripts/bench/gpu_memory.py`, {result['date']}: {machine}.",
+        "",
+        *READING,
         "",
         "| network | format | segments | plans | predicted live, MiB | simulated reserved, MiB "
         "| live - requested, largest | allocated over requested, median | simulated - reserved, largest "

@@ -8,11 +8,11 @@ A history of your own card, begun before anything is on it:
     ...                                              # a few steps of training
     torch.cuda.memory._dump_snapshot("my card, torch 2.13, Linux.pickle")
 
-The folder's snapshots (``.pickle``, ``.pkl``) and tables (``.csv.gz``, as in ``tests/assets/cuda_histories``) are read,
-and every device becomes a row: after how many events the simulation has other bytes reserved than the card had, and
-both peaks. A history that cannot be replayed says why.
+The folder's snapshots (``.pickle``, ``.pkl``) and tables (``.csv.gz``, as in ``tests/assets/cuda_histories``) are read.
+Every device becomes a row: after how many events the simulation has other bytes reserved than the card had, how many
+blocks it has placed elsewhere, and both peaks. A history that cannot be replayed says why.
 
-Exit code 1 where reserved bytes differ after some event, 2 where a file cannot be read.
+Exit code 1 where reserved bytes or addresses differ, 2 where a file cannot be read.
 """
 
 import argparse
@@ -29,21 +29,27 @@ HISTORIES = Path(__file__).resolve().parents[2] / "tests" / "assets" / "cuda_his
 PAGE = "recorded_histories.md"
 HEAD = """# Recorded histories of real cards against the simulated allocator
 
-`python scripts/bench/recorded_gpus.py`: what torch's CUDA allocator did on cards of others, replayed without one. Where
-the files come from: `tests/assets/cuda_histories/README.md`; which card and which torch is not in them. Allocated bytes
-are as asked for, reserved ones are what torch takes from the card; "differ" counts the events after which other bytes
-are reserved than the card had. The head of the script says how to record a history of your own card; given the folder
-of that file, it prints its row.
+`python scripts/bench/recorded_gpus.py`: what torch's CUDA allocator did on real cards, replayed without one. Rows that
+begin with h200 are training steps of this project on an NVIDIA H200 (torch 2.11, CUDA 13.0, driver 580.159.04), which
+`scripts/bench/record_histories.py` recorded. Other projects recorded the rest, whose files name no card and no torch.
+`tests/assets/cuda_histories/README.md` says where the files come from.
 
-| history | segments | events | differ | allocated, recorded | simulated | reserved, recorded | simulated |
-|---|---|---:|---:|---:|---:|---:|---:|"""
+Allocated bytes are as asked for, reserved bytes are what torch takes from the card. "Differ" counts the events after
+which the simulation has other bytes reserved than the card had. "Misplaced" counts the blocks that lie at another
+address, given where the driver placed native segments; addresses within expandable segments are not compared. The head
+of the script says how to record a history of your own card; given the folder of that file, it prints its row.
+
+| history | segments | events | differ | misplaced | allocated, recorded | simulated | reserved, recorded | simulated |
+|---|---|---:|---:|---:|---:|---:|---:|---:|"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A history, recorded and simulated: how many events, after how many of them reserved bytes differ, peaks in bytes.
+    """A history, recorded and simulated: after how many of its events something differs, and peaks in bytes.
 
-    ``allocated`` is as asked for. ``None`` where it is not known; simulated figures are not where ``refused`` says why.
+    ``differing`` counts events after which other bytes are reserved, ``misplaced`` allocations at another address; the
+    address space of expandable segments is the simulation's own, so that theirs are not compared. ``allocated`` is as
+    asked for. ``None`` where it is not known; simulated figures are not where ``refused`` says why.
     """
 
     name: str
@@ -52,13 +58,14 @@ class Row:
     allocated: int | None
     reserved: int
     differing: int | None = None
+    misplaced: int | None = None
     allocated_simulated: int | None = None
     reserved_simulated: int | None = None
     refused: str = ""
 
 
 def replayed(history: History) -> Row:
-    """Replay a history; native segments under the order of addresses that differs less: it is the driver's choice."""
+    """Replay a history; native segments lie where the driver placed them."""
     recorded = (
         history.name,
         history.segments,
@@ -68,18 +75,17 @@ def replayed(history: History) -> Row:
     )
     if history.refused:
         return Row(*recorded, refused=history.refused)
-    tries = []
-    for descending in (False,) if history.segments == EXPANDABLE else (False, True):
-        allocator = CachingAllocator(history.segments == EXPANDABLE, descending=descending)
-        tries.append((_differing(history.events, allocator), allocator))
-    differing, allocator = min(tries, key=lambda attempt: attempt[0])
-    return Row(*recorded, differing, allocator.peak_requested_bytes, allocator.peak_reserved_bytes)
+    expandable = history.segments == EXPANDABLE
+    allocator = CachingAllocator(expandable, placements=None if expandable else iter(history.placements))
+    differing, misplaced = _carry_out(history.events, allocator)
+    peaks = allocator.peak_requested_bytes, allocator.peak_reserved_bytes
+    return Row(*recorded, differing, None if expandable else misplaced, *peaks)
 
 
-def _differing(events: Iterable[Event], allocator: CachingAllocator) -> int:
-    """Carry events out; return after how many of them other bytes are reserved than were recorded."""
+def _carry_out(events: Iterable[Event], allocator: CachingAllocator) -> tuple[int, int]:
+    """Return after how many events other bytes are reserved than were recorded, and how many blocks lie elsewhere."""
     idents: dict[int, int] = {}
-    differing = 0
+    differing = misplaced = 0
     for number, event in enumerate(events):
         if event.action == RELEASE:
             allocator.empty_cache()
@@ -87,22 +93,27 @@ def _differing(events: Iterable[Event], allocator: CachingAllocator) -> int:
         if event.action == ALLOC:
             idents[event.address] = number
             allocator.allocate(number, event.size)
+            misplaced += allocator.address_of(number) != event.address
         else:
             allocator.free(idents.pop(event.address))
         differing += allocator.reserved_bytes != event.reserved
-    return differing
+    return differing, misplaced
 
 
 def page(rows: Sequence[Row]) -> str:
     """Return the page in Markdown."""
     lines = [HEAD]
     for row in rows:
-        cells = [row.name, row.segments, f"{row.events}", "-" if row.differing is None else f"{row.differing}"]
+        cells = [row.name, row.segments, f"{row.events}", _count(row.differing), _count(row.misplaced)]
         cells += [_mib(row.allocated), _mib(row.allocated_simulated), _mib(row.reserved), _mib(row.reserved_simulated)]
         lines.append(f"| {' | '.join(cells)} |")
     if refused := [row for row in rows if row.refused]:
         lines += ["", "Not replayed:", "", *(f"- {row.name}: {row.refused}." for row in refused)]
     return "\n".join(lines) + "\n"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number}"
 
 
 def _mib(size_bytes: int | None) -> str:
@@ -122,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(page(rows))
     if parsed.write:
         (parsed.write / PAGE).write_text(page(rows))
-    return int(any(row.differing for row in rows))
+    return int(any(row.differing or row.misplaced for row in rows))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,8 @@ class CachingAllocator:
     """State of the allocator; figures are named as in ``torch.cuda.memory_stats()``.
 
     ``descending`` says how native segments are placed (see ``pools.NativePool``): by default as
-    the driver of this platform does.
+    the driver of this platform does. ``placements`` gives the address of each native segment instead, in the order in
+    which they are made, as a recorded history has them.
 
     ``limit_bytes`` is the memory of the device, beyond which ``cudaMalloc`` and ``cuMemCreate`` fail. A limit set by
     ``set_per_process_memory_fraction`` is the same to native segments. Before an expandable one grows, ``alloc_block``
@@ -72,7 +73,14 @@ class CachingAllocator:
         alloc_retries: how often everything cached was released because the device had too little memory.
     """
 
-    def __init__(self, expandable: bool, limit_bytes: int | None = None, *, descending: bool = DESCENDING) -> None:
+    def __init__(
+        self,
+        expandable: bool,
+        limit_bytes: int | None = None,
+        *,
+        descending: bool = DESCENDING,
+        placements: Iterator[int] | None = None,
+    ) -> None:
         self.requested_bytes = self.peak_requested_bytes = 0
         self.allocated_bytes = self.peak_allocated_bytes = 0
         self.alloc_retries = 0
@@ -80,7 +88,7 @@ class CachingAllocator:
         self._small, self._large = (
             ExpandablePool(small, self._device)
             if expandable
-            else NativePool(small, self._device, descending=descending)
+            else NativePool(small, self._device, descending=descending, placements=placements)
             for small in (True, False)
         )
         self._live: dict[int, Block] = {}
@@ -145,6 +153,10 @@ class CachingAllocator:
         block.requested_bytes = 0
         # small blocks keep no rest, so a live block's size tells its pool as the rounded size did
         (self._small if block.size_bytes <= SMALL_SIZE_BYTES else self._large).put_back(block)
+
+    def address_of(self, ident: int) -> int:
+        """Return where a live allocation lies."""
+        return self._live[ident].address
 
     def empty_cache(self) -> None:
         """Return what can be returned to the device (``release_cached_blocks``, ``torch.cuda.empty_cache``)."""

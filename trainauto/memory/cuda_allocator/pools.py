@@ -10,6 +10,7 @@ address space without memory (not ``mapped``). Of two blocks that merge the left
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 
 from trainauto.core.units import MIB
 
@@ -134,15 +135,19 @@ class NativePool:
     """Pool of segments that are one ``cudaMalloc`` each and go back only when no part of them is live.
 
     Addresses only say which of equal cached blocks is taken: the one at the lowest. Where that is, is the driver's
-    choice: seen in 142 recorded histories, segments ascend, but on Linux those of 32 MiB and more descend.
+    choice: seen in 142 recorded histories, segments ascend, but on Linux those of 32 MiB and more descend. A history
+    that tells where the driver placed its segments is replayed with those addresses, in their order: ``placements``.
     """
 
-    def __init__(self, small: bool, device: DeviceMemory, *, descending: bool = False) -> None:
+    def __init__(
+        self, small: bool, device: DeviceMemory, *, descending: bool = False, placements: Iterator[int] | None = None
+    ) -> None:
         self.device = device
         self.cached = FreeList()
         self.chains: dict[int, Block] = {}  # first blocks by address
         self.next_address = 0 if small else ADDRESS_SPACE_BYTES
         self.descending = descending
+        self.placements = placements
         self.end_address = self.next_address + ADDRESS_SPACE_BYTES
         # should_split(): in large segments a rest of up to kSmallSize stays with its block
         self.least_rest_bytes = MIN_BLOCK_BYTES if small else SMALL_SIZE_BYTES + MIN_BLOCK_BYTES
@@ -164,6 +169,8 @@ class NativePool:
 
     def _place(self, segment_bytes: int) -> int:
         """Return the address of a new segment."""
+        if self.placements is not None:
+            return next(self.placements)
         if self.descending and segment_bytes >= DESCENDING_BYTES:
             self.end_address -= segment_bytes
             return self.end_address
