@@ -1,4 +1,4 @@
-"""The leaves of a batch as they were when a step, and a pass of it, began: losses and models may change them in place."""
+"""The leaves of a batch as a step, and a pass of it, found them: losses and models may change them in place."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,6 +30,7 @@ class BatchCopies:
         self._moved: set[str] = set()  # leaves of which the loader's batch is a copy
         self._tensors: Mapping[str, Any] = {}
         self._begins = True
+        self._kept: list[Any] = []
         self._first: Copies = {}  # as the step began
         self._copies: Copies = {}  # as the pass began
         self._versions: dict[str, tuple[Tensor, int]] = {}
@@ -37,8 +38,9 @@ class BatchCopies:
 
     def take(self, tensors: Mapping[str, Any], loaded: Mapping[str, Any]) -> None:
         """Remember the leaves as a pass finds them; the first pass of a step finds those of ``loaded``."""
+        self._kept = []
         if self._begins:
-            self._first, self.has_learned = {}, False
+            self.has_learned = False
         self._tensors = tensors
         self._copies, self._versions = {}, {}
         for name, leaf in tensors.items():
@@ -71,7 +73,7 @@ class BatchCopies:
     def give_back(self) -> None:
         """Have all leaves be as the step found them: the batch goes back to the loader."""
         _put_back(self._first.values())
-        self._begins = True
+        self._end()
 
     def share(self, part: Mapping[str, Any]) -> list[str]:
         """Have what all parts of a batch share be as the pass found it, for the next part.
@@ -87,7 +89,13 @@ class BatchCopies:
     def learn(self) -> None:
         """All passes of a step have stayed: what has not changed by now is not copied any more."""
         self._known |= self._tensors.keys()
-        self._begins = True  # the copies live until then: of the first step, the meter has to see that they are shared
+        self._end()
+
+    def _end(self) -> None:
+        """Let go of the batch; copies of a first step stay until the next one: the meter reads that they are shared."""
+        pairs = [pair for name, pairs in self._copies.items() if name not in self._changing for pair in pairs]
+        self._kept = [copy for _, copy in pairs]
+        self._begins, self._tensors, self._first, self._copies, self._versions = True, {}, {}, {}, {}
 
     def _copied(self, name: str, leaf: Any, source: Any) -> list[tuple[Any, Any]]:
         if name not in self._known and _is_elsewhere(leaf, source) and is_same(leaf, source):  # pragma: no cuda

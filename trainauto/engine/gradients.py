@@ -114,11 +114,12 @@ def _remember(
     """Take a snapshot; say so where not even that fits."""
     try:
         snapshot.take(tensors, batch.tensors)
-        return None
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         message = allocator_message(error)
+    else:
+        return None
     release_memory(device)
     return DoesNotFit(objective.name, len(batch), message, batch.shape.extent)
 
@@ -177,4 +178,3 @@ def _sum_of(terms: Mapping[str, Tensor]) -> Tensor:
     """Return the sum of loss terms."""
     values = list(terms.values())
     return values[0] if len(values) == 1 else torch.stack(values).sum()
-

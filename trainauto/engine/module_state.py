@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 
 from trainauto.distributed.communicator import Communicator
-from trainauto.engine.value_copies import can_be_copied, copy_aside, copy_of, is_same, put_back
+from trainauto.engine.value_copies import can_be_copied, copy_aside, is_same, put_back
 
 LEARNING_STEPS = 3
 """Steps in which parameters are copied to learn which of them change.
@@ -40,7 +40,7 @@ class Slot(NamedTuple):
 class ModuleState:
     """Buffers and parameters without an optimizer, as they were when a pass began.
 
-    The first steps copy what may change and compare it by value; later ones copy what ever changed. Of the rest, another
+    The first steps copy what may change and compare it by value; later ones copy what ever changed. Of the rest, a new
     tensor in a slot, a new version, or other memory of a parameter tells that it has changed. Frozen weights are copied
     up to the size of the trained ones, those of a trained one's shape first: what follows weights is no larger.
 
@@ -60,11 +60,14 @@ class ModuleState:
         self._places: list[tuple[dict[str, Any], str]] = []
         self._left: dict[int, int] = {}  # slots that are still copied to learn whether they change: in how many steps
         self._changing: set[int] = set()
+        self._copied: list[int] = []
         self._watched: list[int] = []
         self._addressed: list[int] = []
         self._found: list[Any] = []  # what stood in each slot when the pass began
         self._copies: dict[int, Any] = {}
+        self._told: tuple[list[Tensor], list[Tensor]] = ([], [])
         self._marks: tuple[list[int], list[int]] = ([], [])
+        self._is_suspicious = False  # something has changed since the pass before, in it or after it
         self._steps = 0
         self._shared: list[int] = []  # what changes on any rank, and is as large on all
 
@@ -78,32 +81,42 @@ class ModuleState:
         """Remember what is there."""
         self._copies = {}
         self._list_slots()
-        self._found = self._now()
-        for place in sorted(self._changing | self._left.keys()):
-            value = self._found[place]
+        found = self._now()
+        if not all(map(is_, found, self._found)):
+            self._is_suspicious, self._found = True, found
+            self._watch()
+        for place in self._copied:
+            self._copies[place] = found[place].detach().clone()
+        for place in self._left.keys() - self._changing:
+            value = found[place]
             if value is not None and can_be_copied(value):
-                self._copies[place] = copy_of(value) if place in self._changing else copy_aside(value)
-        self._marks = self._marks_now()
+                self._copies[place] = copy_aside(value)
+        marks = self._marks_now()
+        self._is_suspicious |= marks != self._marks
+        self._marks = marks
 
-    def note_changes(self) -> list[str]:
-        """Note what has changed since; return the names of what has and no copy holds."""
+    def note_changes(self, *, is_failure: bool = False) -> list[str]:
+        """Note what has changed since; return the names of what has and no copy holds.
+
+        Once it is learned what changes, a pass that stays is looked at only where something has changed since the pass
+        before it: each look asks every slot.
+        """
+        if not (is_failure or self._is_suspicious or self._left or self._steps < LEARNING_STEPS):
+            return []
+        self._is_suspicious = False
         now, marks = self._now(), self._marks_now()
-        changed: set[int] = set()
-        if not all(map(is_, now, self._found)):
-            changed |= {place for place, value in enumerate(now) if value is not self._found[place]}
+        changed = {place for place, value in enumerate(now) if value is not self._found[place]}
         changed |= {
             place
             for place in self._left.keys() & self._copies.keys() - changed
             if not is_same(now[place], self._copies[place])
         }
         marked: set[int] = set()
-        if marks != self._marks:
-            for places, old, new in zip((self._watched, self._addressed), self._marks, marks, strict=True):
-                marked |= {place for place, before, after in zip(places, old, new, strict=True) if before != after}
+        for places, old, new in zip((self._watched, self._addressed), self._marks, marks, strict=True):
+            marked |= {place for place, before, after in zip(places, old, new, strict=True) if before != after}
         if not changed | marked <= self._changing:
             self._changing |= changed | marked
             self._watch()
-            self._marks = self._marks_now()
         return [self._slots[place].name for place in sorted(marked - self._copies.keys())]
 
     def put_back(self) -> None:
@@ -118,7 +131,6 @@ class ModuleState:
         for place, copy in self._copies.items():
             if not is_same(self._found[place], copy):
                 put_back(self._found[place], copy)
-        self._marks = self._marks_now()
 
     def learn(self) -> None:
         """A step has stayed: what has not changed in the first ones is not copied any more."""
@@ -155,14 +167,18 @@ class ModuleState:
 
     def _marks_now(self) -> tuple[list[int], list[int]]:
         """Return versions, and addresses of parameters, of what was found and is not known to change."""
-        found = self._found
-        return [found[place]._version for place in self._watched], [found[place].data_ptr() for place in self._addressed]
+        versions, addresses = self._told
+        return [value._version for value in versions], [value.data_ptr() for value in addresses]
 
     def _watch(self) -> None:
-        """Look at versions and addresses of what is not known to change."""
-        told = {place for place, value in enumerate(self._found) if value is not None and not value.is_inference()}
-        self._watched = [place for place in range(len(self._slots)) if place in told - self._changing]
+        """Copy what is known to change from now on; look at versions and addresses of the rest."""
+        found = self._found
+        told = {place for place, value in enumerate(found) if value is not None and not value.is_inference()}
+        self._copied = [place for place in sorted(told & self._changing) if can_be_copied(found[place])]
+        self._watched = sorted(told - self._changing)
         self._addressed = [place for place in self._watched if self._slots[place].has_address]
+        self._told = [found[place] for place in self._watched], [found[place] for place in self._addressed]
+        self._marks = self._marks_now()
 
     def _list_slots(self) -> None:
         """Find all slots, in the same order on every rank, if there are others than before."""
@@ -188,9 +204,10 @@ class ModuleState:
 
     def _parameters_of(self, modules: Iterable[tuple[str, nn.Module]]) -> Iterator[Slot]:
         """Yield the slots of parameters that no optimizer steps, and say which of them are copied."""
-        stepped = [entry for optimizer in self._optimizers for group in optimizer.param_groups for entry in group["params"]]
-        owned = {id(parameter) for parameter in stepped}
-        slots, trained = [], []
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        owned = {id(parameter) for group in groups for parameter in group["params"]}
+        slots: list[Slot] = []
+        trained: list[Slot] = []
         for name, module in modules:
             for slot in _slots_of(name, module._parameters):
                 parameter = slot.holder[slot.key]
@@ -209,9 +226,8 @@ class ModuleState:
         for slot in slots:
             is_fake = isinstance(slot.holder[slot.key], FakeTensor)
             steps = 1 if is_fake else LEARNING_STEPS  # what fake tensors hold is followed exactly
-            yield slot._replace(
-                steps=steps if (id(slot.holder), slot.key) in copied else 0, has_address=not is_fake
-            )
+            is_copied = (id(slot.holder), slot.key) in copied
+            yield slot._replace(steps=steps if is_copied else 0, has_address=is_copied and not is_fake)
 
 
 def _slots_of(module_name: str, holder: Any) -> list[Slot]:

@@ -63,9 +63,9 @@ class GroupOutOfMemoryError(TrainautoError):
 
 
 class CannotRepeatError(TrainautoError):
-    """A pass that ran out of memory cannot run again: it has changed what no step had changed before, and no copy is kept.
+    """A pass that ran out of memory cannot run again: it has changed what no step had changed before it.
 
-    Nothing is saved: the last checkpoint was written before.
+    There is no copy to begin from. Nothing is saved: the last checkpoint stands.
 
     Args:
         batch: leaves of the batch that it has changed.

@@ -114,7 +114,7 @@ class StepSnapshot:
 
     def undo(self) -> None:
         """Restore what a step that trains nothing has changed, its batch included; nothing is run again."""
-        self._state.note_changes()
+        self._state.note_changes(is_failure=True)
         self._batch.note_changes()
         self._state.put_back()
         self._batch.give_back()
@@ -122,12 +122,12 @@ class StepSnapshot:
 
     def leave_out(self) -> None:
         """Restore networks and random generators: the pass is left out, and its batch is not run again."""
-        self._state.note_changes()
+        self._state.note_changes(is_failure=True)
         self._batch.note_changes()
         self._put_state_back()
 
     def _put_back(self, put_batch_back: Callable[[], None]) -> None:
-        state, batch = self._state.note_changes(), self._batch.note_changes()
+        state, batch = self._state.note_changes(is_failure=True), self._batch.note_changes()
         self._put_state_back()
         put_batch_back()
         if state or batch:

@@ -25,7 +25,7 @@ def arrays_in(leaf: Any) -> Sequence[Any]:
 def can_be_copied(value: Any) -> bool:
     """Say whether a value can be copied and compared as a whole: no shard, no lazy or sparse tensor."""
     if isinstance(value, np.ndarray):
-        return value.dtype != object
+        return bool(value.dtype != object)
     return value.layout == torch.strided and not (hasattr(value, "full_tensor") or torch.nn.parameter.is_lazy(value))
 
 
