@@ -45,9 +45,10 @@ class BatchCopies:
         self._copies, self._versions = {}, {}
         for name, leaf in tensors.items():
             # Most leaves are tensors that never change: they are asked for their version, and nothing else.
-            if self._begins and name in self._moved and _is_elsewhere(leaf, loaded.get(name)):  # pragma: no cuda
+            is_fake = isinstance(leaf, FakeTensor)
+            if self._begins and (name in self._moved or is_fake) and _is_elsewhere(leaf, loaded.get(name)):
                 self._copies[name] = [(leaf, loaded[name])]
-            elif name in self._changing or not (name in self._known or isinstance(leaf, FakeTensor)):
+            elif name in self._changing or not (name in self._known or is_fake):
                 self._copies[name] = self._copied(name, leaf, loaded.get(name) if self._begins else None)
             if name not in self._changing and isinstance(leaf, Tensor) and not leaf.is_inference():
                 self._versions[name] = leaf, leaf._version
@@ -59,7 +60,8 @@ class BatchCopies:
         changed = [
             name
             for name, pairs in self._copies.items()
-            if name not in self._known and not all(is_same(value, copy) for value, copy in pairs)
+            if name not in self._known
+            and not all(is_same(value, copy) for value, copy in pairs if not isinstance(value, FakeTensor))
         ]
         marked = [name for name, (leaf, version) in self._versions.items() if leaf._version != version]
         self.has_learned |= not self._changing.issuperset([*changed, *marked])
@@ -102,8 +104,9 @@ class BatchCopies:
             self._moved.add(name)
             return [(leaf, source)]
         arrays = [value for value in arrays_in(leaf) if can_be_copied(value)]
-        is_aside = name not in self._known or (isinstance(leaf, Tensor) and leaf.device.type != "cpu")
-        return [(value, copy_aside(value) if is_aside else copy_of(value)) for value in arrays]
+        if isinstance(leaf, Tensor) and leaf.device.type != "cpu":  # pragma: no cuda
+            return [(value, value.detach().to("cpu", copy=True)) for value in arrays]
+        return [(value, copy_of(value) if name in self._known else copy_aside(value)) for value in arrays]
 
 
 def _is_elsewhere(leaf: Any, source: Any) -> bool:

@@ -1,5 +1,6 @@
 """The gradients of one pass, on this rank: in as many pieces as memory asks for."""
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -22,6 +23,10 @@ from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
+
+logger = logging.getLogger(__name__)
+
+SHOWN_NAMES = 4
 
 
 def on_device(model: BaseModel, batch: Batch) -> MicroBatch | DoesNotFit:
@@ -81,6 +86,8 @@ def compute_gradients(
             )
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
+            if failures and split.micro_batches > begin.micro_batches:
+                _say_changes(objective, snapshot, split.micro_batches)
             return Gradients(terms, handed_on, split, tuple(failures), means)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -89,10 +96,11 @@ def compute_gradients(
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         objective.optimizer.zero_grad(set_to_none=True)
         del part
+        if ranks.reduces_in_backward:
+            release_memory(device)
+            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
         snapshot.restore()
         release_memory(device)
-        if ranks.reduces_in_backward:
-            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
         failed_samples = largest
         if largest > 1 and objective.splittable:
             largest = math.ceil(largest / 2)
@@ -106,6 +114,23 @@ def compute_gradients(
             extent = smaller.size
         pieces, is_cut = math.ceil(len(batch) / largest), extent < batch.shape.extent
         failures.append(Failure(objective.name, failed_samples, pieces, message, extent, largest, is_cut))
+
+
+def _say_changes(objective: Objective, snapshot: StepSnapshot, pieces: int) -> None:
+    """Say once that what forward passes change has changed with each piece of a batch."""
+    names = snapshot.changing_names
+    if names and not snapshot.said_pieces:
+        snapshot.said_pieces = True
+        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+        logger.warning(
+            "forward passes of '%s' change %s%s: a batch that runs in %d pieces changes them %d times, where the whole "
+            "batch would once; with splittable=False it comes again as smaller batches",
+            objective.name,
+            ", ".join(names[:SHOWN_NAMES]),
+            more,
+            pieces,
+            pieces,
+        )
 
 
 def _remember(

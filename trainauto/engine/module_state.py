@@ -141,6 +141,11 @@ class ModuleState:
         """Return what passes change, as it is now."""
         return self._tensors_at(sorted(self._changing))
 
+    @property
+    def changing_names(self) -> list[str]:
+        """Names of what passes change, without those of ``torch.compile``."""
+        return [self._slots[place].name for place in sorted(self._changing)]
+
     def share(self, ranks: Communicator) -> None:
         """Have what passes change be the first rank's on all; in the first steps they agree on what that is."""
         if ranks.world_size == 1:

@@ -25,6 +25,7 @@ class StepSnapshot:
     Attributes:
         on_restore: called when a moment is restored, by whoever has noted figures of the pass since.
         said_means: numbers handed on as means, as far as they were told.
+        said_pieces: whether it was told that networks have changed in each piece of a batch.
 
     Args:
         networks: the networks of the model.
@@ -41,6 +42,7 @@ class StepSnapshot:
         self._random: tuple[Any, Any] = (None, None)
         self.on_restore: Callable[[], None] | None = None
         self.said_means: set[str] = set()
+        self.said_pieces = False
 
     @classmethod
     def of(cls, model: BaseModel) -> "StepSnapshot":
@@ -82,6 +84,11 @@ class StepSnapshot:
     def changing(self) -> list[Tensor]:
         """Return what passes change of the networks, as far as is known yet."""
         return self._state.changing()
+
+    @property
+    def changing_names(self) -> list[str]:
+        """Names of what passes change of the networks, as far as is known yet."""
+        return self._state.changing_names
 
     def share(self, ranks: Communicator) -> None:
         """Have what passes change of the networks be the first rank's on all; every rank must call it."""

@@ -34,6 +34,15 @@ def copy_of(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value.copy()
 
 
+def copied(leaf: Any) -> Any:
+    """Return a leaf of a batch with copies of its tensors and arrays."""
+    if isinstance(leaf, Tensor | np.ndarray):
+        return copy_of(leaf)
+    if isinstance(leaf, list) and arrays_in(leaf):
+        return [copied(entry) for entry in leaf]
+    return leaf
+
+
 def copy_aside(value: Any) -> Any:
     """Return a copy on the host that is not memory of the step: on a CPU in shared pages, which no budget counts.
 
