@@ -58,7 +58,7 @@ def adaptive(losses: Sequence[Loss], steps: int, splittable: bool | None = None)
         ModelObjective(str(number), torch.optim.SGD(net.parameters(), 0.01), loss, splittable)
         for number, loss in enumerate(losses)
     ]
-    with AdaptiveLoop(net, objectives, points(18), batch_size=Range(6, 6, 1)) as loop:
+    with AdaptiveLoop(net, objectives, points(18), batch_size=Range(6, 6, 1) if splittable is False else 6) as loop:
         for batch in loop.batches(1):
             if not steps:
                 break
