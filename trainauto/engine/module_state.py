@@ -60,6 +60,7 @@ class ModuleState:
         self._places: list[tuple[dict[str, Any], str]] = []
         self._left: dict[int, int] = {}  # slots that are still copied to learn whether they change: in how many steps
         self._changing: set[int] = set()
+        self._assigned: set[int] = set()  # those of the changing ones where another tensor has stood
         self._copied: list[int] = []
         self._watched: list[int] = []
         self._addressed: list[int] = []
@@ -106,6 +107,7 @@ class ModuleState:
         self._is_suspicious = False
         now, marks = self._now(), self._marks_now()
         changed = {place for place, value in enumerate(now) if value is not self._found[place]}
+        self._assigned |= changed
         changed |= {
             place
             for place in self._left.keys() & self._copies.keys() - changed
@@ -135,6 +137,8 @@ class ModuleState:
     def learn(self) -> None:
         """A step has stayed: what has not changed in the first ones is not copied any more."""
         self._steps += 1
+        for place in self._assigned:  # what stood there is let go
+            self._found[place] = self._slots[place].holder.get(self._slots[place].key)
         self._left = {place: steps - 1 for place, steps in self._left.items() if steps > 1}
 
     def changing(self) -> list[Tensor]:
@@ -190,7 +194,7 @@ class ModuleState:
         if sum(map(len, self._buffers)) == self._entries:
             return
         before = {(id(holder), key): place for place, (holder, key) in enumerate(self._places)}
-        left, changing = self._left, self._changing
+        left, changing, assigned = self._left, self._changing, self._assigned
         modules = {id(module): (name, module) for network in self._networks for name, module in network.named_modules()}
         buffers = [slot for name, module in modules.values() for slot in _slots_of(name, module._buffers)]
         self._slots = [*buffers, *self._parameters_of(modules.values())]
@@ -204,6 +208,7 @@ class ModuleState:
             if (old is None or old in left) and self._slots[place].steps
         }
         self._changing = {place for place, old in was.items() if old in changing}
+        self._assigned = {place for place, old in was.items() if old in assigned}
         self._found = self._now()
         self._watch()
 
