@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from trainauto.core.batch import Batch
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.core.plan import Plan
+from trainauto.engine.module_state import LEARNING_STEPS
 from trainauto.engine.traced_training import ALWAYS_CLIP, FakeTraining, TracedModel, empty_batch
 from trainauto.memory.tracing.trace import Trace
 from trainauto.models.base_model import BaseModel
@@ -68,4 +69,4 @@ def test_what_is_copied_is_predicted(changes: str) -> None:
     plan = Plan.of(batch_size=4, lq_size=16, micro_batches=2)
     fake = FakeTraining(lambda _mode: ChangingModel(changes), batch_of, clips=True)
     real = TracedModel(ChangingModel(changes), batch_of, ALWAYS_CLIP)
-    assert figures(fake.trace(plan)) == figures(real.trace(plan, 4))
+    assert figures(fake.trace(plan)) == figures(real.trace(plan, LEARNING_STEPS + 2))
