@@ -1,8 +1,10 @@
 """The gradients of one pass, on this rank: in as many pieces as memory asks for."""
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,12 +16,17 @@ from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
 from trainauto.core.workload import UnequalSamples, split
 from trainauto.distributed.communicator import Communicator
+from trainauto.engine.handed_on import added_to, joined
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
 from trainauto.memory.monitor import onednn
 from trainauto.memory.monitor.oom import allocator_message, is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
 from trainauto.models.base_model import BaseModel
+
+logger = logging.getLogger(__name__)
+
+SHOWN_NAMES = 4
 
 
 def on_device(model: BaseModel, batch: Batch) -> MicroBatch | DoesNotFit:
@@ -65,28 +72,36 @@ def compute_gradients(
     ``size`` bounds how small they may become; without it the pass does not fit.
     """
     largest, extent = math.ceil(len(batch) / begin.micro_batches), begin.extent
-    if extent < batch.shape.extent:
-        tensors = batch.workload.shrink(tensors, batch.shape.extent, extent)
     failures: list[Failure] = []
     alone = False
-    snapshot.take()
+    if failed := _remember(objective, tensors, batch, snapshot, device):
+        return failed
     while True:
         try:
-            terms, handed_on = accumulate_gradients(objective, tensors, batch, largest, ranks, step_weight, alone)
+            part = tensors  # cut anew in each attempt: what the one before has changed of cut copies is gone
+            if extent < batch.shape.extent:
+                part = batch.workload.shrink(tensors, batch.shape.extent, extent)
+            terms, handed_on, means = accumulate_gradients(
+                objective, part, batch, largest, ranks, step_weight, alone, snapshot.next_part
+            )
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
-            return Gradients(terms, handed_on, split, tuple(failures))
+            if failures and split.micro_batches > begin.micro_batches:
+                _say_changes(objective, snapshot, split.micro_batches)
+            return Gradients(terms, handed_on, split, tuple(failures), means)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             message = allocator_message(error)
         # Outside the handler: the error's traceback holds the tensors of the failed attempt.
         objective.optimizer.zero_grad(set_to_none=True)
+        del part
+        if ranks.reduces_in_backward:
+            release_memory(device)
+            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
         snapshot.restore()
         release_memory(device)
-        if ranks.reduces_in_backward:
-            return DoesNotFit(objective.name, largest, message, batch.shape.extent)
-        failed = largest
+        failed_samples = largest
         if largest > 1 and objective.splittable:
             largest = math.ceil(largest / 2)
         elif objective.splittable and not alone and len(batch) > 1 and isinstance(batch.workload, UnequalSamples):
@@ -94,10 +109,44 @@ def compute_gradients(
         else:
             smaller = shrunk_after_oom(Plan.of(**{size.name: extent}), [size]) if size is not None else None
             if smaller is None:
+                snapshot.give_back()
                 return DoesNotFit(objective.name, largest, message, batch.shape.extent)
-            tensors, extent = batch.workload.shrink(tensors, extent, smaller.size), smaller.size
+            extent = smaller.size
         pieces, is_cut = math.ceil(len(batch) / largest), extent < batch.shape.extent
-        failures.append(Failure(objective.name, failed, pieces, message, extent, largest, is_cut))
+        failures.append(Failure(objective.name, failed_samples, pieces, message, extent, largest, is_cut))
+
+
+def _say_changes(objective: Objective, snapshot: StepSnapshot, pieces: int) -> None:
+    """Say once that what forward passes change has changed with each piece of a batch."""
+    names = snapshot.changing_names
+    if names and not snapshot.said_pieces:
+        snapshot.said_pieces = True
+        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+        logger.warning(
+            "forward passes of '%s' change %s%s: a batch that runs in %d pieces changes them %d times, where the whole "
+            "batch would once; with splittable=False it comes again as smaller batches",
+            objective.name,
+            ", ".join(names[:SHOWN_NAMES]),
+            more,
+            pieces,
+            pieces,
+        )
+
+
+def _remember(
+    objective: Objective, tensors: MicroBatch, batch: Batch, snapshot: StepSnapshot, device: torch.device
+) -> DoesNotFit | None:
+    """Take a snapshot; say so where not even that fits."""
+    try:
+        snapshot.take(tensors, batch.tensors)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        message = allocator_message(error)
+    else:
+        return None
+    release_memory(device)
+    return DoesNotFit(objective.name, len(batch), message, batch.shape.extent)
 
 
 def accumulate_gradients(
@@ -108,20 +157,28 @@ def accumulate_gradients(
     ranks: Communicator,
     step_weight: int,
     alone: bool = False,
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the loss terms of the whole batch, as shares of the step's, and what the pass hands on."""
+    before_next: Callable[[MicroBatch], None] | None = None,
+) -> tuple[dict[str, Tensor], dict[str, Any], frozenset[str]]:
+    """Return the loss terms of the whole batch, as shares of the step's, and what the pass hands on (:func:`joined`).
+
+    ``before_next`` is called with each part of the batch but the first, before its loss.
+    """
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
     _forget_gradients(objective)
     sums: dict[str, Tensor] = {}
-    added: list[dict[str, Tensor]] = []
+    added: list[dict[str, Any]] = []
+    weights: list[float] = []
     for done, part in split(batch.workload, tensors, len(batch), largest, alone=alone):
+        if added and before_next is not None:
+            before_next(part)
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
         weight = batch.workload.weight(part) / step_weight
+        weights.append(weight)
         if not weight and not ranks.reduces_in_backward:  # a mean over nothing is no number
             with torch.no_grad():
                 objective.loss(part)
-            added.append(_handed_on(part, tensors))
+            added.append(added_to(part, tensors))
             continue
         keep = objective.without_sum if objective.without_sum is not None and done < len(batch) else nullcontext
         with keep():
@@ -132,8 +189,8 @@ def accumulate_gradients(
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
-        added.append(_handed_on(part, tensors))
-    return sums, batch.workload.join(added) if len(added) > 1 else added[0]
+        added.append(added_to(part, tensors))
+    return sums, *joined(batch.workload, added, weights)
 
 
 def _forget_gradients(objective: Objective) -> None:
@@ -146,7 +203,3 @@ def _sum_of(terms: Mapping[str, Tensor]) -> Tensor:
     """Return the sum of loss terms."""
     values = list(terms.values())
     return values[0] if len(values) == 1 else torch.stack(values).sum()
-
-
-def _handed_on(part: MicroBatch, tensors: MicroBatch) -> dict[str, Tensor]:
-    return {name: tensor.detach() for name, tensor in part.items() if name not in tensors}

@@ -14,7 +14,6 @@ from trainauto.core.units import MIB
 from trainauto.engine.gradients import accumulate_gradients
 from trainauto.engine.optimizer_state import empty_step
 from trainauto.engine.reduce import reduce_reading
-from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.training import Training
 from trainauto.memory.monitor.oom import is_out_of_memory
 from trainauto.memory.monitor.release import release_memory
@@ -110,10 +109,9 @@ def untrained_step(run: Training, plan: Plan, *, steps_optimizers: bool = True) 
         steps_optimizers: run their step, too, with gradients of zero at learning rate 0.
     """
     batch = _largest_batch(run, plan)
-    snapshot = StepSnapshot(run.model.networks.values(), run.model.device)
-    snapshot.take()
+    tensors = run.model.feed_data(batch)
+    run.snapshot.take(tensors, batch.tensors)
     try:
-        tensors = run.model.feed_data(batch)
         largest = math.ceil(len(batch) / min(plan.micro_batches, len(batch)))
         weight = max(1, batch.workload.weight(batch.tensors))
         for objective in run.model.objectives():
@@ -122,7 +120,7 @@ def untrained_step(run: Training, plan: Plan, *, steps_optimizers: bool = True) 
             if steps_optimizers:
                 empty_step(objective.optimizer)
     finally:
-        snapshot.restore()
+        run.snapshot.undo()
     for optimizer in run.model.optimizers.values():
         optimizer.zero_grad(set_to_none=True)
 

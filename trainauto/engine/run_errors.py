@@ -1,9 +1,13 @@
 """Errors that end a run, and who is to save before each (:class:`~trainauto.core.errors.Saving`)."""
 
+from collections.abc import Sequence
+
 from trainauto.core.batch import Batch
 from trainauto.core.errors import Saving, TrainautoError
 from trainauto.engine.step_outcome import DoesNotFit
 from trainauto.memory.monitor.oom import in_words
+
+SHOWN_NAMES = 4
 
 
 class NothingFitsError(TrainautoError):
@@ -56,3 +60,27 @@ class GroupOutOfMemoryError(TrainautoError):
         )
         self.failure = failure
         self.batch = batch
+
+
+class CannotRepeatError(TrainautoError):
+    """A pass that ran out of memory cannot run again: it has changed what no step had changed before it.
+
+    There is no copy to begin from. Nothing is saved: the last checkpoint stands.
+
+    Args:
+        batch: leaves of the batch that it has changed.
+        state: buffers and parameters that it has changed.
+    """
+
+    def __init__(self, *, batch: Sequence[str] = (), state: Sequence[str] = ()) -> None:
+        changed = [
+            f"{', '.join(names[:SHOWN_NAMES])}{' ...' if len(names) > SHOWN_NAMES else ''} of {whose}"
+            for names, whose in ((batch, "its batch"), (state, "the model"))
+            if names
+        ]
+        super().__init__(
+            f"a pass ran out of memory after its forward pass had changed {' and '.join(changed)} in place, which no "
+            "step had changed before: there is no copy to run it again from.\n  This step is lost; the trained weights "
+            "are those before the pass. Go on from the last checkpoint, or with the next batch.\n  To have such steps "
+            "run again, compute with a copy (x = x - mean in place of x.sub_(mean))."
+        )

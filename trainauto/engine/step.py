@@ -21,6 +21,7 @@ from trainauto.core.plan import Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
+from trainauto.engine.handed_on import say_means
 from trainauto.engine.run_errors import GroupOutOfMemoryError, OptimizerOutOfMemoryError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients, StepOutcome, Stepped
@@ -92,7 +93,7 @@ def optimize_parameters(
             settings leave such a pass out.
         RankAbortedError, GroupOutOfMemoryError, OptimizerOutOfMemoryError: the run cannot continue.
     """
-    step = _Step(model, batch, settings, snapshot or StepSnapshot(model.networks.values(), model.device), ranks)
+    step = _Step(model, batch, settings, snapshot or StepSnapshot.of(model), ranks)
     for objective in model.objectives():
         gradients = step.gradients_of_all_ranks(objective)
         if isinstance(gradients, DoesNotFit):
@@ -156,7 +157,7 @@ class _Step:
         if worst == OK or isinstance(mine, DoesNotFit):
             return mine
         objective.optimizer.zero_grad(set_to_none=True)
-        self._snapshot.restore()
+        self._snapshot.give_back()
         return DoesNotFit.elsewhere(objective.name)
 
     def update_weights(self, objective: Objective, gradients: Gradients) -> None:
@@ -180,7 +181,7 @@ class _Step:
             self._skipped.append(objective.name)
         self._has_stepped = True
         self._snapshot.commit_pass()
-        self._ranks.broadcast_tensors(self._snapshot.changing())
+        self._snapshot.share(self._ranks)
 
     def finish(self) -> Stepped:
         """Move the averages; return what the step gave."""
@@ -200,7 +201,7 @@ class _Step:
     def _leave_out(self, objective: Objective) -> None:
         """Undo a pass: its weights stay, and so do the buffers that it has changed."""
         objective.optimizer.zero_grad(set_to_none=True)
-        self._snapshot.restore()
+        self._snapshot.leave_out()
         self._non_finite.append(objective.name)
 
     def _gradients_here(self, objective: Objective) -> Gradients | DoesNotFit:
@@ -228,6 +229,8 @@ class _Step:
             )
         if isinstance(gradients, Gradients):
             self._tensors = {**self._tensors, **gradients.handed_on}
+            if objective is not self._model.objectives()[-1]:
+                say_means(objective.name, gradients.means, self._snapshot.said_means)
         return gradients
 
     def _size_axis(self) -> Axis | None:

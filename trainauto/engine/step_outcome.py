@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -67,12 +68,21 @@ class DoesNotFit:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how it came about."""
+    """What computing the gradients of a pass gave.
+
+    Attributes:
+        terms: its loss terms.
+        handed_on: what it adds to the batch, for the passes after it.
+        split: how it ran.
+        failures: how often it ran out of memory before.
+        means: names of numbers that are handed on as means over the parts of the batch.
+    """
 
     terms: dict[str, Tensor]
-    handed_on: dict[str, Tensor]
+    handed_on: dict[str, Any]
     split: MicrobatchSplit
     failures: tuple[Failure, ...] = ()
+    means: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

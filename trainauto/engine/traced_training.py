@@ -58,7 +58,7 @@ class TracedModel:
         self._batch_of = batch_of
         self._max_norm = max_norm
         make_optimizer_state(model.optimizers.values())
-        self._snapshot = StepSnapshot(model.networks.values(), model.device)
+        self._snapshot = StepSnapshot.of(model)
         self._settled = False
         self._ends_early = ends_early
         self._libraries = libraries
@@ -77,14 +77,15 @@ class TracedModel:
         """
         averages = [average.network for average in self.model.averages.values()]
         held = [*self.model.networks.values(), *averages, *self.model.optimizers.values(), *self._sum_buffers]
-        # The very first step also copies buffers of which no later one is known to copy any.
-        copies = not self._settled and any(True for network in self.model.networks.values() for _ in network.buffers())
+        # The very first step also copies buffers of which no later one is known to copy any; and one that finds a batch
+        # changed in place copies less than the next.
+        copies = not self._settled and self._snapshot.is_learning
         return trace(
             lambda: self.step(plan),
             steps=steps,
             held=held,
             device_type=self.model.device.type,
-            ends_early=self._ends_early and not copies,
+            ends_early=lambda: self._ends_early and not copies and not self._snapshot.has_learned,
             libraries=self._libraries,
             told=self._told,
         )

@@ -93,7 +93,7 @@ class Training:
     snapshot: StepSnapshot = field(init=False)
 
     def __post_init__(self) -> None:
-        self.snapshot = StepSnapshot(self.model.networks.values(), self.model.device)
+        self.snapshot = StepSnapshot.of(self.model)
 
     @property
     def controls(self) -> Controls:

@@ -21,7 +21,7 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
-from trainauto.engine.run_errors import NothingFitsError
+from trainauto.engine.run_errors import CannotRepeatError, NothingFitsError
 from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
@@ -198,6 +198,8 @@ class AdaptiveLoop:
 
         Raises:
             NothingFitsError: memory runs out, and there is no smaller plan.
+            CannotRepeatError: memory runs out after the loss has changed in place what no step had changed before. The
+                weights are as before; the batch is lost, and the loop may go on with the next one.
             NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective. With
                 SpikeGuard the step leaves them alone.
             GivenUpError: SpikeGuard has gone back often enough.
@@ -205,8 +207,8 @@ class AdaptiveLoop:
         run = self.training
         try:
             record = train_step(run, batch, self._data_seconds)
-        except NothingFitsError:
-            self._untrained = None  # it went back to the loader
+        except (NothingFitsError, CannotRepeatError):
+            self._untrained = None  # it went back to the loader, or is not what the loader gave any more
             raise
         self._untrained = None
         if record is None:

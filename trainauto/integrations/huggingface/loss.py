@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trainauto.engine.snapshot import StepSnapshot
+from trainauto.engine.value_copies import copied
 from trainauto.integrations.huggingface.rehearsal import rehearsed
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.samples import NestedSamples
@@ -226,7 +227,8 @@ def _of_noisy(
 
 
 def _rebuilt(structure: Structure, workload: NestedSamples, leaves: Mapping[str, Any], cut: tuple[int, int]) -> Any:
-    return structure.rebuild(workload.part(leaves, *cut))
+    # Models may change their inputs in place: each loss gets its own.
+    return structure.rebuild({name: copied(leaf) for name, leaf in workload.part(leaves, *cut).items()})
 
 
 def _mean(values: Sequence[float], weights: Sequence[int]) -> float:

@@ -89,7 +89,7 @@ def _gradients(run: Training, batch: Batch) -> Gradients | DoesNotFit:
     if worst == OK or isinstance(mine, DoesNotFit):
         return mine
     objective.optimizer.zero_grad(set_to_none=True)
-    run.snapshot.restore()
+    run.snapshot.give_back()
     return DoesNotFit.elsewhere(objective.name)
 
 
@@ -107,7 +107,7 @@ def is_left_out(run: Training, grad_norm: Any) -> bool:
     logger.warning("the gradient norm is %s: this step leaves the weights alone", norm)
     (objective,) = run.model.objectives()
     objective.optimizer.zero_grad(set_to_none=True)
-    run.snapshot.restore()
+    run.snapshot.leave_out()
     return True
 
 
@@ -125,8 +125,8 @@ def finish(
         left_out: whether they were since the gradients were no finite numbers.
     """
     run.snapshot.commit_pass()
+    run.snapshot.share(run.ranks)
     run.snapshot.commit_step()
-    run.ranks.broadcast_tensors(run.snapshot.changing())
     peak: PeakReading | None = run.meter.end_window()
     (objective,) = run.model.objectives()
     name, gradients, batch = objective.name, pending.gradients, pending.batch
