@@ -12,7 +12,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
-from trainauto.core.workload import UnequalSamples, split
+from trainauto.core.workload import UnequalSamples, split, weight_of
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients
@@ -58,7 +58,7 @@ def compute_gradients(
     size: Axis | None,
     begin: MicrobatchSplit,
     ranks: Communicator,
-    step_weight: int,
+    step_weight: float,
 ) -> Gradients | DoesNotFit:
     """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller samples.
 
@@ -72,10 +72,10 @@ def compute_gradients(
     snapshot.take()
     while True:
         try:
-            terms, handed_on = accumulate_gradients(objective, tensors, batch, largest, ranks, step_weight, alone)
+            terms, handed_on, told = accumulate_gradients(objective, tensors, batch, largest, ranks, step_weight, alone)
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
-            return Gradients(terms, handed_on, split, tuple(failures))
+            return Gradients(terms, handed_on, split, tuple(failures), told)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -106,18 +106,19 @@ def accumulate_gradients(
     batch: Batch,
     largest: int,
     ranks: Communicator,
-    step_weight: int,
+    step_weight: float,
     alone: bool = False,
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the loss terms of the whole batch, as shares of the step's, and what the pass hands on."""
+) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
+    """Return the loss terms of the whole batch, as shares of the step's, what the pass hands on, and which are told."""
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
     _forget_gradients(objective)
     sums: dict[str, Tensor] = {}
+    told: tuple[str, ...] = ()
     added: list[dict[str, Tensor]] = []
     for done, part in split(batch.workload, tensors, len(batch), largest, alone=alone):
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
-        weight = batch.workload.weight(part) / step_weight
+        weight = weight_of(batch.workload, part) / step_weight if step_weight else 0.0
         if not weight and not ranks.reduces_in_backward:  # a mean over nothing is no number
             with torch.no_grad():
                 objective.loss(part)
@@ -129,11 +130,12 @@ def accumulate_gradients(
             total = _sum_of(terms) * (weight * factor)
             scaler = objective.scaler
             (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
+        told = tuple(name for name, value in terms.items() if not value.requires_grad)
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
         added.append(_handed_on(part, tensors))
-    return sums, batch.workload.join(added) if len(added) > 1 else added[0]
+    return sums, batch.workload.join(added) if len(added) > 1 else added[0], told
 
 
 def _forget_gradients(objective: Objective) -> None:
@@ -143,10 +145,11 @@ def _forget_gradients(objective: Objective) -> None:
 
 
 def _sum_of(terms: Mapping[str, Tensor]) -> Tensor:
-    """Return the sum of loss terms."""
-    values = list(terms.values())
+    """Return the sum of loss terms; those without gradients are not minimised."""
+    values = [term for term in terms.values() if term.requires_grad] or list(terms.values())
     return values[0] if len(values) == 1 else torch.stack(values).sum()
 
 
 def _handed_on(part: MicroBatch, tensors: MicroBatch) -> dict[str, Tensor]:
-    return {name: tensor.detach() for name, tensor in part.items() if name not in tensors}
+    added = {name: value for name, value in part.items() if name not in tensors}
+    return {name: value.detach() if isinstance(value, Tensor) else value for name, value in added.items()}

@@ -67,12 +67,16 @@ class DoesNotFit:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how it came about."""
+    """What computing the gradients of a pass gave: its loss terms, what it hands on, and how it came about.
+
+    Terms named in ``told`` have no gradients: they are reported, and not minimised.
+    """
 
     terms: dict[str, Tensor]
     handed_on: dict[str, Tensor]
     split: MicrobatchSplit
     failures: tuple[Failure, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class Stepped:
         failures: passes that ran out of memory on the way, in order.
         pieces: how each pass ran in the end that did not run as the plan says.
         non_finite: passes whose gradients were no finite numbers, so that their weights were left alone.
+        told: loss terms without gradients, which are reported and not minimised.
     """
 
     losses: Mapping[str, float]
@@ -96,6 +101,7 @@ class Stepped:
     failures: tuple[Failure, ...] = field(default=())
     pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     non_finite: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 StepOutcome = Stepped | DoesNotFit
