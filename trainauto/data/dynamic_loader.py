@@ -19,7 +19,7 @@ from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
 from trainauto.data.documented_names import DocumentedSetters
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.data.same_samples import check_samples_are_those_of
+from trainauto.data.same_samples import check_as_many, check_samples_are_those_of
 from trainauto.data.sampler import (
     DynamicBatchSampler,
     LoggedBatch,
@@ -95,6 +95,7 @@ class DynamicDataLoader(DocumentedSetters):
         self._rank = rank
         self._stream = stream or ShuffledStream(len(dataset), seed)
         self._batcher = new_batcher(self._stream, sharding)
+        self._samples = len(dataset)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._outlives_sigterm = outlives_sigterm
@@ -108,6 +109,11 @@ class DynamicDataLoader(DocumentedSetters):
         self._logged: Sequence[LoggedBatch] | None = None
         self._next_logged = 0
         self._last_logged_draw = 0
+
+    @property
+    def position(self) -> int:
+        """Position in the stream of samples behind the last batch that was handed out."""
+        return self._tail.next_draw.first_sample + self._given
 
     @property
     def loads_here(self) -> bool:
@@ -235,6 +241,7 @@ class DynamicDataLoader(DocumentedSetters):
         return max(1, draw.batch_size - self._given // self.sharding.world_size)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
+        check_as_many(self._samples, self.dataset)
         collated = next(workers)
         self._fetched += 1
         if isinstance(collated, InputError):
@@ -265,7 +272,7 @@ class DynamicDataLoader(DocumentedSetters):
             "tail": tail.to_dict(),
             "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
-            "samples": len(self.dataset),
+            "samples": self._samples,
             "checksums": dict(self.dataset.checksums()),
             "shares": list(self.sharding.weights),
             **({"stream": stream} if (stream := self._stream.state_dict()) else {}),

@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +22,7 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
+from trainauto.engine.random_state import kept_random_state, random_state_on, set_random_state_on
 from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
@@ -122,6 +124,7 @@ class AdaptiveLoop:
         values = {"batch_size": batch_size, "size": size, "tokens": tokens}
         drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths, weigh, workload)
         self._samples, axes = drawn.samples, drawn.growth.axes
+        self._epoch_samples = len(drawn.samples)
         given = [objectives] if isinstance(objectives, ModelObjective) else list(objectives)
         self._model = LoopModel(model, given, drawn.structure)
         self._automation = LoopController.of(settings or {}, axes)
@@ -159,7 +162,7 @@ class AdaptiveLoop:
     @property
     def epoch(self) -> int:
         """Whole epochs that were trained."""
-        return self.progress.samples // len(self._samples)
+        return self.progress.samples // self._epoch_samples
 
     def batches(self, epochs: int | None = None) -> Iterator[Batch]:
         """Yield batches until so many epochs have been trained in all; without end where nobody says.
@@ -172,7 +175,7 @@ class AdaptiveLoop:
         """
         self._begin(epochs)
         self._take_back()
-        if epochs is not None and self.progress.samples >= epochs * len(self._samples):
+        if epochs is not None and self.progress.samples >= epochs * self._epoch_samples:
             logger.warning(
                 "nothing to train: %d epochs are asked for in all, and as many were trained before: batches(epochs=%d) "
                 "trains one more",
@@ -182,7 +185,7 @@ class AdaptiveLoop:
         if self.stop_reason:
             logger.warning("%s", words_of_end(self.stop_reason))
         batches = iter(self.training.loader)
-        while not self.stop_reason and (epochs is None or self.progress.samples < epochs * len(self._samples)):
+        while not self.stop_reason and (epochs is None or self.progress.samples < epochs * self._epoch_samples):
             start = time.perf_counter()
             batch = next_batch(self.training, batches)
             self._data_seconds = time.perf_counter() - start
@@ -196,28 +199,60 @@ class AdaptiveLoop:
     def step(self, batch: Batch) -> LoopStep:
         """Train a batch: every objective's loss, gradients and optimizer, in turn.
 
+        A batch that was trained before is trained again, as PPO does in its epochs: a step more, but no samples more in
+        :attr:`progress`. Where it does not fit in any pieces then, it is left out. A batch whose samples are still to
+        come, since it went back, is not trained.
+
         Raises:
             NothingFitsError: memory runs out, and there is no smaller plan.
             NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective. With
                 SpikeGuard the step leaves them alone.
             GivenUpError: SpikeGuard has gone back often enough.
         """
-        run = self.training
+        run, is_again = self.training, not self._is_in_hand(batch)
+        if is_again and not self._was_trained(batch):
+            logger.warning(
+                "a batch was passed to step() whose samples come again: it is not trained; go on to the next batch"
+            )
+            return LoopStep.not_trained(batch, out_of_memory=0)
         try:
-            record = train_step(run, batch, self._data_seconds)
+            record = train_step(run, batch, 0.0 if is_again else self._data_seconds)
         except NothingFitsError:
-            self._untrained = None  # it went back to the loader
+            self._take_note(batch, is_again=is_again)
             raise
-        self._untrained = None
         if record is None:
+            self._take_note(batch, is_again=is_again)
             self._given_back += 1
             return LoopStep.not_trained(batch)
+        before = run.progress
         take_in(run, record)
+        if is_again:
+            run.progress = replace(run.progress, samples=before.samples, tokens=before.tokens)
+        else:
+            self._untrained = None
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
         told, self._given_back = self._given_back, 0
         self._undo()
         return LoopStep.of(record, decisions, told)
+
+    def _is_in_hand(self, batch: Batch) -> bool:
+        """Say whether a batch is the one that was given last, and is not trained yet."""
+        mine = self._untrained
+        return mine is not None and (mine.first_sample, len(mine)) == (batch.first_sample, len(batch))
+
+    def _was_trained(self, batch: Batch) -> bool:
+        """Say whether all samples of a batch were trained before."""
+        in_hand = len(self._untrained) if self._untrained is not None else 0
+        return batch.first_sample + len(batch) <= self.training.loader.position - in_hand
+
+    def _take_note(self, batch: Batch, *, is_again: bool) -> None:
+        """Have a batch that does not fit come again from the loader, to which it went back, or leave it out."""
+        if not is_again:
+            self._untrained = None
+            return
+        self.training.loader.withdraw(batch)
+        logger.warning("a batch that was trained before does not fit now: it is left out, and does not come again")
 
     def _undo(self) -> None:
         """Go back, or end the loop, where that was decided."""
@@ -256,13 +291,18 @@ class AdaptiveLoop:
         return self._model.structure.rebuild(batch.tensors)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place in the stream of samples, the counters, and what the controller knows.
+        """Return the place in the stream of samples, the counters, what the controller knows, and random generators.
 
-        Model and optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
+        The generators are those of Python, NumPy, and torch on the CPU and the devices of the model. Model and
+        optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
         """
         with as_not_drawn(self.training.loader, self._untrained):
-            progress = vars(self.progress).copy()
-            return {"progress": progress, **self._watchers.state_dict(), **self.training.decided_parts()}
+            return {
+                "progress": vars(self.progress).copy(),
+                "random": random_state_on(self._model.devices),
+                **self._watchers.state_dict(),
+                **self.training.decided_parts(),
+            }
 
     def _take_back(self) -> None:
         """Have a batch that was not trained come again."""
@@ -273,6 +313,9 @@ class AdaptiveLoop:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`; call it before the first batch is asked for.
 
+        Random generators are as they were then: draw nothing between this and the first batch. The log says where the
+        state holds none, or those of other devices.
+
         Raises:
             InputError: it is no such state, or the dataset has another number of samples now.
         """
@@ -281,6 +324,20 @@ class AdaptiveLoop:
         self.training.load_decided_parts(state)
         self._watchers.take_up(self.training, state)
         self.training.progress = Progress.from_dict(state["progress"])
+        self._take_up_generators(state.get("random"))
+
+    def _take_up_generators(self, state: Mapping[str, Any] | None) -> None:
+        if state is None:
+            logger.warning(
+                "the state holds no random generators, as an earlier version wrote it: what the model draws (dropout) "
+                "differs from a run without the break"
+            )
+        elif others := set_random_state_on(self._model.devices, state):
+            logger.warning(
+                "the state holds random generators of %s: what the model draws on devices (dropout) differs from a run "
+                "without the break",
+                others,
+            )
 
     def close(self) -> None:
         """End the workers, take the budget off this process, and close what is written."""
@@ -306,7 +363,8 @@ class AdaptiveLoop:
         if self._has_begun:
             return
         try:
-            self._prepare(epochs)
+            with kept_random_state(self._model.devices):
+                self._prepare(epochs)
         except BaseException:
             lift_budget(self.training)
             raise

@@ -108,6 +108,16 @@ class LoopModel(BaseModel):
         return self._objectives
 
     @property
+    def devices(self) -> list[torch.device]:
+        """Devices of the module besides the CPU, in the order of its parameters and buffers."""
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        return [
+            device
+            for device in dict.fromkeys(tensor.device for tensor in tensors)
+            if device.type not in ("cpu", "meta")
+        ]
+
+    @property
     def checkpoints_gradients(self) -> bool:
         """Whether blocks run again in the backward pass: models of transformers say so in an attribute of their own."""
         own = any(getattr(module, "gradient_checkpointing", False) is True for module in self.module.modules())

@@ -305,11 +305,12 @@ def sized_dimensions(
 
 def _is_same(leaf: Any, other: Any) -> bool:
     """Say whether two parts of a batch were given the same thing."""
-    if not (isinstance(leaf, Whole) and isinstance(other, Whole)) or type(leaf.value) is not type(other.value):
+    one, two = (part.value if isinstance(part, Whole) else part for part in (leaf, other))
+    if type(one) is not type(two):
         return False
-    if isinstance(leaf.value, Tensor):
-        return torch.equal(leaf.value, other.value)
-    return bool(np.array_equal(leaf.value, other.value) if isinstance(leaf.value, np.ndarray) else leaf == other)
+    if isinstance(one, Tensor):
+        return torch.equal(one, two)
+    return bool(np.array_equal(one, two) if isinstance(one, np.ndarray) else one == two)
 
 
 def _values(leaf: Any) -> int:
