@@ -252,7 +252,9 @@ class AdaptiveLoop:
             self._untrained = None
             return
         self.training.loader.withdraw(batch)
-        logger.warning("a batch that was trained before does not fit now: it is left out, and does not come again")
+        logger.warning(
+            "a batch that was trained before does not fit now: it is left out, and its samples do not come again"
+        )
 
     def _undo(self) -> None:
         """Go back, or end the loop, where that was decided."""
@@ -321,6 +323,7 @@ class AdaptiveLoop:
         """
         if lacking := {"progress", "loader", "controls", "automations"} - state.keys():
             raise InputError(f"this is no state_dict of an AdaptiveLoop: it has no {', no '.join(sorted(lacking))}")
+        self._untrained = None  # the state says what comes next
         self.training.load_decided_parts(state)
         self._watchers.take_up(self.training, state)
         self.training.progress = Progress.from_dict(state["progress"])

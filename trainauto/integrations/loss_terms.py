@@ -66,8 +66,9 @@ class ReturnedLoss:
         said = []
         if self.unsummed:
             said.append(
-                f"the loss of '{objective}' returns '{TOTAL}', which is minimised: {_quoted(self.unsummed)} beside it "
-                f"only reported. Detach what is a part of it; or call '{TOTAL}' otherwise to minimise the sum"
+                f"of what the loss of '{objective}' returns, '{TOTAL}' alone is minimised, and "
+                f"{_quoted(self.unsummed)} only reported. Detach what is a part of it; to minimise the sum, give "
+                f"'{TOTAL}' another name"
             )
         if self.unreported:
             said.append(

@@ -113,7 +113,9 @@ class NestedSamples:
         """
         if self._weigh is None:
             return self.template.samples_of(tensors)
-        weight = self._weigh(self.template.structure.rebuild({name: tensors[name] for name in self.template.leaves}))
+        weight: Any = self._weigh(
+            self.template.structure.rebuild({name: tensors[name] for name in self.template.leaves})
+        )
         if isinstance(weight, Tensor) and weight.numel() == 1:
             return float(weight.detach())
         if not isinstance(weight, Real):
