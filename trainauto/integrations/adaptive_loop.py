@@ -68,15 +68,15 @@ class AdaptiveLoop:
     Args:
         model: what is trained; several networks in an ``nn.ModuleDict``. Put it into training mode and on its device.
         objectives: what is minimised, in the order of each step.
-        dataset: map-style.
+        dataset: map-style; its length stays as it is while it is trained.
         batch_size: samples of a step; an int stays.
         size: size of a sample, such as the side of a crop; grows before the batch does.
         resize: makes a sample of a size.
         tokens: padded tokens of a step, samples times the longest.
         lengths: tokens of each sample.
         collate_fn: makes samples a batch; torch's default.
-        weigh: what the loss of a batch is a mean over, where that is not its samples: supervised tokens, say. Parts of
-            a batch then weigh as much.
+        weigh: what the loss of a batch is a mean over, where that is not its samples: supervised tokens, the sum of
+            their classes' weights. Any finite number of at least 0, that of a batch the sum over its parts.
         workload: how batches are divided, where their first dimension is not the sample.
         memory_budget: ``"2GiB"``: on CUDA of the card, on a CPU what steps take beside what is held before.
         settings: of the controller: ``target_vram_usage``, ``policy``, ...; see
