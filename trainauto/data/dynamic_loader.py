@@ -51,6 +51,9 @@ class DynamicDataLoader(DocumentedSetters):
     - :meth:`state_dict` holds a position in the stream, not a count of batches; a resume draws on from there at once.
     - On several ranks each loader gives its rank's samples of the same draws, and no two of them give the same.
 
+    Attributes:
+        samples: of an epoch.
+
     Call it from one thread. Use it as a context manager, or call :meth:`close`, to end the workers.
 
     Args:
@@ -95,7 +98,7 @@ class DynamicDataLoader(DocumentedSetters):
         self._rank = rank
         self._stream = stream or ShuffledStream(len(dataset), seed)
         self._batcher = new_batcher(self._stream, sharding)
-        self._samples = len(dataset)
+        self.samples = len(dataset)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._outlives_sigterm = outlives_sigterm
@@ -241,7 +244,7 @@ class DynamicDataLoader(DocumentedSetters):
         return max(1, draw.batch_size - self._given // self.sharding.world_size)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
-        check_as_many(self._samples, self.dataset)
+        check_as_many(self.samples, self.dataset)
         collated = next(workers)
         self._fetched += 1
         if isinstance(collated, InputError):
@@ -272,7 +275,7 @@ class DynamicDataLoader(DocumentedSetters):
             "tail": tail.to_dict(),
             "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
-            "samples": self._samples,
+            "samples": self.samples,
             "checksums": dict(self.dataset.checksums()),
             "shares": list(self.sharding.weights),
             **({"stream": stream} if (stream := self._stream.state_dict()) else {}),

@@ -4,7 +4,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -22,15 +21,17 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
-from trainauto.engine.random_state import kept_random_state, random_state_on, set_random_state_on
+from trainauto.engine.random_state import kept_random_state, random_state_on
 from trainauto.engine.run_errors import NothingFitsError
-from trainauto.engine.train_step import next_batch, take_in
+from trainauto.engine.train_step import next_batch
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
+from trainauto.integrations.batch_turn import BatchTurn
 from trainauto.integrations.coupling import say_coupling
 from trainauto.integrations.loop_axes import Values
 from trainauto.integrations.loop_controller import LoopController
 from trainauto.integrations.loop_forecast import predict_from_small_steps, predict_from_traces
+from trainauto.integrations.loop_generators import take_up_generators
 from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_kinds
 from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, warn_of_environment
 from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
@@ -124,7 +125,6 @@ class AdaptiveLoop:
         values = {"batch_size": batch_size, "size": size, "tokens": tokens}
         drawn = LoopSamples.of(dataset, collate_fn, values, resize, lengths, weigh, workload)
         self._samples, axes = drawn.samples, drawn.growth.axes
-        self._epoch_samples = len(drawn.samples)
         given = [objectives] if isinstance(objectives, ModelObjective) else list(objectives)
         self._model = LoopModel(model, given, drawn.structure)
         self._automation = LoopController.of(settings or {}, axes)
@@ -147,7 +147,7 @@ class AdaptiveLoop:
             leaves_out_non_finite=self._watchers.go_back,
         )
         self._reports = LoopReports(run_directory)
-        self._untrained: Batch | None = None
+        self._turn = BatchTurn(loader)
 
     @property
     def progress(self) -> Progress:
@@ -162,7 +162,7 @@ class AdaptiveLoop:
     @property
     def epoch(self) -> int:
         """Whole epochs that were trained."""
-        return self.progress.samples // self._epoch_samples
+        return self.progress.samples // self.training.loader.samples
 
     def batches(self, epochs: int | None = None) -> Iterator[Batch]:
         """Yield batches until so many epochs have been trained in all; without end where nobody says.
@@ -174,24 +174,20 @@ class AdaptiveLoop:
             epochs: counted from the very first sample, also after :meth:`load_state_dict`.
         """
         self._begin(epochs)
-        self._take_back()
-        if epochs is not None and self.progress.samples >= epochs * self._epoch_samples:
-            logger.warning(
-                "nothing to train: %d epochs are asked for in all, and as many were trained before: batches(epochs=%d) "
-                "trains one more",
-                epochs,
-                self.epoch + 1,
-            )
+        self._turn.take_back()
+        if not self._turn.is_left(self.training, epochs):
+            what = "nothing to train: %d epochs are asked for in all, and as many were trained before: "
+            logger.warning(what + "batches(epochs=%d) trains one more", epochs, self.epoch + 1)
         if self.stop_reason:
             logger.warning("%s", words_of_end(self.stop_reason))
         batches = iter(self.training.loader)
-        while not self.stop_reason and (epochs is None or self.progress.samples < epochs * self._epoch_samples):
+        while not self.stop_reason and self._turn.is_left(self.training, epochs):
             start = time.perf_counter()
             batch = next_batch(self.training, batches)
             self._data_seconds = time.perf_counter() - start
-            self._untrained = batch
+            self._turn.in_hand = batch
             yield batch
-            if self._untrained is batch:
+            if self._turn.in_hand is batch:
                 raise InputError("the batch before was not passed to step(): no sample is left out")
             if self._has_gone_back:
                 batches, self._has_gone_back = iter(self.training.loader), False
@@ -199,9 +195,8 @@ class AdaptiveLoop:
     def step(self, batch: Batch) -> LoopStep:
         """Train a batch: every objective's loss, gradients and optimizer, in turn.
 
-        A batch that was trained before is trained again, as PPO does in its epochs: a step more, but no samples more in
-        :attr:`progress`. Where it does not fit in any pieces then, it is left out. A batch whose samples are still to
-        come, since it went back, is not trained.
+        A batch that was trained before is trained again, as PPO does: a step more, and no samples more in
+        :attr:`progress`. Where it does not fit then, it is left out. One that went back is not trained.
 
         Raises:
             NothingFitsError: memory runs out, and there is no smaller plan.
@@ -209,52 +204,24 @@ class AdaptiveLoop:
                 SpikeGuard the step leaves them alone.
             GivenUpError: SpikeGuard has gone back often enough.
         """
-        run, is_again = self.training, not self._is_in_hand(batch)
-        if is_again and not self._was_trained(batch):
-            logger.warning(
-                "a batch was passed to step() whose samples come again: it is not trained; go on to the next batch"
-            )
+        run, is_first = self.training, self._turn.has_come(batch)
+        if not (is_first or self._turn.is_over(batch)):
             return LoopStep.not_trained(batch, out_of_memory=0)
         try:
-            record = train_step(run, batch, 0.0 if is_again else self._data_seconds)
+            record = train_step(run, batch, self._data_seconds if is_first else 0.0)
         except NothingFitsError:
-            self._take_note(batch, is_again=is_again)
+            self._turn.went_back(batch)
             raise
         if record is None:
-            self._take_note(batch, is_again=is_again)
+            self._turn.went_back(batch)
             self._given_back += 1
             return LoopStep.not_trained(batch)
-        before = run.progress
-        take_in(run, record)
-        if is_again:
-            run.progress = replace(run.progress, samples=before.samples, tokens=before.tokens)
-        else:
-            self._untrained = None
+        self._turn.take_in(run, batch, record)
         decisions = tuple(run.journal.take())
         self._reports.step(record, decisions, run.progress)
         told, self._given_back = self._given_back, 0
         self._undo()
         return LoopStep.of(record, decisions, told)
-
-    def _is_in_hand(self, batch: Batch) -> bool:
-        """Say whether a batch is the one that was given last, and is not trained yet."""
-        mine = self._untrained
-        return mine is not None and (mine.first_sample, len(mine)) == (batch.first_sample, len(batch))
-
-    def _was_trained(self, batch: Batch) -> bool:
-        """Say whether all samples of a batch were trained before."""
-        in_hand = len(self._untrained) if self._untrained is not None else 0
-        return batch.first_sample + len(batch) <= self.training.loader.position - in_hand
-
-    def _take_note(self, batch: Batch, *, is_again: bool) -> None:
-        """Have a batch that does not fit come again from the loader, to which it went back, or leave it out."""
-        if not is_again:
-            self._untrained = None
-            return
-        self.training.loader.withdraw(batch)
-        logger.warning(
-            "a batch that was trained before does not fit now: it is left out, and its samples do not come again"
-        )
 
     def _undo(self) -> None:
         """Go back, or end the loop, where that was decided."""
@@ -298,7 +265,7 @@ class AdaptiveLoop:
         The generators are those of Python, NumPy, and torch on the CPU and the devices of the model. Model and
         optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
         """
-        with as_not_drawn(self.training.loader, self._untrained):
+        with as_not_drawn(self.training.loader, self._turn.in_hand):
             return {
                 "progress": vars(self.progress).copy(),
                 "random": random_state_on(self._model.devices),
@@ -306,41 +273,21 @@ class AdaptiveLoop:
                 **self.training.decided_parts(),
             }
 
-    def _take_back(self) -> None:
-        """Have a batch that was not trained come again."""
-        if self._untrained is not None:
-            self.training.loader.requeue(self._untrained)
-            self._untrained = None
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`; call it before the first batch is asked for.
 
-        Random generators are as they were then: draw nothing between this and the first batch. The log says where the
-        state holds none, or those of other devices.
+        Random generators are as they were then. The log says where the state holds none, or those of other devices.
 
         Raises:
             InputError: it is no such state, or the dataset has another number of samples now.
         """
         if lacking := {"progress", "loader", "controls", "automations"} - state.keys():
             raise InputError(f"this is no state_dict of an AdaptiveLoop: it has no {', no '.join(sorted(lacking))}")
-        self._untrained = None  # the state says what comes next
+        self._turn.in_hand = None  # the state says what comes next
         self.training.load_decided_parts(state)
         self._watchers.take_up(self.training, state)
         self.training.progress = Progress.from_dict(state["progress"])
-        self._take_up_generators(state.get("random"))
-
-    def _take_up_generators(self, state: Mapping[str, Any] | None) -> None:
-        if state is None:
-            logger.warning(
-                "the state holds no random generators, as an earlier version wrote it: what the model draws (dropout) "
-                "differs from a run without the break"
-            )
-        elif others := set_random_state_on(self._model.devices, state):
-            logger.warning(
-                "the state holds random generators of %s: what the model draws on devices (dropout) differs from a run "
-                "without the break",
-                others,
-            )
+        take_up_generators(self._model.devices, state.get("random"))
 
     def close(self) -> None:
         """End the workers, take the budget off this process, and close what is written."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import InputError, Problem
+from trainauto.core.errors import InputError
 from trainauto.core.plan import BATCH_SIZE, BatchShape
 from trainauto.core.workload import Tensors
 from trainauto.integrations.structure import Structure
+from trainauto.integrations.weighing import number_of
 
 logger = logging.getLogger(__name__)
 
@@ -113,18 +113,9 @@ class NestedSamples:
         """
         if self._weigh is None:
             return self.template.samples_of(tensors)
-        weight: Any = self._weigh(
-            self.template.structure.rebuild({name: tensors[name] for name in self.template.leaves})
+        return number_of(
+            self._weigh(self.template.structure.rebuild({name: tensors[name] for name in self.template.leaves}))
         )
-        if isinstance(weight, Tensor) and weight.numel() == 1:
-            return float(weight.detach())
-        if not isinstance(weight, Real):
-            kind = f"a tensor of shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else type(weight).__name__
-            advice = (
-                "It returns what the loss of a batch is a mean over, as one number: its labels, their class weights."
-            )
-            raise InputError(Problem(f"weigh returns {kind}", advice=advice))
-        return float(weight)
 
     def shape(self, tensors: Tensors) -> BatchShape:
         """Say how many samples a batch has, and how large they are."""
