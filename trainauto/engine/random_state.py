@@ -71,8 +71,8 @@ def _set_host_state(state: Mapping[str, Any]) -> None:
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(state["torch"])
+    np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"].cpu())  # a checkpoint may be loaded to a card
 
 
 def random_state_on(devices: Sequence[torch.device]) -> dict[str, Any]:

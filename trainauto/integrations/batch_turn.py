@@ -27,9 +27,9 @@ class BatchTurn:
         self.in_hand: Batch | None = None
 
     def has_come(self, batch: Batch) -> bool:
-        """Say whether a batch is the one in hand, whose samples are trained by it for the first time this epoch."""
+        """Say whether a batch is the one in hand, by what it holds: it may have been copied."""
         mine = self.in_hand
-        return mine is not None and (mine.first_sample, len(mine)) == (batch.first_sample, len(batch))
+        return mine is not None and (mine.first_sample, mine.names) == (batch.first_sample, batch.names)
 
     def is_over(self, batch: Batch) -> bool:
         """Say whether all samples of a batch were trained before; where not, they come again. The log says so."""

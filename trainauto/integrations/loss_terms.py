@@ -58,6 +58,11 @@ class ReturnedLoss:
         others = {key: value for key, value in result.items() if key != TOTAL}
         told = {key: _scalar(value, total.device).detach() for key, value in others.items() if _is_number(value)}
         unsummed = tuple(key for key in told if isinstance(others[key], Tensor) and others[key].requires_grad)
+        if unsummed and not total.requires_grad:
+            raise InputError(
+                f"of what the loss of '{objective}' returns, '{TOTAL}' is minimised and has no gradient, and "
+                f"{_quoted(unsummed)} only reported: do not detach '{TOTAL}', or give it another name"
+            )
         unreported = tuple(key for key, value in others.items() if key not in told and value is not None)
         return cls({TOTAL: total.reshape(()), **told}, unsummed, unreported)
 

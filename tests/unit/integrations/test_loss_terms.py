@@ -128,6 +128,7 @@ def test_outputs_of_models_are_losses() -> None:
         ({}, "not an empty mapping"),
         ({"loss": None, "logits": torch.ones(2, 3)}, r"not NoneType called 'loss', a tensor of shape \(2, 3\) called"),
         ({"loss": torch.ones(2)}, r"not a tensor of shape \(2,\)"),
+        ({"loss": torch.ones(()), "ce": torch.ones((), requires_grad=True)}, "'loss' is minimised and has no gradient"),
     ],
 )
 def test_what_is_no_loss_is_refused(result: Any, message: str) -> None:
