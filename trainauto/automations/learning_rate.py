@@ -112,7 +112,7 @@ class IntelligentLearningRateScheduler(Automation):
         if self._unit is None:
             self._unit = samples
         self._note_terms(losses, 0 if record.shape.tokens else record.plan.size)  # tokens bound batches, not samples
-        value = sum(losses.values()) if self._name is None else losses.get(self._name, sum(losses.values()))
+        value = record.loss if self._name is None else losses.get(self._name, record.loss)
         if not isfinite(value):  # of fp16, whose scaler has left the step out
             return None
         self._unmeasured += Span(1, samples)

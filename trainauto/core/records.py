@@ -106,6 +106,7 @@ class StepRecord:
         task_losses: mean loss of each task over its samples, without weights, where several tasks are trained at once.
         non_finite: passes that left the weights alone because their gradients were no finite numbers, where something
             watches for that; those of float16 that overflow are in ``skipped``.
+        told: loss terms that are reported only, since they have no gradients: parts of a total, an accuracy.
     """
 
     step: int
@@ -128,6 +129,12 @@ class StepRecord:
     draw_samples: int = 0
     task_losses: Mapping[str, float] = field(default_factory=dict)
     non_finite: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+    @property
+    def loss(self) -> float:
+        """Sum of the loss terms that are minimised."""
+        return sum(value for name, value in self.losses.items() if name not in self.told)
 
     @property
     def is_as_planned(self) -> bool:

@@ -19,7 +19,7 @@ from trainauto.data.batcher import FIXED_COUNT, Batcher, KnownDraws
 from trainauto.data.decoder_warnings import report_damage, take_pending
 from trainauto.data.documented_names import DocumentedSetters
 from trainauto.data.dynamic_dataset import DynamicDataset
-from trainauto.data.same_samples import check_samples_are_those_of
+from trainauto.data.same_samples import check_as_many, check_samples_are_those_of
 from trainauto.data.sampler import (
     DynamicBatchSampler,
     LoggedBatch,
@@ -50,6 +50,9 @@ class DynamicDataLoader(DocumentedSetters):
     - A smaller plan also re-cuts the batches in flight: they arrive in more, smaller pieces, and no sample is lost.
     - :meth:`state_dict` holds a position in the stream, not a count of batches; a resume draws on from there at once.
     - On several ranks each loader gives its rank's samples of the same draws, and no two of them give the same.
+
+    Attributes:
+        samples: of an epoch.
 
     Call it from one thread. Use it as a context manager, or call :meth:`close`, to end the workers.
 
@@ -95,6 +98,7 @@ class DynamicDataLoader(DocumentedSetters):
         self._rank = rank
         self._stream = stream or ShuffledStream(len(dataset), seed)
         self._batcher = new_batcher(self._stream, sharding)
+        self.samples = len(dataset)
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._outlives_sigterm = outlives_sigterm
@@ -108,6 +112,11 @@ class DynamicDataLoader(DocumentedSetters):
         self._logged: Sequence[LoggedBatch] | None = None
         self._next_logged = 0
         self._last_logged_draw = 0
+
+    @property
+    def position(self) -> int:
+        """Position in the stream of samples behind the last batch that was handed out."""
+        return self._tail.next_draw.first_sample + self._given
 
     @property
     def loads_here(self) -> bool:
@@ -235,6 +244,7 @@ class DynamicDataLoader(DocumentedSetters):
         return max(1, draw.batch_size - self._given // self.sharding.world_size)
 
     def _fetch(self, workers: Iterator[Collated]) -> Batch:
+        check_as_many(self.samples, self.dataset)
         collated = next(workers)
         self._fetched += 1
         if isinstance(collated, InputError):
@@ -265,7 +275,7 @@ class DynamicDataLoader(DocumentedSetters):
             "tail": tail.to_dict(),
             "given": 0 if whole else self._given,
             "plan": self.plan.to_dict(),
-            "samples": len(self.dataset),
+            "samples": self.samples,
             "checksums": dict(self.dataset.checksums()),
             "shares": list(self.sharding.weights),
             **({"stream": stream} if (stream := self._stream.state_dict()) else {}),

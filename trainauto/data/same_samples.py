@@ -33,6 +33,26 @@ def check_samples_are_those_of(state: Mapping[str, Any], dataset: DynamicDataset
         raise InputError(Problem(f"{message}{_listed(_changed(before, now))}", advice=dataset.if_changed))
 
 
+def check_as_many(samples: int, dataset: DynamicDataset) -> None:
+    """Refuse a dataset that grows or shrinks while it is trained: the order is drawn of so many samples.
+
+    Args:
+        samples: that it had when the order was drawn.
+        dataset: of now.
+
+    Raises:
+        InputError: it has another number of samples now.
+    """
+    if len(dataset) != samples:
+        fate = "what was added is never drawn" if len(dataset) > samples else "what is gone is still to be drawn"
+        message = f"dataset '{dataset.name}' has {counted(len(dataset), 'sample')} now, and had {samples}: {fate}"
+        advice = (
+            "Leave its length as it is while it is trained (samples may be replaced). To train on another number, make "
+            "the loop or the Trainer anew, with the same model and optimizer."
+        )
+        raise InputError(Problem(message, advice=advice))
+
+
 def _changed(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
     """Return the files that differ; those of a folder that was moved are told by their contents."""
     if not before or not now:

@@ -14,7 +14,7 @@ from trainauto.core.batch import Batch
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import BATCH_SIZE, Axis, Plan
 from trainauto.core.records import MicrobatchSplit
-from trainauto.core.workload import UnequalSamples, split
+from trainauto.core.workload import UnequalSamples, split, weight_of
 from trainauto.distributed.communicator import Communicator
 from trainauto.engine.handed_on import added_to, joined
 from trainauto.engine.snapshot import StepSnapshot
@@ -65,7 +65,7 @@ def compute_gradients(
     size: Axis | None,
     begin: MicrobatchSplit,
     ranks: Communicator,
-    step_weight: int,
+    step_weight: float,
 ) -> Gradients | DoesNotFit:
     """Compute the gradients of a pass, in smaller pieces as often as memory runs out; then on smaller samples.
 
@@ -81,14 +81,14 @@ def compute_gradients(
             part = tensors  # cut anew in each attempt: what the one before has changed of cut copies is gone
             if extent < batch.shape.extent:
                 part = batch.workload.shrink(tensors, batch.shape.extent, extent)
-            terms, handed_on, means = accumulate_gradients(
+            terms, told, handed_on, means = accumulate_gradients(
                 objective, part, batch, largest, ranks, step_weight, alone, snapshot.next_part
             )
             without_onednn = begin.without_onednn or onednn.is_left()
             split = MicrobatchSplit(math.ceil(len(batch) / largest), extent, without_onednn)
             if failures and split.micro_batches > begin.micro_batches:
                 _say_changes(objective, snapshot, split.micro_batches)
-            return Gradients(terms, handed_on, split, tuple(failures), means)
+            return Gradients(terms, handed_on, split, tuple(failures), means, told)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -155,25 +155,30 @@ def accumulate_gradients(
     batch: Batch,
     largest: int,
     ranks: Communicator,
-    step_weight: int,
+    step_weight: float,
     alone: bool = False,
     before_next: Callable[[MicroBatch], None] | None = None,
-) -> tuple[dict[str, Tensor], dict[str, Any], frozenset[str]]:
-    """Return the loss terms of the whole batch, as shares of the step's, and what the pass hands on (:func:`joined`).
+) -> tuple[dict[str, Tensor], tuple[str, ...], dict[str, Any], frozenset[str]]:
+    """Compute the gradients of a batch, part by part.
 
     ``before_next`` is called with each part of the batch but the first, before its loss.
+
+    Returns:
+        The loss terms of the whole batch, as shares of the step's; the names of those without gradients, which are only
+        told; what the pass hands on, and the names of numbers that are means over parts (:func:`joined`).
     """
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
     _forget_gradients(objective)
     sums: dict[str, Tensor] = {}
+    told: tuple[str, ...] = ()
     added: list[dict[str, Any]] = []
     weights: list[float] = []
     for done, part in split(batch.workload, tensors, len(batch), largest, alone=alone):
         if added and before_next is not None:
             before_next(part)
         # Averaging the means of unequal parts would give the samples of the smaller part too much influence.
-        weight = batch.workload.weight(part) / step_weight
+        weight = weight_of(batch.workload, part) / step_weight if step_weight else 0.0
         weights.append(weight)
         if not weight and not ranks.reduces_in_backward:  # a mean over nothing is no number
             with torch.no_grad():
@@ -186,11 +191,12 @@ def accumulate_gradients(
             total = _sum_of(terms) * (weight * factor)
             scaler = objective.scaler
             (scaler.scale(total) if scaler is not None else total).backward()  # type: ignore[no-untyped-call]
+        told = tuple(name for name, value in terms.items() if not value.requires_grad)
         for name, value in terms.items():
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
         added.append(added_to(part, tensors))
-    return sums, *joined(batch.workload, added, weights)
+    return sums, told, *joined(batch.workload, added, weights)
 
 
 def _forget_gradients(objective: Objective) -> None:
@@ -200,6 +206,6 @@ def _forget_gradients(objective: Objective) -> None:
 
 
 def _sum_of(terms: Mapping[str, Tensor]) -> Tensor:
-    """Return the sum of loss terms."""
-    values = list(terms.values())
+    """Return the sum of loss terms; those without gradients are not minimised."""
+    values = [term for term in terms.values() if term.requires_grad] or list(terms.values())
     return values[0] if len(values) == 1 else torch.stack(values).sum()

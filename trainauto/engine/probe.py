@@ -11,6 +11,7 @@ from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.process import without_memory_limit
 from trainauto.core.records import PeakReading, Probe
 from trainauto.core.units import MIB
+from trainauto.core.workload import weight_of
 from trainauto.engine.gradients import accumulate_gradients
 from trainauto.engine.optimizer_state import empty_step
 from trainauto.engine.reduce import reduce_reading
@@ -113,7 +114,7 @@ def untrained_step(run: Training, plan: Plan, *, steps_optimizers: bool = True) 
     run.snapshot.take(tensors, batch.tensors)
     try:
         largest = math.ceil(len(batch) / min(plan.micro_batches, len(batch)))
-        weight = max(1, batch.workload.weight(batch.tensors))
+        weight = weight_of(batch.workload, batch.tensors)
         for objective in run.model.objectives():
             handed_on = accumulate_gradients(objective, tensors, batch, largest, run.ranks, weight)[1]
             tensors = {**tensors, **handed_on}

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import fsum, isfinite
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from trainauto.core.errors import NonFiniteError
 from trainauto.core.objectives import MicroBatch, Objective
 from trainauto.core.plan import Axis, size_axis
 from trainauto.core.records import MicrobatchSplit
+from trainauto.core.workload import weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
 from trainauto.engine.handed_on import say_means
@@ -102,12 +103,12 @@ def optimize_parameters(
     return step.finish()
 
 
-def weight_of_step(batch: Batch, ranks: Communicator) -> int:
+def weight_of_step(batch: Batch, ranks: Communicator) -> float:
     """Return what the loss of the whole step is a mean over, on all ranks; every rank must ask."""
     if batch.workload.weighs_samples:
         return batch.step_samples
-    mine = batch.workload.weight(batch.tensors) if len(batch) else 0
-    return max(1, sum(int(message["weight"]) for message in ranks.all_gather_object({"weight": mine})))
+    mine = weight_of(batch.workload, batch.tensors) if len(batch) else 0.0
+    return fsum(message["weight"] for message in ranks.all_gather_object({"weight": mine}))
 
 
 def parameters_of(objective: Objective) -> list[nn.Parameter]:
@@ -131,6 +132,7 @@ class _Step:
         self._has_stepped = False
         self._start = time.perf_counter()
         self._losses: dict[str, float] = {}
+        self._told: list[str] = []
         self._norms: dict[str, float] = {}
         self._skipped: list[str] = []
         self._non_finite: list[str] = []
@@ -164,24 +166,31 @@ class _Step:
         """Clip, and step the optimizer of a pass; from now on it stays."""
         if gradients.split != as_planned(self._batch):
             self._splits[objective.name] = gradients.split
+        self._failures += gradients.failures
+        if self._weight:
+            self._step_by(objective, gradients)
+        # Else there are no gradients, by which an optimizer would still move: by decay, and by what it remembers.
+        self._has_stepped = True
+        self._snapshot.commit_pass()
+        self._snapshot.share(self._ranks)
+
+    def _step_by(self, objective: Objective, gradients: Gradients) -> None:
         max_norm = self._settings.max_norm_of(objective.name)
         losses, norm = _read_and_clip(objective, gradients.terms, max_norm)
-        if wrong := _what_is_not_finite(objective, losses, norm, self._batch):
+        minimised = {name: value for name, value in losses.items() if name not in gradients.told}
+        if wrong := _what_is_not_finite(objective, minimised, norm, self._batch):
             message = f"{wrong}\n{_where(self._batch)}\n  {self._model.finite_numbers}"
             if not self._settings.leaves_out_non_finite:
                 raise NonFiniteError(message)
             logger.warning("this step leaves the weights alone: %s", message)
         self._losses |= losses
+        self._told += gradients.told
         self._norms[objective.name] = norm
-        self._failures += gradients.failures
         # By the norm alone, which is the same on all ranks; a scaler leaves steps out by itself.
         if objective.scaler is None and not isfinite(norm):
             self._leave_out(objective)
         elif not _step_optimizer(objective):
             self._skipped.append(objective.name)
-        self._has_stepped = True
-        self._snapshot.commit_pass()
-        self._snapshot.share(self._ranks)
 
     def finish(self) -> Stepped:
         """Move the averages; return what the step gave."""
@@ -196,6 +205,7 @@ class _Step:
             tuple(self._failures),
             self._splits,
             tuple(self._non_finite),
+            tuple(self._told),
         )
 
     def _leave_out(self, objective: Objective) -> None:

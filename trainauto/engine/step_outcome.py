@@ -76,6 +76,7 @@ class Gradients:
         split: how it ran.
         failures: how often it ran out of memory before.
         means: names of numbers that are handed on as means over the parts of the batch.
+        told: names of terms without gradients: they are reported, and not minimised.
     """
 
     terms: dict[str, Tensor]
@@ -83,6 +84,7 @@ class Gradients:
     split: MicrobatchSplit
     failures: tuple[Failure, ...] = ()
     means: frozenset[str] = frozenset()
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Stepped:
         failures: passes that ran out of memory on the way, in order.
         pieces: how each pass ran in the end that did not run as the plan says.
         non_finite: passes whose gradients were no finite numbers, so that their weights were left alone.
+        told: loss terms without gradients, which are reported and not minimised.
     """
 
     losses: Mapping[str, float]
@@ -106,6 +109,7 @@ class Stepped:
     failures: tuple[Failure, ...] = field(default=())
     pieces: Mapping[str, MicrobatchSplit] = field(default_factory=dict)
     non_finite: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 StepOutcome = Stepped | DoesNotFit

@@ -20,6 +20,7 @@ from trainauto.engine.traced_training import kernels_of
 from trainauto.forecast.batch_shapes import BatchShapes
 from trainauto.forecast.plan_request import PlanRequest
 from trainauto.integrations.loop_forecast import refusing_calls
+from trainauto.integrations.loss_terms import TOTAL
 from trainauto.memory.cost.memory_forecast import PlanBytes
 from trainauto.memory.tracing.cuda_devices import cpu_for_cuda
 from trainauto.memory.tracing.cuda_in_thread import as_on_cuda
@@ -105,12 +106,14 @@ class CodeTracer:
 
 
 def total_loss(given: Any) -> Tensor:
-    """Return what is minimised: a scalar, or the sum of named ones.
+    """Return what is minimised: a scalar, the one called ``loss``, or the sum of named ones.
 
     Raises:
         InputError: it is something else, or does not follow from weights.
     """
     terms = dict(given) if isinstance(given, Mapping) else {"": given}
+    if TOTAL in terms:
+        terms = {TOTAL: terms[TOTAL]}
     for name, term in terms.items():
         if not isinstance(term, Tensor) or term.numel() != 1:
             kind = f"a tensor of {tuple(term.shape)}" if isinstance(term, Tensor) else f"a {type(term).__name__}"

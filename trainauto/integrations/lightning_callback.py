@@ -137,6 +137,14 @@ class GrowingBatches(Callback):
         """The plan that is asked for now."""
         return self._draws.plan
 
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Say what a resume of Lightning's lacks."""
+        del trainer, pl_module, checkpoint
+        logger.warning(
+            "checkpoints of Lightning hold neither the place in the stream of samples nor random generators: samples "
+            "come from the beginning of the stream, and what the model draws (dropout) is another than without a break"
+        )
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put the budget in force, with optimizer state allocated.
 

@@ -171,7 +171,9 @@ def _copied(model: LoopModel, mode: FakeTensorMode) -> LoopModel:
     objectives = [
         replace(objective, optimizer=copied, scaler=None) for objective, copied in zip(model.given, copies, strict=True)
     ]
-    return LoopModel(module, objectives, model.structure)
+    traced = LoopModel(module, objectives, model.structure)
+    traced.said = model.said
+    return traced
 
 
 @contextmanager

@@ -70,9 +70,9 @@ def step_lines(
     parts = [f"{summary.done(progress)}/{summary.total}"]
     if summary.unit != "steps":
         parts = [f"step {figures.last.step}", f"{parts[0]} {summary.unit}"]
-    parts.append(f"loss {figures.loss:.4g}")
+    parts.append(f"loss {figures.loss:.4g}" if figures.losses else "nothing to learn from")
     if len(figures.losses) > 1:
-        parts += [f"{name} {value:.4g}" for name, value in figures.losses.items()]
+        parts += [f"{name} {value:.4g}" for name, value in figures.losses.items() if name != "loss"]
     rates = figures.last.learning_rates
     parts += [f"lr {rate:.2g}" if len(rates) == 1 else f"lr_{name} {rate:.2g}" for name, rate in rates.items()]
     parts.append(f"{figures.steps_per_s:.3g} it/s")

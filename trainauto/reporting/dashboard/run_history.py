@@ -223,7 +223,7 @@ def values_of(record: StepRecord) -> dict[str, float]:
     """Return what the curves show of a step; sizes in bytes, times in seconds."""
     values: dict[str, float] = {}
     if record.losses:
-        values[LOSS] = sum(record.losses.values())
+        values[LOSS] = record.loss
     if len(record.losses) > 1:
         values |= _first(TERM, record.losses)
     values |= _first(TASK, record.task_losses)
