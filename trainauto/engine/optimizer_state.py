@@ -66,6 +66,18 @@ def is_known(optimizer: Optimizer) -> bool:
     return any(kind.__module__.startswith(KNOWN_MODULES) for kind in kinds)
 
 
+def steps_as_known(optimizer: Optimizer) -> bool:
+    """Say whether the step itself is torch's or transformers', so that it is known in which order it writes.
+
+    Schedules and accelerate put a function of their own around it; a compiled one writes as its compiler decides.
+    """
+    own = vars(optimizer).get("step", type(optimizer).step)
+    functions = (type(optimizer).step, own)
+    return not hasattr(own, "_torchdynamo_orig_callable") and all(
+        str(getattr(function, "__module__", "")).startswith((*KNOWN_MODULES, "accelerate.")) for function in functions
+    )
+
+
 def _zero(optimizer: Optimizer) -> None:
     for state in optimizer.state.values():
         for name, value in state.items():
