@@ -1,0 +1,92 @@
+"""Runs in this process whose optimizer runs out of memory: nothing of a half-made step is saved or resumed from."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.integration.commands import run_directory, tiny_options, write_options
+from tests.unit.engine.test_optimizer_step import FailsAt
+from trainauto.build import build_run
+from trainauto.engine.loop import train
+from trainauto.engine.run_errors import OptimizerOutOfMemoryError
+from trainauto.options.load import load_options
+
+Write = Callable[..., Path]
+FAILING_STEP = 8
+
+
+@pytest.fixture
+def options(tmp_path: Path, write_images: Write, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Options of 12 steps with a checkpoint after every fifth."""
+    monkeypatch.chdir(tmp_path)
+    options = tiny_options(write_images("gt", 3, (100, 110)), val={"val_enabled": False, "metrics": {}})
+    del options["datasets"]["val"]
+    return options
+
+
+def fail_in_step(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    """Have the optimizer's step of one step of the run fail at one of its operators."""
+    real, calls = torch.optim.Adam.step, []
+
+    @wraps(real)
+    def step(self: torch.optim.Adam, closure: Any = None) -> Any:
+        (group,) = self.param_groups
+        if len(group["params"]) > 1 and group["lr"]:  # else it tries out what its state begins with
+            calls.append(1)
+        if len(calls) != FAILING_STEP:
+            return real(self, closure)
+        with FailsAt(place):
+            return real(self, closure)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", step)
+
+
+def weights_of(options: dict[str, Any], *, auto_resume: bool = False) -> Tensor:
+    with build_run(load_options(write_options(Path("run.yml"), options)), auto_resume=auto_resume) as run:
+        train(run)
+        (network,) = run.model.networks.values()
+        return torch.cat([weight.detach().flatten() for weight in network.parameters()])
+
+
+def checkpoints() -> list[str]:
+    return sorted(path.name for path in (run_directory(Path("run.yml").resolve()) / "checkpoints").glob("step_*"))
+
+
+@pytest.mark.parametrize("place", [14, 60])
+def test_a_half_made_step_is_never_saved_and_the_run_resumes_from_the_checkpoint_before(
+    options: dict[str, Any], place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = weights_of({**options, "name": "plain"})
+    with monkeypatch.context() as patch, pytest.raises(OptimizerOutOfMemoryError) as caught:
+        fail_in_step(patch, place)
+        weights_of(options)
+    said = str(caught.value)
+    assert "Some weights have moved and others have not: this mixture is not saved" in said
+    assert len(checkpoints()) == 1
+    assert f"{checkpoints()[0]} is the last whole checkpoint" in said
+    assert "--auto_resume" in said
+    assert torch.equal(weights_of(options, auto_resume=True), plain)
+
+
+def test_a_step_that_fails_before_it_wrote_anything_goes_on(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = weights_of({**options, "name": "plain"})
+    fail_in_step(monkeypatch, 2)
+    assert torch.equal(weights_of(options), plain)
+    assert "before it wrote anything: the step runs again" in caplog.text
+
+
+def test_without_a_checkpoint_the_run_is_to_be_started_again(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options["logger"]["save_checkpoint_freq"] = 100
+    fail_in_step(monkeypatch, 14)
+    with pytest.raises(OptimizerOutOfMemoryError, match="no checkpoint yet: with more room, start it again"):
+        weights_of(options)
+    assert not checkpoints()
