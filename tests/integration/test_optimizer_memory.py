@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.integration.commands import run_directory, tiny_options, write_options
-from tests.unit.engine.test_optimizer_step import FailsAt
+from tests.optimizer_failures import FailsAt
 from trainauto.build import build_run
 from trainauto.engine.loop import train
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError

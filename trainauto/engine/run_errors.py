@@ -58,7 +58,11 @@ class OptimizerOutOfMemoryError(TrainautoError):
             if checkpoint is not None
             else "This run has no checkpoint yet: with more room, start it again."
         )
-        self.args = (f"{self}\n  {where}",)
+        self.say_more(where)
+
+    def say_more(self, line: str) -> None:
+        """Add what only the caller knows."""
+        self.args = (f"{self}\n  {line}",)
 
 
 class GroupOutOfMemoryError(TrainautoError):

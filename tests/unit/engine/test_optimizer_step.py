@@ -1,7 +1,7 @@
 """An optimizer's step that runs out of memory at any of its operators: exactly the plain step, or the end of the run."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.acceptance import only_in_acceptance
+from tests.optimizer_failures import FailsAt
 from trainauto.core.objectives import Objective
 from trainauto.engine.optimizer_step import step_optimizer, stepping, take_loop_form, takes_all_at_once
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
@@ -39,27 +39,6 @@ KINDS: dict[str, Make] = {
 }
 
 
-class FailsAt(TorchDispatchMode):
-    """Runs out of memory at one operator, once: before it wrote anything of its own."""
-
-    def __init__(self, place: int, *, again: bool = False) -> None:
-        super().__init__()
-        self.place, self.seen, self.again = place, 0, again
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen += 1
-        if self.seen == self.place or (self.again and self.seen > self.place):
-            with no_mode():
-                torch.empty(2**60, dtype=torch.uint8)  # torch's own error, from its own code
-        return function(*args, **(kwargs or {}))
-
-
-@contextmanager
-def no_mode() -> Iterator[None]:
-    with torch.utils._python_dispatch._disable_current_modes():
-        yield
-
-
 class Training:
     """Three weights with an optimizer, their gradients a function of the step."""
 
@@ -70,7 +49,7 @@ class Training:
 
     def step(self, number: int, fails: FailsAt | None = None) -> None:
         self.take_gradients(number)
-        with fails or no_mode():
+        with fails or nullcontext():
             step_optimizer(self.objective, CPU)
 
     def take_gradients(self, number: int) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from trainauto.integrations.huggingface.checkpoints import (
 from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, options_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
 from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
+from trainauto.integrations.huggingface.optimizer_steps import guard_steps
 from trainauto.integrations.huggingface.session_state import load_state, state_of
 from trainauto.integrations.huggingface.start_up import (
     OBJECTIVE,
@@ -80,6 +82,7 @@ class MemorySession:
         self.record: StepRecord | None = None
         self.training: Training | None = None
         self.progress = Progress()
+        self._unguard: Callable[[], None] = _nothing
         args = trainer.args
         step_samples = data.step_samples * args.world_size if data.step_samples else None
         settings = own_argument(args, "memory_settings") or {}
@@ -162,6 +165,7 @@ class MemorySession:
             self.progress = run.progress
             made = self._reordered(run, undone) if undone is not None else None
         self._begun, self.batches.run = run.progress.samples, run
+        self._unguard = guard_steps(self._trainer.optimizer, run)
         self.batches.is_complete = self.is_complete
         self.automation.check(run.facts())
         self.watchers.check(what_watchers_learn(run.facts(), self._trainer))
@@ -313,6 +317,8 @@ class MemorySession:
     def close(self, error: BaseException | None) -> None:
         """End the workers, take the budget off this process, close what is written."""
         self._is_closed = True
+        self._unguard()
+        self._unguard = _nothing
         self.data.loader.close()
         if self.training is not None:
             lift_budget(self.training)
@@ -330,6 +336,10 @@ class MemorySession:
             return None
         termination = self.training.controls.termination
         return RunEnd("stopped", self.stop_reason, self.progress, termination_status=termination)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _run_directory(args: Any) -> str | None:
