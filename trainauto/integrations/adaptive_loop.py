@@ -307,6 +307,7 @@ class AdaptiveLoop:
     def close(self) -> None:
         """End the workers, take the budget off this process, and close what is written."""
         self.training.loader.close()
+        self._model.single_values.allow(allowed=False)
         if self._has_begun:
             lift_budget(self.training)
         controls = self.training.controls
@@ -332,6 +333,7 @@ class AdaptiveLoop:
         except BaseException:
             lift_budget(self.training)
             raise
+        self._model.single_values.speaks = True
         self._has_begun = True  # not before: who mends what failed iterates again
 
     def _prepare(self, epochs: int | None) -> None:

@@ -12,10 +12,11 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.samples import NestedSamples
+from trainauto.integrations.single_values import SingleValues, refuses_single_value
 from trainauto.integrations.structure import Structure, leaves_of
 from trainauto.models.base_model import BaseModel
 
@@ -23,6 +24,12 @@ Loss = Callable[[Any, Any], "Tensor | Mapping[str, Tensor]"]
 """What is minimised: of the model, which is passed in, and a batch; a scalar, or named ones whose sum it is."""
 
 LOSS = "loss"
+
+OF_ONE_VALUE = (
+    "One value has no variance. BatchNorm takes it with running statistics (track_running_stats=True); else choose "
+    "batches of which no single sample is left (batch_size=Range(..., minimum=2), an even number of samples), or take "
+    "GroupNorm or LayerNorm. InstanceNorm needs features of more than one pixel."
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ class LoopModel(BaseModel):
         self.given = tuple(objectives)
         self.structure = structure
         self._check()
+        self.single_values = SingleValues(module)
         self.optimizers.update({objective.name: objective.optimizer for objective in objectives})
         coupling = coupling_in(module)
         self._objectives = [
@@ -121,7 +129,13 @@ class LoopModel(BaseModel):
 
     def _terms(self, objective: ModelObjective, part: MicroBatch) -> LossTerms:
         batch = self.structure.rebuild(part)
-        result = objective.loss(self.module, batch)
+        self.single_values.allow(allowed=_may_be_one_sample(part))
+        try:
+            result = objective.loss(self.module, batch)
+        except ValueError as error:
+            if not refuses_single_value(error):
+                raise
+            raise InputError(Problem(f"{error}, in the loss of '{objective.name}'", advice=OF_ONE_VALUE)) from error
         if self.structure.is_mapping:
             added = {name: leaf for name, leaf in leaves_of(batch).items() if name not in part}
             part.update(added)
@@ -163,6 +177,10 @@ class LoopModel(BaseModel):
                 raise InputError(
                     f"{name or 'the model'} has sparse=True: gradients must be dense to be clipped and summed"
                 )
+
+
+def _may_be_one_sample(part: MicroBatch) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.ndim > 0 and len(leaf) == 1 for leaf in part.values())
 
 
 def _kind(result: Any) -> str:

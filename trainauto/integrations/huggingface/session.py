@@ -40,6 +40,7 @@ from trainauto.integrations.huggingface.step import PendingStep, begin, finish, 
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
 from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
 from trainauto.integrations.loop_controller import LoopController
+from trainauto.integrations.loop_model import LoopModel
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.own_rates import OwnRates
@@ -149,6 +150,8 @@ class MemorySession:
         self.loss.is_rehearsal = True
         self._start(checkpoint, undone)
         self.loss.is_rehearsal = False
+        if isinstance(self.running.model, LoopModel):
+            self.running.model.single_values.speaks = True
 
     def _start(self, checkpoint: str | None, undone: Undone | None) -> None:
         automations = [self.automation, *self.watchers.automations]
@@ -319,6 +322,8 @@ class MemorySession:
         self._is_closed = True
         self._unguard()
         self._unguard = _nothing
+        if self.training is not None and isinstance(self.training.model, LoopModel):
+            self.training.model.single_values.allow(allowed=False)
         self.data.loader.close()
         if self.training is not None:
             lift_budget(self.training)
