@@ -7,7 +7,7 @@ of the largest weight.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim import optimizer as torch_optimizer
 
 from trainauto.core.objectives import Objective
+from trainauto.engine.optimizer_form import take_loop_form, takes_all_at_once
 from trainauto.engine.optimizer_state import steps_as_known
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.memory.monitor.oom import allocator_message, in_words, is_out_of_memory
@@ -98,27 +98,6 @@ def stepping(
     raise OptimizerOutOfMemoryError(pass_name, message, is_whole=marks.put_back(optimizer))
 
 
-def take_loop_form(optimizers: Iterable[Optimizer]) -> bool:
-    """Have optimizers take one weight after another; say whether any took all weights at once before.
-
-    The two forms differ in the last bits. Fused optimizers keep theirs: they need no temporaries.
-    """
-    changed = False
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            if not group.get("fused") and takes_all_at_once(group):
-                group["foreach"], changed = False, True
-    return changed
-
-
-def takes_all_at_once(group: Mapping[str, Any]) -> bool:
-    """Say whether one kernel steps many weights of a group: as asked for, or by torch's default."""
-    if group.get("fused") or group.get("foreach") is not None:
-        return bool(group.get("fused") or group["foreach"])
-    supported = torch_optimizer._get_foreach_kernels_supported_devices()
-    return "foreach" in group and any(weight.device.type in supported for weight in group["params"])
-
-
 def _repeatable(call: Callable[[], T], device: torch.device) -> T:
     """Call what may be called again where memory runs out in it."""
     try:
@@ -137,7 +116,7 @@ class _GroupMarks:
     Attributes:
         group: of which.
         first: its first weight with a gradient.
-        count: how often that was stepped; 0 where nothing counts it.
+        count: how often that was stepped, where all weights are at once; 0 where nothing counts it.
         contents: its state and gradient, with the versions of tensors.
     """
 
@@ -150,7 +129,9 @@ class _GroupMarks:
     def of(cls, group: Mapping[str, Any], first: Tensor, state: Mapping[str, Any]) -> "_GroupMarks":
         count = state.get(STEP, 0)
         contents = {name: (value, _version_of(value)) for name, value in (*state.items(), (GRADIENT, first.grad))}
-        return cls(group, first, count.clone() if isinstance(count, Tensor) else count, contents)
+        if isinstance(count, Tensor) and takes_all_at_once(group):
+            count = count.clone()
+        return cls(group, first, count, contents)
 
     @property
     def is_new(self) -> bool:

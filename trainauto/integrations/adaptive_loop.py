@@ -353,7 +353,9 @@ class AdaptiveLoop:
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
         clips = run.controls.max_norm is not None
-        is_traced = predicts and predict_from_traces(controller, self._model, self._samples, run.axes, clips=clips)
+        is_traced = predicts and predict_from_traces(
+            controller, self._model, self._samples, run.axes, clips=clips, target_bytes=run.memory_target_bytes
+        )
         self._automation.on_run_start(facts)
         put_limit_in_force(run)
         if predicts and not is_traced and run.limit_bytes is not None:

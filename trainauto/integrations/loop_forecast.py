@@ -17,11 +17,19 @@ from trainauto.core.batch import Batch
 from trainauto.core.plan import Axis, Plan, work
 from trainauto.core.records import PeakReading
 from trainauto.core.units import MIB
+from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.traced_training import FakeTraining
 from trainauto.integrations.loop_model import LoopModel
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.samples import NestedSamples
-from trainauto.memory.cost.memory_forecast import PlanBytes, forecast_memory, warn_if_doubtful
+from trainauto.memory.cost.memory_forecast import (
+    MemoryForecast,
+    PlanBytes,
+    forecast_memory,
+    lacks_room,
+    say_loop_form,
+    warn_if_doubtful,
+)
 from trainauto.memory.cuda_allocator.segments import segments_of
 from trainauto.memory.tracing.fake_tensors import fake_copy
 from trainauto.memory.tracing.trace import TraceError
@@ -85,12 +93,29 @@ class LoopTracer:
 
 
 def predict_from_traces(
-    controller: Controller, model: LoopModel, dataset: MapSamples, axes: Sequence[Axis], *, clips: bool
+    controller: Controller,
+    model: LoopModel,
+    dataset: MapSamples,
+    axes: Sequence[Axis],
+    *,
+    clips: bool,
+    target_bytes: int | None = None,
 ) -> bool:
-    """Tell the controller what traces say of plans; return whether they say anything."""
+    """Tell the controller what traces say of plans; return whether they say anything.
+
+    Where the optimizer's step alone would peak above ``target_bytes``, whatever the plan, the optimizers take one
+    weight after another from now on.
+    """
+    largest_batch = next((axis.maximum for axis in axes if axis.is_count), 1)
+
+    def forecast_now() -> MemoryForecast:
+        return forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type, largest_batch)
+
     try:
-        largest_batch = next((axis.maximum for axis in axes if axis.is_count), 1)
-        forecast = forecast_memory(LoopTracer(model, dataset, clips=clips), axes, model.device.type, largest_batch)
+        forecast = forecast_now()
+        if lacks_room(forecast, model.device.type, target_bytes) and take_loop_form(model.optimizers.values()):
+            say_loop_form(forecast, model.device.type)
+            forecast = forecast_now()
     except TraceError as error:
         logger.info("cannot trace memory (%s): two small steps are measured instead, and nothing is trained", error)
         return False

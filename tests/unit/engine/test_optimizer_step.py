@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from tests.acceptance import only_in_acceptance
 from tests.optimizer_failures import FailsAt
 from trainauto.core.objectives import Objective
-from trainauto.engine.optimizer_step import step_optimizer, stepping, take_loop_form, takes_all_at_once
+from trainauto.engine.optimizer_form import take_loop_form, takes_all_at_once
+from trainauto.engine.optimizer_step import step_optimizer, stepping
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.memory.tracing.fake_tensors import group_as_cuda
 
