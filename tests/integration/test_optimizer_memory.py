@@ -1,5 +1,6 @@
 """Runs in this process whose optimizer runs out of memory: nothing of a half-made step is saved or resumed from."""
 
+import platform
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.integration.commands import run_directory, tiny_options, write_options
+from tests.acceptance import only_in_acceptance
+from tests.integration.commands import run_directory, step_records, tiny_options, write_options
+from tests.integration.commands import train as train_command
 from tests.optimizer_failures import FailsAt
 from trainauto.build import build_run
 from trainauto.engine.loop import train
@@ -90,3 +93,29 @@ def test_without_a_checkpoint_the_run_is_to_be_started_again(
     with pytest.raises(OptimizerOutOfMemoryError, match="no checkpoint yet: with more room, start it again"):
         weights_of(options)
     assert not checkpoints()
+
+
+@only_in_acceptance
+@pytest.mark.skipif(platform.system() != "Linux", reason="the CPU budget is enforced on Linux only")
+def test_an_optimizer_whose_temporaries_do_not_fit_takes_one_weight_after_another(
+    tmp_path: Path, write_images: Write
+) -> None:
+    """Weights of 15 MiB: gradients and the temporaries of all of them pass 85 % of the budget, those of one do not."""
+    bounds = {"min_batch_size": 1, "max_batch_size": 8, "min_lq_size": 8, "max_lq_size": 16}
+    options = tiny_options(
+        write_images("gt", 2, (64, 64)),
+        network_g={"type": "compact", "num_feat": 256, "num_conv": 6},
+        datasets={"train": {"lq_size": 8, "batch_size_per_gpu": 1, "num_worker_per_gpu": 0}},
+        train={"total_iter": 3, "optim_g": {"type": "Adam", "lr": 1e-4, "foreach": True}},
+        val={"val_enabled": False, "metrics": {}},
+        memory={"budget": "36MiB", "calibration": False},
+        training_automations={"DynamicBatchSizeOptimizer": bounds},
+    )
+    file = write_options(tmp_path / "run.yml", options)
+    done = train_command(file)
+    assert done.returncode == 0, done.stderr
+    log = (run_directory(file) / "training.log").read_text()
+    assert "it takes one weight after another (foreach=False)" in log
+    records = step_records(run_directory(file))
+    assert sum(record["ooms"] for record in records) == 0
+    assert len(records) == 3

@@ -11,6 +11,8 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
+from trainauto.distributed.communicator import Communicator
+
 
 def take_loop_form(optimizers: Iterable[Optimizer]) -> bool:
     """Have optimizers take one weight after another; say whether any took all weights at once before.
@@ -31,3 +33,16 @@ def takes_all_at_once(group: Mapping[str, Any]) -> bool:
         return bool(group.get("fused") or group["foreach"])
     supported = torch_optimizer._get_foreach_kernels_supported_devices()
     return "foreach" in group and any(weight.device.type in supported for weight in group["params"])
+
+
+def agree_on_form(optimizers: Iterable[Optimizer], ranks: Communicator) -> None:
+    """Have a group take one weight after another on all ranks where it does on one: weights would drift apart.
+
+    Every rank must ask.
+    """
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    forms = [takes_all_at_once(group) for group in groups]
+    everywhere = [message["forms"] for message in ranks.all_gather_object({"forms": forms})]
+    for group, mine, of_all in zip(groups, forms, zip(*everywhere, strict=True), strict=True):
+        if mine and not all(of_all):
+            group["foreach"] = False

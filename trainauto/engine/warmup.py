@@ -4,6 +4,7 @@ import logging
 
 from trainauto.core.plan import BATCH_SIZE, Plan
 from trainauto.core.units import MIB
+from trainauto.engine.optimizer_form import agree_on_form
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.probe import choose_first_plan, untrained_step
 from trainauto.engine.step import parameters_of
@@ -31,6 +32,8 @@ def put_limit_in_force(run: Training) -> None:
     """
     _share_start(run)
     make_optimizer_state(run.model.optimizers.values())
+    if run.ranks.world_size > 1:
+        agree_on_form(run.model.optimizers.values(), run.ranks)
     if run.budget_bytes is None:
         run.meter.cap_at_available()
         return

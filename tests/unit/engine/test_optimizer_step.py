@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from tests.acceptance import only_in_acceptance
 from tests.optimizer_failures import FailsAt
 from trainauto.core.objectives import Objective
-from trainauto.engine.optimizer_form import take_loop_form, takes_all_at_once
+from trainauto.distributed.communicator import SINGLE_PROCESS
+from trainauto.engine.optimizer_form import agree_on_form, take_loop_form, takes_all_at_once
 from trainauto.engine.optimizer_step import step_optimizer, stepping
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.memory.tracing.fake_tensors import group_as_cuda
@@ -201,3 +202,18 @@ def test_which_optimizers_take_all_weights_at_once() -> None:
         assert takes_all_at_once(made[0].param_groups[0])
     finally:
         undo()
+
+
+class Others:
+    """Ranks of which another one takes one weight after another."""
+
+    def all_gather_object(self, message: Any) -> list[Any]:
+        return [message, {"forms": [False] * len(message["forms"])}]
+
+
+def test_ranks_agree_on_one_form() -> None:
+    training = Training(KINDS["two groups"])
+    agree_on_form([training.objective.optimizer], SINGLE_PROCESS)
+    assert [group["foreach"] for group in training.objective.optimizer.param_groups] == [True, True]
+    agree_on_form([training.objective.optimizer], Others())  # type: ignore[arg-type]
+    assert [group["foreach"] for group in training.objective.optimizer.param_groups] == [False, False]

@@ -101,23 +101,12 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
             controller, run.model, samples, run.axes, clips=clips, target_bytes=run.memory_target_bytes
         )
     )
-    if run.ranks.world_size > 1:
-        _share_form(run)
     automation.on_run_start(run.facts())
     put_limit_in_force(run)
     if predicts and not is_traced and run.limit_bytes is not None:
         predict_from_small_steps(
             controller, run.axes, run.loader.plan, lambda plan: measure(run, plan), run.limit_bytes
         )
-
-
-def _share_form(run: Training) -> None:
-    """Have the optimizers of all ranks step in the form of the first rank's: the forms differ in the last bits."""
-    groups = [group for optimizer in run.model.optimizers.values() for group in optimizer.param_groups]
-    forms = run.ranks.broadcast_object(lambda: [group.get("foreach") for group in groups])
-    for group, form in zip(groups, forms, strict=True):
-        if "foreach" in group:
-            group["foreach"] = form
 
 
 def say_what_was_learned(run: Training, loss: TrainerLoss, asked_tokens: int | None) -> None:
