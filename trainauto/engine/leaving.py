@@ -25,7 +25,7 @@ def saving_on_errors(run: Run) -> Iterator[None]:
             write_oom_note(run.checkpoints.folder, run.ranks.rank, step, error.batch, error.failure, limit_bytes)
         raise
     except OptimizerOutOfMemoryError as error:
-        error.say_last_checkpoint(run.last_checkpoint, run.resume_command)
+        error.say_last_checkpoint(run.last_checkpoint, run.resume_command or "--auto_resume")
         raise
     except Exception as error:
         alone = run.ranks.world_size == 1

@@ -31,7 +31,7 @@ def takes_all_at_once(group: Mapping[str, Any]) -> bool:
     """Say whether one kernel steps many weights of a group: as asked for, or by torch's default."""
     if group.get("fused") or group.get("foreach") is not None:
         return bool(group.get("fused") or group["foreach"])
-    supported = torch_optimizer._get_foreach_kernels_supported_devices()
+    supported = torch_optimizer._get_foreach_kernels_supported_devices()  # type: ignore[attr-defined]
     return "foreach" in group and any(weight.device.type in supported for weight in group["params"])
 
 

@@ -160,9 +160,9 @@ def _version_of(value: Any) -> int:
 class StepMarks:
     """What tells afterwards whether a step wrote anything, in less than a hundredth of its time.
 
-    Torch's optimizers take the groups in their order. One after another, the weights of a group are changed in order by
-    operators that raise versions: where the first one's state has none raised, nothing was written. All at once, kernels
-    raise no versions on a GPU, but the count of steps is raised before anything else. SGD keeps none there.
+    Torch's optimizers take the groups in their order. One after another, the weights of a group are changed in order,
+    by operators that raise versions: where the first one's state has none raised, nothing was written. All at once,
+    kernels raise no versions on a GPU, but the count of steps is raised before anything else. SGD keeps none there.
 
     Attributes:
         versions: of all weights, added up.
@@ -189,7 +189,11 @@ class StepMarks:
 
         Of other libraries' optimizers, weights spread over ranks, and steps with hooks of their own that is not known.
         """
-        if not steps_as_known(optimizer) or optimizer._optimizer_step_pre_hooks or _versions(optimizer) != self.versions:
+        if (
+            not steps_as_known(optimizer)
+            or optimizer._optimizer_step_pre_hooks
+            or _versions(optimizer) != self.versions
+        ):
             return False
         made = list(optimizer.state)[self.states :]
         if not all(self._is_untouched(optimizer, marks, made) for marks in self.groups):

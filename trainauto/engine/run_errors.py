@@ -54,7 +54,7 @@ class OptimizerOutOfMemoryError(TrainautoError):
     def say_last_checkpoint(self, checkpoint: Path | None, resume_command: str) -> None:
         """Add from where to go on: the last whole checkpoint of the run."""
         where = (
-            f"{checkpoint} is the last whole checkpoint: with more room, continue from it with {resume_command or '--auto_resume'}"
+            f"{checkpoint} is the last whole checkpoint: with more room, continue from it with {resume_command}"
             if checkpoint is not None
             else "This run has no checkpoint yet: with more room, start it again."
         )

@@ -77,7 +77,9 @@ class WarmStart:
         if state is None or self.calibration is None:
             return
         traced = self.forecast.to_dict() if self.forecast is not None else None
-        self.calibration.write({"controller": state, "foresight": traced, "refused": self.refused, ONE_BY_ONE: self.one_by_one})
+        self.calibration.write(
+            {"controller": state, "foresight": traced, "refused": self.refused, ONE_BY_ONE: self.one_by_one}
+        )
 
 
 def prepare_warm_start(
@@ -134,7 +136,9 @@ def prepare_warm_start(
         feasible = what_fits(loaded, forecast, axes, device.type, limit_bytes, world_size=facts.world_size, known=known)
     begins = _settled_plan(controller, state, facts, limit_bytes) or plan
     kept = calibration if calibrated else None
-    return WarmStart(begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing, one_by_one)
+    return WarmStart(
+        begins, plan.batch_size, forecast, kept, controller, refused, feasible.with_checkpointing, one_by_one
+    )
 
 
 def _settled_plan(

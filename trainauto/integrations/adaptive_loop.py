@@ -21,7 +21,7 @@ from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
 from trainauto.engine.loop import train_step
 from trainauto.engine.probe import choose_first_plan, measure
-from trainauto.engine.run_errors import NothingFitsError, OptimizerOutOfMemoryError
+from trainauto.engine.run_errors import NothingFitsError
 from trainauto.engine.train_step import next_batch, take_in
 from trainauto.engine.training import Training
 from trainauto.engine.warmup import lift_budget, put_limit_in_force
@@ -33,7 +33,7 @@ from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_k
 from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, warn_of_environment
 from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
 from trainauto.integrations.loop_rollback import GoBackCall, LoopRollback
-from trainauto.integrations.loop_step import LoopStep
+from trainauto.integrations.loop_step import HalfSteps, LoopStep
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
@@ -41,10 +41,6 @@ from trainauto.integrations.watchers import Watchers, decide_on_validation, vali
 from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
-
-GO_BACK_TO_ONE = (
-    "Save nothing of this model. Load your last checkpoint: model, optimizers and load_state_dict of a new loop."
-)
 
 
 class AdaptiveLoop:
@@ -98,7 +94,6 @@ class AdaptiveLoop:
     """
 
     _data_seconds, _given_back, _has_begun, _has_gone_back = 0.0, 0, False, False
-    _is_half_stepped = False
 
     def __init__(
         self,
@@ -148,7 +143,7 @@ class AdaptiveLoop:
             memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
             leaves_out_non_finite=self._watchers.go_back,
         )
-        self._reports = LoopReports(run_directory)
+        self._reports, self._half_steps = LoopReports(run_directory), HalfSteps()
         self._untrained: Batch | None = None
 
     @property
@@ -193,7 +188,7 @@ class AdaptiveLoop:
             self._data_seconds = time.perf_counter() - start
             self._untrained = batch
             yield batch
-            self._refuse_half_steps()
+            self._half_steps.refuse()
             if self._untrained is batch:
                 raise InputError("the batch before was not passed to step(): no sample is left out")
             if self._has_gone_back:
@@ -209,16 +204,12 @@ class AdaptiveLoop:
             GivenUpError: SpikeGuard has gone back often enough.
             OptimizerOutOfMemoryError: memory runs out in an optimizer's step, and some weights may have changed.
         """
-        self._refuse_half_steps()
         run = self.training
         try:
-            record = train_step(run, batch, self._data_seconds)
+            with self._half_steps.noted():
+                record = train_step(run, batch, self._data_seconds)
         except NothingFitsError:
             self._untrained = None  # it went back to the loader
-            raise
-        except OptimizerOutOfMemoryError as error:
-            error.say_more(GO_BACK_TO_ONE)
-            self._is_half_stepped = True
             raise
         self._untrained = None
         if record is None:
@@ -271,19 +262,12 @@ class AdaptiveLoop:
         """Return the place in the stream of samples, the counters, and what the controller knows.
 
         Model and optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
-
-        Raises:
-            InputError: an optimizer ran out of memory in its step: what model and optimizers hold is not to be saved.
+        An ``InputError`` says where an optimizer ran out of memory in its step, so that nothing is to be saved.
         """
-        self._refuse_half_steps()
+        self._half_steps.refuse()
         with as_not_drawn(self.training.loader, self._untrained):
             progress = vars(self.progress).copy()
             return {"progress": progress, **self._watchers.state_dict(), **self.training.decided_parts()}
-
-    def _refuse_half_steps(self) -> None:
-        """Refuse to go on from a step of which some weights have moved and others have not."""
-        if self._is_half_stepped:
-            raise InputError(f"an optimizer of this loop ran out of memory in its step\n  {GO_BACK_TO_ONE}")
 
     def _take_back(self) -> None:
         """Have a batch that was not trained come again."""
@@ -300,7 +284,7 @@ class AdaptiveLoop:
         if lacking := {"progress", "loader", "controls", "automations"} - state.keys():
             raise InputError(f"this is no state_dict of an AdaptiveLoop: it has no {', no '.join(sorted(lacking))}")
         self.training.load_decided_parts(state)
-        self._is_half_stepped, self._untrained = False, None
+        self._half_steps, self._untrained = HalfSteps(), None
         self._watchers.take_up(self.training, state)
         self.training.progress = Progress.from_dict(state["progress"])
 
@@ -352,10 +336,7 @@ class AdaptiveLoop:
         self._watchers.begin(run.facts(self._reports.folder))
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
-        clips = run.controls.max_norm is not None
-        is_traced = predicts and predict_from_traces(
-            controller, self._model, self._samples, run.axes, clips=clips, target_bytes=run.memory_target_bytes
-        )
+        is_traced = predicts and predict_from_traces(controller, run, self._model, self._samples)
         self._automation.on_run_start(facts)
         put_limit_in_force(run)
         if predicts and not is_traced and run.limit_bytes is not None:

@@ -102,7 +102,10 @@ def _values_a_channel(features: Tensor) -> int:
     return features.numel() // max(1, features.shape[1])
 
 
-REFUSALS = ("Expected more than 1 value per channel when training", "Expected more than 1 spatial element when training")
+REFUSALS = (
+    "Expected more than 1 value per channel when training",
+    "Expected more than 1 spatial element when training",
+)
 """How torch refuses statistics of one value: of BatchNorm, of InstanceNorm."""
 
 

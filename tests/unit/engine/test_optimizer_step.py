@@ -1,4 +1,4 @@
-"""An optimizer's step that runs out of memory at any of its operators: exactly the plain step, or the end of the run."""
+"""An optimizer's step that runs out of memory at any of its operators: exactly the plain step, or the run's end."""
 
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -110,7 +110,7 @@ def test_one_sample_is_refused_in_words_only_where_nothing_stands_in(norm: nn.Mo
         if getattr(norm, "running_mean", norm.weight) is not None:
             assert loop.step(batch).trained
             return
-        with pytest.raises(InputError, match="One value has no variance.*minimum=2"):
+        with pytest.raises(InputError, match=r"One value has no variance.*minimum=2"):
             loop.step(batch)
 
 

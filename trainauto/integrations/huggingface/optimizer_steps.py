@@ -4,16 +4,21 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from torch import nn
 from torch.optim import Optimizer
 
 from trainauto.engine.optimizer_step import stepping
 from trainauto.engine.run_errors import OptimizerOutOfMemoryError
 from trainauto.engine.training import Training
 from trainauto.integrations.huggingface.checkpoints import written_checkpoints
+from trainauto.integrations.loop_model import LoopModel
+from trainauto.integrations.single_values import SingleValues
 
 
 def guard_steps(optimizer: Any, run: Training) -> Callable[[], None]:
     """Have what the Trainer's loop steps survive running out of memory as the engine's own steps do.
+
+    From here on the run trains, so that what its layers approximate is said.
 
     Args:
         optimizer: of the Trainer, as it steps it: with accelerate's wrapper around it, which scales losses.
@@ -22,7 +27,8 @@ def guard_steps(optimizer: Any, run: Training) -> Callable[[], None]:
     Returns:
         what undoes it.
     """
-    (objective,) = run.model.objectives()
+    model = run.model
+    (objective,) = model.objectives()
     stepped: Optimizer = objective.optimizer
     step = optimizer.step
 
@@ -32,14 +38,17 @@ def guard_steps(optimizer: Any, run: Training) -> Callable[[], None]:
             stepped,
             lambda: step(*arguments, **options),
             objective.name,
-            run.model.device,
+            model.device,
             may_change_form=run.ranks.world_size == 1,
         )
 
     had_own = "step" in vars(optimizer)
     optimizer.step = guarded
+    single_values = model.single_values if isinstance(model, LoopModel) else SingleValues(nn.Module())
+    single_values.speaks = True
 
     def undo() -> None:
+        single_values.allow(allowed=False)
         if had_own:
             optimizer.step = step
         else:

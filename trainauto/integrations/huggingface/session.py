@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from trainauto.integrations.huggingface.checkpoints import (
 )
 from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, options_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
-from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
 from trainauto.integrations.huggingface.optimizer_steps import guard_steps
+from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
 from trainauto.integrations.huggingface.session_state import load_state, state_of
 from trainauto.integrations.huggingface.start_up import (
     OBJECTIVE,
@@ -40,7 +40,6 @@ from trainauto.integrations.huggingface.step import PendingStep, begin, finish, 
 from trainauto.integrations.huggingface.train_batches import PlannedInputs, TrainBatches
 from trainauto.integrations.huggingface.train_data import TrainData, learn_largest
 from trainauto.integrations.loop_controller import LoopController
-from trainauto.integrations.loop_model import LoopModel
 from trainauto.integrations.loop_parts import as_not_drawn, parse_budget
 from trainauto.integrations.loop_reports import LoopReports
 from trainauto.integrations.own_rates import OwnRates
@@ -83,7 +82,7 @@ class MemorySession:
         self.record: StepRecord | None = None
         self.training: Training | None = None
         self.progress = Progress()
-        self._unguard: Callable[[], None] = _nothing
+        self._at_close = ExitStack()
         args = trainer.args
         step_samples = data.step_samples * args.world_size if data.step_samples else None
         settings = own_argument(args, "memory_settings") or {}
@@ -150,8 +149,7 @@ class MemorySession:
         self.loss.is_rehearsal = True
         self._start(checkpoint, undone)
         self.loss.is_rehearsal = False
-        if isinstance(self.running.model, LoopModel):
-            self.running.model.single_values.speaks = True
+        self._at_close.callback(guard_steps(self._trainer.optimizer, self.running))
 
     def _start(self, checkpoint: str | None, undone: Undone | None) -> None:
         automations = [self.automation, *self.watchers.automations]
@@ -168,7 +166,6 @@ class MemorySession:
             self.progress = run.progress
             made = self._reordered(run, undone) if undone is not None else None
         self._begun, self.batches.run = run.progress.samples, run
-        self._unguard = guard_steps(self._trainer.optimizer, run)
         self.batches.is_complete = self.is_complete
         self.automation.check(run.facts())
         self.watchers.check(what_watchers_learn(run.facts(), self._trainer))
@@ -178,7 +175,7 @@ class MemorySession:
         if self.stop_reason:
             logger.warning("%s", words_of_end(self.stop_reason))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
-        predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
+        predict(run, self.automation, self.data.samples)
         given = run.loader.plan
         choose_first_plan(run)
         if run.ranks.is_first and not run.progress.steps and self.samples_to_train is not None:
@@ -320,10 +317,7 @@ class MemorySession:
     def close(self, error: BaseException | None) -> None:
         """End the workers, take the budget off this process, close what is written."""
         self._is_closed = True
-        self._unguard()
-        self._unguard = _nothing
-        if self.training is not None and isinstance(self.training.model, LoopModel):
-            self.training.model.single_values.allow(allowed=False)
+        self._at_close.close()
         self.data.loader.close()
         if self.training is not None:
             lift_budget(self.training)
@@ -341,10 +335,6 @@ class MemorySession:
             return None
         termination = self.training.controls.termination
         return RunEnd("stopped", self.stop_reason, self.progress, termination_status=termination)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _run_directory(args: Any) -> str | None:

@@ -85,7 +85,7 @@ def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss, declared: We
     return workload.weighed(loss.weigh_by(weighing))
 
 
-def predict(run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool) -> None:
+def predict(run: Training, automation: ControllerAutomation, samples: MapSamples) -> None:
     """Tell the controller what plans will take, and put the budget in force."""
     controller = automation.controller
     predicts = (
@@ -95,11 +95,7 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
         and controller.settings.policy == "jump"
     )
     is_traced = (
-        predicts
-        and isinstance(run.model, LoopModel)
-        and predict_from_traces(
-            controller, run.model, samples, run.axes, clips=clips, target_bytes=run.memory_target_bytes
-        )
+        predicts and isinstance(run.model, LoopModel) and predict_from_traces(controller, run, run.model, samples)
     )
     automation.on_run_start(run.facts())
     put_limit_in_force(run)
