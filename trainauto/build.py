@@ -22,6 +22,7 @@ from trainauto.engine.checkpoint import Checkpoints
 from trainauto.engine.checkpointing_fallback import CheckpointingFallback
 from trainauto.engine.controls import Controls
 from trainauto.engine.journal import DecisionJournal
+from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.random_state import seed_rank
 from trainauto.engine.run import Frequencies, Run
 from trainauto.forecast.warm_start import (
@@ -98,6 +99,8 @@ def build_run(
                 logger.warning("nothing to resume: %s; it begins with step 1", what)
             if earlier:
                 take_up(run, parts, start.configured_samples, directory, checkpoint)
+            if start.one_by_one:  # not before: a checkpoint holds the form of its own run
+                take_loop_form(run.model.optimizers.values())
             if ranks.is_first:
                 _write_metadata(run, parts, start, directory)
             try:

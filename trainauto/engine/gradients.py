@@ -81,7 +81,7 @@ def compute_gradients(
             part = tensors  # cut anew in each attempt: what the one before has changed of cut copies is gone
             if extent < batch.shape.extent:
                 part = batch.workload.shrink(tensors, batch.shape.extent, extent)
-            terms, told, handed_on, means = accumulate_gradients(
+            terms, handed_on, told, means = accumulate_gradients(
                 objective, part, batch, largest, ranks, step_weight, alone, snapshot.next_part
             )
             without_onednn = begin.without_onednn or onednn.is_left()
@@ -158,14 +158,14 @@ def accumulate_gradients(
     step_weight: float,
     alone: bool = False,
     before_next: Callable[[MicroBatch], None] | None = None,
-) -> tuple[dict[str, Tensor], tuple[str, ...], dict[str, Any], frozenset[str]]:
+) -> tuple[dict[str, Tensor], dict[str, Any], tuple[str, ...], frozenset[str]]:
     """Compute the gradients of a batch, part by part.
 
     ``before_next`` is called with each part of the batch but the first, before its loss.
 
     Returns:
-        The loss terms of the whole batch, as shares of the step's; the names of those without gradients, which are only
-        told; what the pass hands on, and the names of numbers that are means over parts (:func:`joined`).
+        The loss terms of the whole batch, as shares of the step's; what the pass hands on; the names of terms without
+        gradients, which are only told; the names of numbers handed on that are means over parts (:func:`joined`).
     """
     # Where the backward pass averages over ranks, the sum of weighted parts is that many times as large.
     factor = ranks.world_size if ranks.reduces_in_backward else 1
@@ -196,7 +196,8 @@ def accumulate_gradients(
             weighted = value.detach().float() * weight
             sums[name] = sums[name] + weighted if name in sums else weighted
         added.append(added_to(part, tensors))
-    return sums, told, *joined(batch.workload, added, weights)
+    handed_on, means = joined(batch.workload, added, weights)
+    return sums, handed_on, told, means
 
 
 def _forget_gradients(objective: Objective) -> None:

@@ -23,7 +23,8 @@ from trainauto.core.workload import weight_of
 from trainauto.distributed.communicator import ABORT, DOES_NOT_FIT, OK, SINGLE_PROCESS, Communicator
 from trainauto.engine.gradients import as_planned, compute_gradients, on_device
 from trainauto.engine.handed_on import say_means
-from trainauto.engine.run_errors import GroupOutOfMemoryError, OptimizerOutOfMemoryError, RankAbortedError
+from trainauto.engine.optimizer_step import step_optimizer
+from trainauto.engine.run_errors import GroupOutOfMemoryError, RankAbortedError
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step_outcome import DoesNotFit, Failure, Gradients, StepOutcome, Stepped
 from trainauto.memory.monitor import onednn
@@ -189,7 +190,7 @@ class _Step:
         # By the norm alone, which is the same on all ranks; a scaler leaves steps out by itself.
         if objective.scaler is None and not isfinite(norm):
             self._leave_out(objective)
-        elif not _step_optimizer(objective):
+        elif not step_optimizer(objective, self._model.device, may_change_form=self._ranks.world_size == 1):
             self._skipped.append(objective.name)
 
     def finish(self) -> Stepped:
@@ -282,22 +283,6 @@ def _what_is_not_finite(objective: Objective, losses: Mapping[str, float], norm:
         return ""
     elsewhere = " (of all ranks: one whose own loss is not finite names its files)" if batch.others else ""
     return f"the gradient norm of pass '{objective.name}' is {norm}{elsewhere}"
-
-
-def _step_optimizer(objective: Objective) -> bool:
-    """Step; say whether the weights changed, which float16 gradients that overflow prevent."""
-    try:
-        if objective.scaler is None:
-            objective.optimizer.step()
-            return True
-        factor = objective.scaler.get_scale()
-        objective.scaler.step(objective.optimizer)
-        objective.scaler.update()
-        return objective.scaler.get_scale() >= factor
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise OptimizerOutOfMemoryError(objective.name, str(error)) from None
 
 
 def _move_averages(model: BaseModel, average_share: float) -> None:

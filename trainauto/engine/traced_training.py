@@ -12,6 +12,7 @@ from trainauto.core.errors import TrainautoError
 from trainauto.core.plan import Plan
 from trainauto.core.workload import Workload
 from trainauto.distributed.bucketed_all_reduce import BucketedAllReduce
+from trainauto.engine.optimizer_form import take_loop_form
 from trainauto.engine.optimizer_state import make_optimizer_state
 from trainauto.engine.snapshot import StepSnapshot
 from trainauto.engine.step import StepSettings, optimize_parameters, parameters_of
@@ -153,6 +154,10 @@ class FakeTraining:
         """
         with fake_world(self._mode):
             return self._traced.trace(plan, steps)
+
+    def take_loop_form(self) -> None:
+        """Have optimizers take one weight after another in the steps that are traced from here on."""
+        take_loop_form(self._traced.model.optimizers.values())
 
     def kernels(self, trace: Trace) -> Kernels:
         """Say of a trace what its bytes have to be judged by."""

@@ -36,7 +36,7 @@ from trainauto.integrations.loop_model import LoopModel, ModelObjective, check_k
 from trainauto.integrations.loop_parts import LoopSamples, as_not_drawn, build_loader, parse_budget, warn_of_environment
 from trainauto.integrations.loop_reports import LoopReports, config_of, loop_summary, options_of
 from trainauto.integrations.loop_rollback import GoBackCall, LoopRollback
-from trainauto.integrations.loop_step import LoopStep
+from trainauto.integrations.loop_step import HalfSteps, LoopStep
 from trainauto.integrations.map_samples import Collate, MapStyle, Resize
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import Weigh
@@ -146,7 +146,7 @@ class AdaptiveLoop:
             memory_target_bytes=int(limit_bytes * target) if limit_bytes else None,
             leaves_out_non_finite=self._watchers.go_back,
         )
-        self._reports = LoopReports(run_directory)
+        self._reports, self._half_steps = LoopReports(run_directory), HalfSteps()
         self._turn = BatchTurn(loader)
 
     @property
@@ -187,6 +187,7 @@ class AdaptiveLoop:
             self._data_seconds = time.perf_counter() - start
             self._turn.in_hand = batch
             yield batch
+            self._half_steps.refuse()
             if self._turn.in_hand is batch:
                 raise InputError("the batch before was not passed to step(): no sample is left out")
             if self._has_gone_back:
@@ -205,12 +206,14 @@ class AdaptiveLoop:
             NonFiniteError: a loss or a gradient is NaN or infinite; the weights are those before its objective. With
                 SpikeGuard the step leaves them alone.
             GivenUpError: SpikeGuard has gone back often enough.
+            OptimizerOutOfMemoryError: memory runs out in an optimizer's step, and some weights may have changed.
         """
         run, is_first = self.training, self._turn.has_come(batch)
         if not (is_first or self._turn.is_over(batch)):
             return LoopStep.not_trained(batch, out_of_memory=0)
         try:
-            record = train_step(run, batch, self._data_seconds if is_first else 0.0)
+            with self._half_steps.noted():
+                record = train_step(run, batch, self._data_seconds if is_first else 0.0)
         except CannotRepeatError:
             self._turn.is_lost(batch)
             raise
@@ -268,8 +271,10 @@ class AdaptiveLoop:
         """Return the place in the stream of samples, the counters, what the controller knows, and random generators.
 
         The generators are those of Python, NumPy, and torch on the CPU and the devices of the model. Model and
-        optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn.
+        optimizers are the loop's own to save. A batch in hand that is not trained yet counts as not drawn. An
+        ``InputError`` says where an optimizer ran out of memory in its step, so that nothing is to be saved.
         """
+        self._half_steps.refuse()
         with as_not_drawn(self.training.loader, self._turn.in_hand):
             return {
                 "progress": vars(self.progress).copy(),
@@ -290,6 +295,7 @@ class AdaptiveLoop:
             raise InputError(f"this is no state_dict of an AdaptiveLoop: it has no {', no '.join(sorted(lacking))}")
         self._turn.in_hand = None  # the state says what comes next
         self.training.load_decided_parts(state)
+        self._half_steps = HalfSteps()
         self._watchers.take_up(self.training, state)
         self.training.progress = Progress.from_dict(state["progress"])
         take_up_generators(self._model.devices, state.get("random"))
@@ -297,6 +303,7 @@ class AdaptiveLoop:
     def close(self) -> None:
         """End the workers, take the budget off this process, and close what is written."""
         self.training.loader.close()
+        self._model.single_values.allow(allowed=False)
         if self._has_begun:
             lift_budget(self.training)
         controls = self.training.controls
@@ -323,6 +330,7 @@ class AdaptiveLoop:
         except BaseException:
             lift_budget(self.training)
             raise
+        self._model.single_values.speaks = True
         self._has_begun = True  # not before: who mends what failed iterates again
 
     def _prepare(self, epochs: int | None) -> None:
@@ -341,8 +349,7 @@ class AdaptiveLoop:
         self._watchers.begin(run.facts(self._reports.folder))
         controller = self._automation.controller
         predicts = not run.progress.steps and run.limit_bytes is not None and controller.settings.policy == "jump"
-        clips = run.controls.max_norm is not None
-        is_traced = predicts and predict_from_traces(controller, self._model, self._samples, run.axes, clips=clips)
+        is_traced = predicts and predict_from_traces(controller, run, self._model, self._samples)
         self._automation.on_run_start(facts)
         put_limit_in_force(run)
         if predicts and not is_traced and run.limit_bytes is not None:

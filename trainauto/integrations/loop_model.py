@@ -13,12 +13,13 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from trainauto.core.batch import Batch
-from trainauto.core.errors import InputError
+from trainauto.core.errors import InputError, Problem
 from trainauto.core.objectives import LossTerms, MicroBatch, Objective
 from trainauto.integrations.coupling import coupling_in
 from trainauto.integrations.handed_on import HandedOn
 from trainauto.integrations.loss_terms import TOTAL, ReturnedLoss
 from trainauto.integrations.samples import NestedSamples
+from trainauto.integrations.single_values import SingleValues, refuses_single_value
 from trainauto.integrations.structure import Structure
 from trainauto.models.base_model import BaseModel
 
@@ -29,6 +30,12 @@ Loss = Callable[[Any, Any], "Tensor | Mapping[str, Tensor]"]
 
 Where one of them is called ``loss``, it is the total, and the others are reported only, as are those without gradients.
 """
+
+OF_ONE_VALUE = (
+    "One value has no variance. BatchNorm takes it with running statistics (track_running_stats=True); else choose "
+    "batches of which no single sample is left (batch_size=Range(..., minimum=2), an even number of samples), or take "
+    "GroupNorm or LayerNorm. InstanceNorm needs features of more than one pixel."
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class LoopModel(BaseModel):
         self._check()
         self._handed_on = HandedOn(structure, [objective.name for objective in objectives])
         self.said: set[str] = set()
+        self.single_values = SingleValues(module)
         self.optimizers.update({objective.name: objective.optimizer for objective in objectives})
         coupling = coupling_in(module)
         self._objectives = [
@@ -144,7 +152,13 @@ class LoopModel(BaseModel):
 
     def _terms(self, objective: ModelObjective, part: MicroBatch) -> LossTerms:
         batch = self._handed_on.rebuild(objective.name, part)
-        result = objective.loss(self.module, batch)
+        self.single_values.allow(allowed=_may_be_one_sample(part))
+        try:
+            result = objective.loss(self.module, batch)
+        except ValueError as error:
+            if not refuses_single_value(error):
+                raise
+            raise InputError(Problem(f"{error}, in the loss of '{objective.name}'", advice=OF_ONE_VALUE)) from error
         part.update(self._handed_on.added(objective.name, batch, part))
         alone = len(self.given) == 1
         returned = ReturnedLoss.of(result, objective.name, TOTAL if alone else objective.name)
@@ -186,6 +200,10 @@ class LoopModel(BaseModel):
                 raise InputError(
                     f"{name or 'the model'} has sparse=True: gradients must be dense to be clipped and summed"
                 )
+
+
+def _may_be_one_sample(part: MicroBatch) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.ndim > 0 and len(leaf) == 1 for leaf in part.values())
 
 
 def check_kinds(model: object, objectives: object, dataset: object, max_norm: float | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from trainauto.integrations.huggingface.checkpoints import (
 )
 from trainauto.integrations.huggingface.descriptions import config_of, curves_every, figures_of, options_of, summary_of
 from trainauto.integrations.huggingface.loss import TrainerLoss
+from trainauto.integrations.huggingface.optimizer_steps import guard_steps
 from trainauto.integrations.huggingface.rollback import Undone, check_that_it_saves
 from trainauto.integrations.huggingface.session_state import load_state, state_of
 from trainauto.integrations.huggingface.start_up import (
@@ -80,6 +82,7 @@ class MemorySession:
         self.record: StepRecord | None = None
         self.training: Training | None = None
         self.progress = Progress()
+        self._at_close = ExitStack()
         args = trainer.args
         step_samples = data.step_samples * args.world_size if data.step_samples else None
         settings = own_argument(args, "memory_settings") or {}
@@ -146,6 +149,7 @@ class MemorySession:
         self.loss.is_rehearsal = True
         self._start(checkpoint, undone)
         self.loss.is_rehearsal = False
+        self._at_close.callback(guard_steps(self._trainer.optimizer, self.running))
 
     def _start(self, checkpoint: str | None, undone: Undone | None) -> None:
         automations = [self.automation, *self.watchers.automations]
@@ -171,7 +175,7 @@ class MemorySession:
         if self.stop_reason:
             logger.warning("%s", words_of_end(self.stop_reason))
         say_what_was_learned(run, self.loss, own_argument(self._trainer.args, "tokens_per_batch"))
-        predict(run, self.automation, self.data.samples, clips=self._trainer.args.max_grad_norm > 0)
+        predict(run, self.automation, self.data.samples)
         given = run.loader.plan
         choose_first_plan(run)
         if run.ranks.is_first and not run.progress.steps and self.samples_to_train is not None:
@@ -313,6 +317,7 @@ class MemorySession:
     def close(self, error: BaseException | None) -> None:
         """End the workers, take the budget off this process, close what is written."""
         self._is_closed = True
+        self._at_close.close()
         self.data.loader.close()
         if self.training is not None:
             lift_budget(self.training)

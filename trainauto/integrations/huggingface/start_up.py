@@ -30,6 +30,7 @@ from trainauto.integrations.loop_parts import warn_of_environment
 from trainauto.integrations.map_samples import MapSamples
 from trainauto.integrations.own_rates import OwnRates
 from trainauto.integrations.samples import NestedSamples
+from trainauto.integrations.single_values import single_values_allowed
 from trainauto.memory.monitor.meter import MemoryMeter
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,8 @@ def build_training(
     """Return the engine's parts for a Trainer whose model and optimizer are ready; the controller comes first."""
     module: nn.Module = trainer.model
     module.train()
-    data.samples.workload = _weighed(module, data, loss, trainer.weighing)
+    with single_values_allowed(module):
+        data.samples.workload = _weighed(module, data, loss, trainer.weighing)
     optimizer: Optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     splittable = False if loss.weighing is Weighing.COUPLED else None
     scaler = getattr(trainer.accelerator, "scaler", None)
@@ -83,7 +85,7 @@ def _weighed(module: nn.Module, data: TrainData, loss: TrainerLoss, declared: We
     return workload.weighed(loss.weigh_by(weighing))
 
 
-def predict(run: Training, automation: ControllerAutomation, samples: MapSamples, *, clips: bool) -> None:
+def predict(run: Training, automation: ControllerAutomation, samples: MapSamples) -> None:
     """Tell the controller what plans will take, and put the budget in force."""
     controller = automation.controller
     predicts = (
@@ -93,9 +95,7 @@ def predict(run: Training, automation: ControllerAutomation, samples: MapSamples
         and controller.settings.policy == "jump"
     )
     is_traced = (
-        predicts
-        and isinstance(run.model, LoopModel)
-        and predict_from_traces(controller, run.model, samples, run.axes, clips=clips)
+        predicts and isinstance(run.model, LoopModel) and predict_from_traces(controller, run, run.model, samples)
     )
     automation.on_run_start(run.facts())
     put_limit_in_force(run)
